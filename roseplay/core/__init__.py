@@ -1,0 +1,1 @@
+"""What to compute next: requests, blocks, the prefix cache and the scheduler. Pure Python, no torch."""

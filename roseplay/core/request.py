@@ -1,0 +1,92 @@
+"""One request as the scheduler sees it: its tokens, how many are computed, and the blocks that hold them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from roseplay.config import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a request ended; ``str`` values, as the API and the page show them."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class RequestStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Request:
+    """A prompt, its answer so far, and the KV blocks that hold their keys and values.
+
+    There is no prefill or decode phase: a request has ``token_ids`` it wants computed and
+    ``num_computed_tokens`` that catches up.
+
+    Attributes:
+        request_id: chosen by the client, unique among the live requests.
+        arrival: the scheduler's order of arrival; kept through preemption.
+        token_ids: prompt, then answer.
+        num_prompt_tokens: length of the prompt in ``token_ids``.
+        num_computed_tokens: tokens whose keys and values are in ``block_table``.
+        prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
+        block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
+        num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
+        num_shared_tokens: prompt tokens that another request computed in the same step.
+        seed: of its noise; ``sampling.seed`` or one drawn by the engine.
+    """
+
+    __slots__ = (
+        "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
+        "status", "num_computed_tokens", "prefill_end", "block_table", "last_step",
+        "num_cached_tokens", "num_shared_tokens", "num_preemptions", "finish_reason",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request_id: int,
+        prompt_token_ids: list[int],
+        sampling: SamplingParams,
+        *,
+        eos_token_ids: frozenset[int] = frozenset(),
+        seed: int = 0,
+    ) -> None:
+        if not prompt_token_ids:
+            raise ValueError("the prompt has no tokens: give at least one")
+        self.request_id = request_id
+        self.arrival = -1
+        self.token_ids = list(prompt_token_ids)
+        self.num_prompt_tokens = len(prompt_token_ids)
+        self.sampling = sampling
+        self.seed = sampling.seed if sampling.seed is not None else seed
+        self.eos_token_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else eos_token_ids)
+        self.status = RequestStatus.WAITING
+        self.num_computed_tokens = 0
+        self.prefill_end = self.num_prompt_tokens
+        self.block_table: list[int] = []
+        self.last_step = -1
+        self.num_cached_tokens = 0
+        self.num_shared_tokens = 0
+        self.num_preemptions = 0
+        self.finish_reason: FinishReason | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether tokens known at its admission are still to be computed."""
+        return self.num_computed_tokens < self.prefill_end
+
+    def __repr__(self) -> str:
+        return f"Request({self.request_id}, {self.status}, {self.num_computed_tokens}/{self.num_tokens} computed)"

@@ -1,0 +1,91 @@
+"""A step: the one thing that passes from core to model. Who computes which tokens, and where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from roseplay.core.request import Request
+
+
+@dataclass(slots=True)
+class StepEntry:
+    """One request's part in a step.
+
+    The tokens it computes are ``request.token_ids[start : start + num_tokens]``; their keys and values go where
+    ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request gives all that is needed.
+
+    Attributes:
+        start: position of the first token computed.
+        num_tokens: tokens computed.
+        num_prompt_tokens: how many of these count as prompt tokens (all or none).
+        samples: whether a next token is drawn, at position ``request.num_tokens``.
+        logits_entry: whose last row gives the logits: an index into ``Step.entries`` (its own or its leader's).
+        logits_key: or which saved logits to draw from. Exactly one of both is set when ``samples``.
+        save_logits_key: keep the raw float32 logits of this entry's last row under this key.
+    """
+
+    request: Request
+    start: int
+    num_tokens: int
+    num_prompt_tokens: int = 0
+    samples: bool = False
+    logits_entry: int | None = None
+    logits_key: int | None = None
+    save_logits_key: int | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """What the model runner executes: copies first, then one packed forward, then sampling in entry order.
+
+    Attributes:
+        step_id: counts up from 0.
+        entries: in order of arrival within decodes and prompts; first tokens are drawn in request order.
+        copies: (source block, destination block), one batched copy over all layers before anything is appended.
+        dropped_logits: keys of saved logits that nobody can reach any more; forget them before saving new ones.
+        batched_append: one append a layer, or (the write-up's "before") one a request and layer.
+        prompt_tokens, decode_tokens: computed in this step.
+        cached_tokens: prompt tokens attached from earlier steps' blocks.
+        shared_tokens: prompt tokens attached from blocks that this very step computes.
+        preempted: ids of requests that lost their blocks while this step was scheduled.
+        admitted: ids of requests that entered the batch.
+    """
+
+    step_id: int
+    entries: list[StepEntry] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    dropped_logits: list[int] = field(default_factory=list)
+    batched_append: bool = True
+    prompt_tokens: int = 0
+    decode_tokens: int = 0
+    cached_tokens: int = 0
+    shared_tokens: int = 0
+    preempted: list[int] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Log-probabilities (natural log, after softmax of the raw logits) of one drawn token and of the likeliest ones."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What the model runner answers.
+
+    Attributes:
+        token_ids: one per entry of the step; None where the entry does not sample.
+        logprobs: likewise, None where none were asked for.
+        prepare_ns, forward_ns, sample_ns: time in building the batch, in the model, and in drawing tokens.
+        device_ns: time the device was busy; equals ``forward_ns`` on a CPU.
+    """
+
+    token_ids: list[int | None]
+    logprobs: list[TokenLogprobs | None]
+    prepare_ns: int = 0
+    forward_ns: int = 0
+    sample_ns: int = 0
+    device_ns: int = 0

@@ -1,0 +1,1 @@
+"""Running the engine: the worker loop, its client, detokenising and telemetry."""

@@ -1,0 +1,173 @@
+"""What passes between client and worker: commands one way, events the other. Plain data, picklable, nothing shared.
+
+All times are ``time.perf_counter_ns()`` of the engine's machine, which threads and processes have in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.core.step import TokenLogprobs
+
+
+@dataclass(slots=True)
+class Submit:
+    request_id: int
+    prompt_token_ids: list[int]
+    sampling: SamplingParams
+    submitted_ns: int
+
+
+@dataclass(slots=True)
+class Abort:
+    request_id: int
+
+
+@dataclass(slots=True)
+class Finish:
+    """The client cut the answer at a stop string: end the request, it is a success and no abort."""
+
+    request_id: int
+
+
+@dataclass(slots=True)
+class SetKnobs:
+    knobs: Knobs
+
+
+@dataclass(slots=True)
+class ClearCache:
+    """Forget every cached block that nobody holds; benchmarks start cold with it."""
+
+
+@dataclass(slots=True)
+class Shutdown:
+    pass
+
+
+Command = Submit | Abort | Finish | SetKnobs | ClearCache | Shutdown
+
+
+@dataclass(slots=True)
+class EngineInfo:
+    """What an engine turned out to be, once its model is loaded."""
+
+    model: str
+    architecture: str
+    device: str
+    dtype: str
+    attention: str
+    num_parameters: int
+    vocab_size: int
+    block_size: int
+    num_blocks: int
+    max_model_len: int
+    kv_bytes_per_token: int
+    threads: int
+
+
+@dataclass(slots=True)
+class NewToken:
+    request_id: int
+    token_id: int
+    finish_reason: FinishReason | None = None
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(slots=True)
+class EntryRecord:
+    """One request's part in a step, for timelines and progress bars.
+
+    Attributes:
+        prompt_tokens, decode_tokens: computed for it in this step.
+        computed: prompt tokens in its blocks after the step; ``target``: how many it needs.
+        cached, shared: of ``computed``, attached from earlier steps, and from others within their step.
+    """
+
+    request_id: int
+    prompt_tokens: int
+    decode_tokens: int
+    computed: int
+    target: int
+    cached: int
+    shared: int
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool."""
+
+    step_id: int
+    start_ns: int
+    end_ns: int
+    prompt_tokens: int
+    decode_tokens: int
+    cached_tokens: int
+    shared_tokens: int
+    running: int
+    waiting: int
+    blocks_free: int
+    blocks_cached: int
+    blocks_active: int
+    blocks_shared: int
+    block_copies: int
+    schedule_ns: int
+    prepare_ns: int
+    forward_ns: int
+    sample_ns: int
+    device_ns: int
+    entries: list[EntryRecord] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+
+    @property
+    def host_ns(self) -> int:
+        """Time of the step outside the model's forward."""
+        return self.end_ns - self.start_ns - self.forward_ns
+
+
+@dataclass(slots=True)
+class Finished:
+    """A request that ended without a new token: aborted, failed, or cut by the client."""
+
+    request_id: int
+    reason: FinishReason
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Ready:
+    info: EngineInfo
+    knobs: Knobs
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """One step's outcome: new tokens in request order, ends without a token, and the step's telemetry."""
+
+    tokens: list[NewToken]
+    finished: list[Finished]
+    record: StepRecord | None
+    published_ns: int
+
+
+@dataclass(slots=True)
+class KnobsApplied:
+    """New knobs act from ``step_id`` on."""
+
+    knobs: Knobs
+    step_id: int
+    time_ns: int
+
+
+@dataclass(slots=True)
+class Failed:
+    """The worker could not start or cannot go on; ``user_error`` when the user can mend it (model not found …)."""
+
+    message: str
+    user_error: bool = False
+
+
+Event = Ready | StepOutput | KnobsApplied | Failed
