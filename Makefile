@@ -1,0 +1,67 @@
+# `make help` lists what there is. PYTHON=python3.12 chooses another interpreter, VENV=dir another environment,
+# REQUIREMENTS=.ci/oldest.txt other versions of what running needs.
+PYTHON ?= python3
+VENV ?= .venv
+REQUIREMENTS ?= requirements.txt
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Stamps say what an environment already holds, so that only a changed list of packages is installed again.
+BASE := $(VENV)/.stamp-base
+TEST := $(VENV)/.stamp-test
+LINT := $(VENV)/.stamp-lint
+
+.DEFAULT_GOAL := help
+.PHONY: help setup play test lint format bench tiny-chat clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+setup: $(BASE) ## make .venv and install what running needs
+
+play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --port 0" reaches app.py
+	@$(BIN)/python app.py $(ARGS)
+
+test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(LINT) ## ruff (rules and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(LINT) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BASE) ## 32 requests x 8 tokens on GPT-2's shape with random weights; ARGS adds flags
+	@$(BIN)/python -m roseplay bench streaming --model gpt2-124m --random-weights --unique-prompts \
+	  --num-requests 32 --max-new-tokens 8 --max-batch-size 32 --no-stop-on-eos --warmup-runs 1 --repeat-runs 3 $(ARGS)
+
+tiny-chat: $(BASE) ## train the embedded model again (up to 90 minutes on two cores)
+	$(BIN)/python assets/tiny-chat/recipe/make.py $(ARGS)
+
+clean: ## remove what the other targets made, the environment too
+	rm -rf $(VENV) build dist test-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "roseplay needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Say PYTHON=python3.12, say." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
+	$(PIP) -r $(REQUIREMENTS)
+	$(PIP) --no-deps -e .
+	@touch $@
+
+$(TEST): .ci/constraints.txt $(BASE)
+	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[test]'
+	@$(BIN)/python -m tests.chromium
+	@touch $@
+
+$(LINT): .ci/constraints.txt $(BASE)
+	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[lint]'
+	@touch $@

@@ -1,0 +1,70 @@
+"""What all tests share: no network, no telemetry home, and a loud word when there is no Chromium."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before anything imports these libraries: tests reach for nothing outside.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+from tests import chromium
+
+NO_CHROMIUM = "no Chromium: install chromium, run `playwright install chromium`, or set ROSEPLAY_CHROMIUM"
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_browser = pytest.StashKey[str | None]()
+_skipped = pytest.StashKey[int]()
+
+
+def _on_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark everything in tests/browser; without a Chromium skip it, or fail it where CI=true."""
+    wanted = []
+    for item in items:
+        if (_REPOSITORY / "tests" / "browser") in item.path.parents:
+            item.add_marker("browser")
+        if item.get_closest_marker("browser"):
+            wanted.append(item)
+    if not wanted:
+        return
+    config.stash[_browser] = chromium.find()
+    if config.stash[_browser] is None and not _on_ci():
+        config.stash[_skipped] = len(wanted)
+        for item in wanted:
+            item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("browser") and item.config.stash.get(_browser, None) is None:
+        pytest.fail(f"{NO_CHROMIUM} (CI=true makes this a failure)", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = config.stash.get(_skipped, 0)
+    if skipped:
+        terminalreporter.section("BROWSER TESTS WERE SKIPPED", sep="!", red=True, bold=True)
+        terminalreporter.line(f"{skipped} tests in a browser did not run. {NO_CHROMIUM}.", red=True)
+
+
+@pytest.fixture(scope="session")
+def chromium_path(request: pytest.FixtureRequest) -> str:
+    """Path of the Chromium to start, for ``playwright.chromium.launch(executable_path=...)``."""
+    path = request.config.stash.get(_browser, None) or chromium.find()
+    if path is None:
+        pytest.fail(NO_CHROMIUM, pytrace=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the working tree."""
+    return _REPOSITORY
