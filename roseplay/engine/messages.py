@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from roseplay.config import Knobs, SamplingParams
+from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 
@@ -48,24 +49,6 @@ class Shutdown:
 
 
 Command = Submit | Abort | Finish | SetKnobs | ClearCache | Shutdown
-
-
-@dataclass(slots=True)
-class EngineInfo:
-    """What an engine turned out to be, once its model is loaded."""
-
-    model: str
-    architecture: str
-    device: str
-    dtype: str
-    attention: str
-    num_parameters: int
-    vocab_size: int
-    block_size: int
-    num_blocks: int
-    max_model_len: int
-    kv_bytes_per_token: int
-    threads: int
 
 
 @dataclass(slots=True)
