@@ -1,0 +1,36 @@
+"""``roseplay bench``: measures an engine from outside, by its public API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from roseplay.bench import compare, flags, streaming
+from roseplay.bench.runs import BenchmarkError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark; 0 when it gave figures, 1 when it could not, 2 when it was asked for the wrong thing."""
+    parser = flags.Parser(prog="roseplay bench", description="Measure an engine.")
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    for module in (streaming, compare):
+        module.add_command(commands)
+    args = parser.parse_args(argv)
+    try:
+        document = args.run(args)
+        if args.json is not None:
+            args.json.write_text(json.dumps(document, indent=2) + "\n")
+    except BenchmarkError as error:
+        return _say(args, error, 1)
+    except (ValueError, OSError) as error:  # EngineStartError is a ValueError
+        return _say(args, error, 2)
+    except KeyboardInterrupt:
+        return _say(args, "interrupted", 130)
+    return 0
+
+
+def _say(args: argparse.Namespace, what: object, code: int) -> int:
+    print(f"roseplay bench {args.benchmark}: {what}", file=sys.stderr)
+    return code

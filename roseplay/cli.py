@@ -1,0 +1,36 @@
+"""The ``roseplay`` command: hands over to the part that is asked for, which is imported only then."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import roseplay
+
+COMMANDS = {
+    "play": ("roseplay.play.main", "open the page: watch the engine and steer it"),
+    "bench": ("roseplay.bench.main", "measure the engine"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``roseplay COMMAND ...``; returns the exit code, 2 for a command that does not exist."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"roseplay {roseplay.__version__}")
+        return 0
+    if arguments[0] not in COMMANDS:
+        print(f"roseplay: no command {arguments[0]!r}: use {' or '.join(COMMANDS)} (--help)", file=sys.stderr)
+        return 2
+    module = importlib.import_module(COMMANDS[arguments[0]][0])
+    code = module.main(arguments[1:])
+    return 0 if code is None else int(code)
+
+
+def _usage() -> str:
+    commands = "\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items())
+    return f"usage: roseplay COMMAND ...\n\n{commands}\n\nroseplay COMMAND --help lists its flags; --version."

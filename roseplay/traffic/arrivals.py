@@ -1,0 +1,36 @@
+"""When requests arrive: lists of seconds since the start of a workload, in order."""
+
+from __future__ import annotations
+
+import random
+
+
+def burst(count: int) -> list[float]:
+    """All at once."""
+    return [0.0] * _checked(count)
+
+
+def fixed_interval(count: int, interval_s: float) -> list[float]:
+    """One every ``interval_s`` seconds; 0 is a burst."""
+    if not 0 <= interval_s < float("inf"):
+        raise ValueError(f"the interval is {interval_s}: use seconds, 0 or more")
+    return [index * interval_s for index in range(_checked(count))]
+
+
+def poisson(count: int, rate_per_s: float, *, seed: int = 0) -> list[float]:
+    """Independent arrivals, ``rate_per_s`` a second on average: gaps are exponential. The seed decides them."""
+    if not 0 < rate_per_s < float("inf"):
+        raise ValueError(f"the rate is {rate_per_s}: use arrivals per second, above 0")
+    rng = random.Random(f"arrivals {seed}")
+    times = []
+    now = 0.0
+    for _ in range(_checked(count)):
+        times.append(now)
+        now += rng.expovariate(rate_per_s)
+    return times
+
+
+def _checked(count: int) -> int:
+    if count < 1:
+        raise ValueError(f"the number of requests is {count}: use at least 1")
+    return count

@@ -1,0 +1,188 @@
+"""Plays a workload against an engine by its public API, and says what became of each request."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from roseplay.engine.errors import EngineBusyError
+from roseplay.traffic.workload import Arrival, Workload
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine, Stream
+
+MAX_REQUESTS = 10_000
+POLL_S = 0.25  # how late a stop may be noticed while waiting for an answer
+ABORT_GRACE_S = 10.0  # what aborted requests may take to end
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one arrival. Times are ``perf_counter_ns()``.
+
+    Attributes:
+        stream: the answer; None when ``submit`` refused.
+        submit_start_ns, submit_end_ns: around the call of ``submit``.
+        refused: why ``submit`` refused, in its words.
+    """
+
+    arrival: Arrival
+    stream: Stream | None
+    submit_start_ns: int
+    submit_end_ns: int
+    refused: str | None = None
+
+
+@dataclass(slots=True)
+class Played:
+    """A workload that has been played.
+
+    Attributes:
+        outcomes: one for each arrival that was sent, in order.
+        not_sent: arrivals that a stop or the time limit came before.
+        stopped: why it ended early: ``"stopped"``, ``"time limit"``, or None.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    not_sent: int = 0
+    stopped: str | None = None
+
+    @property
+    def submit_wall_s(self) -> float:
+        """From the first call of ``submit`` to the return of the last, in seconds."""
+        if not self.outcomes:
+            return 0.0
+        return (self.outcomes[-1].submit_end_ns - self.outcomes[0].submit_start_ns) / 1e9
+
+
+class Driver:
+    """Sends each arrival at its time (late ones at once, in order) and waits for the answers.
+
+    Arrivals do not wait for answers: traffic does not slow down because the engine does.
+
+    Args:
+        engine: whom to send to.
+        workload: what to send; at most ``MAX_REQUESTS``.
+        time_limit_s: after so many seconds nothing more is sent and what still runs is aborted.
+        on_sent: called with each outcome as it is sent.
+        on_update: passed to ``Engine.submit``.
+
+    Raises:
+        ValueError: the workload is empty, too long or out of order, or the time limit is not above 0.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        workload: Workload,
+        *,
+        time_limit_s: float = 600.0,
+        on_sent: Callable[[Outcome], None] | None = None,
+        on_update: Callable[[Stream], None] | None = None,
+    ) -> None:
+        if not 1 <= len(workload) <= MAX_REQUESTS:
+            raise ValueError(f"the workload has {len(workload)} requests: use 1 to {MAX_REQUESTS}")
+        if any(later.at_s < earlier.at_s for earlier, later in itertools.pairwise(workload)):
+            raise ValueError("the workload's arrivals are out of order: sort them by at_s")
+        if not time_limit_s > 0:
+            raise ValueError(f"the time limit is {time_limit_s}: use seconds above 0")
+        self._engine = engine
+        self._workload = workload
+        self._time_limit_s = time_limit_s
+        self._on_sent = on_sent
+        self._on_update = on_update
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._played = Played()
+        self._error: BaseException | None = None
+
+    def run(self) -> Played:
+        """Play it to its end on the calling thread."""
+        deadline = time.monotonic() + self._time_limit_s
+        self._send(deadline)
+        self._await_answers(deadline)
+        return self._played
+
+    def start(self) -> None:
+        """Play it on a thread of its own; see ``wait`` and ``stop``."""
+        if self._thread is not None:
+            raise RuntimeError("this workload is being played already: make another Driver")
+        self._thread = threading.Thread(target=self._run_in_thread, name="roseplay-traffic", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing more and abort what still runs; returns at once and may be called again."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> Played:
+        """The outcome of what ``start`` began.
+
+        Raises:
+            TimeoutError: it is still being played after ``timeout`` seconds.
+        """
+        if self._thread is None:
+            raise RuntimeError("nothing is being played: call start first")
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the workload is still being played after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._played
+
+    def _run_in_thread(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # told to whoever waits
+            self._error = error
+
+    def _send(self, deadline: float) -> None:
+        start = time.monotonic()
+        for sent, arrival in enumerate(self._workload):
+            due = start + arrival.at_s
+            # A burst must not pay for a call of wait before each request.
+            pause = min(due, deadline) - time.monotonic()
+            if pause > 0:
+                self._stop.wait(pause)
+            if self._stop.is_set() or time.monotonic() >= deadline:
+                self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
+                self._played.not_sent = len(self._workload) - sent
+                return
+            outcome = self._submit(arrival)
+            self._played.outcomes.append(outcome)
+            if self._on_sent is not None:
+                self._on_sent(outcome)
+
+    def _submit(self, arrival: Arrival) -> Outcome:
+        start_ns = time.perf_counter_ns()
+        try:
+            stream = self._engine.submit(arrival.prompt, arrival.params, on_update=self._on_update)
+        except (ValueError, EngineBusyError) as error:
+            return Outcome(arrival, None, start_ns, time.perf_counter_ns(), refused=str(error))
+        return Outcome(arrival, stream, start_ns, time.perf_counter_ns())
+
+    def _await_answers(self, deadline: float) -> None:
+        streams = [outcome.stream for outcome in self._played.outcomes if outcome.stream is not None]
+        for stream in streams:
+            while not stream.finished and self._played.stopped is None:
+                left = deadline - time.monotonic()
+                if self._stop.is_set() or left <= 0:
+                    self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
+                    break
+                with suppress(TimeoutError):
+                    stream.result(timeout=min(left, POLL_S))
+        if self._played.stopped is not None:
+            self._abort(streams)
+
+    def _abort(self, streams: list[Stream]) -> None:
+        for stream in streams:
+            if not stream.finished:
+                stream.cancel()
+        until = time.monotonic() + ABORT_GRACE_S
+        for stream in streams:
+            with suppress(TimeoutError):
+                stream.result(timeout=max(0.0, until - time.monotonic()))

@@ -1,0 +1,140 @@
+"""What a played workload measured: percentiles over requests, and over token gaps where they say so.
+
+The definitions are the ones used everywhere. Only requests that ended by themselves count; aborted, failed and
+refused ones are counted apart, since how long an answer was that somebody cut off says nothing of the engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from roseplay.core.request import FinishReason
+from roseplay.traffic.driver import Played
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """p50, p95 and p99 of some values, in milliseconds; None of no values."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of_seconds(cls, seconds: Iterable[float | None]) -> Percentiles:
+        """Of values in seconds; None among them (undefined for that request) is left out."""
+        values = sorted(1e3 * value for value in seconds if value is not None)
+        return cls(*(percentile(values, percent) for percent in (50, 95, 99)))
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float | None:
+    """The value below which ``percent`` of the sorted values lie, between neighbours on a straight line."""
+    if not 0 <= percent <= 100:
+        raise ValueError(f"percent is {percent}: use 0 to 100")
+    if not ordered:
+        return None
+    position = (len(ordered) - 1) * percent / 100
+    low = math.floor(position)
+    high = math.ceil(position)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Figures of one played workload.
+
+    Attributes:
+        requests: sent; ``completed + aborted + failed + refused`` of them.
+        prompt_tokens, completion_tokens: of completed requests.
+        cached_tokens, shared_tokens: of their prompt tokens, those served by the prefix cache, and those that
+            another request of the same step computed.
+        preemptions: times that a completed request lost its blocks.
+        submit_wall_s: first call of ``submit`` to the return of the last.
+        wall_s: first call of ``submit`` to the end of the last completed request.
+        submit: time in the call of ``submit``.
+        queue: first scheduled − submit.
+        ttft: first token − submit.
+        tpot: (last token − first) / (tokens − 1), of requests with two tokens or more.
+        itl: every gap between two tokens of a request, all requests pooled.
+        e2e: finish − submit.
+    """
+
+    requests: int
+    completed: int
+    aborted: int
+    failed: int
+    refused: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    shared_tokens: int
+    preemptions: int
+    submit_wall_s: float
+    wall_s: float
+    submit: Percentiles
+    queue: Percentiles
+    ttft: Percentiles
+    tpot: Percentiles
+    itl: Percentiles
+    e2e: Percentiles
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Completion tokens over ``wall_s``."""
+        return self.completion_tokens / self.wall_s if self.wall_s > 0 else 0.0
+
+    def latencies_ms(self) -> dict[str, dict[str, float | None]]:
+        """``{"submit_ms": {"p50", "p95", "p99"}, …}`` for submit, queue, ttft, tpot, itl and e2e."""
+        return {f"{name}_ms": asdict(getattr(self, name)) for name in LATENCIES}
+
+
+LATENCIES = ("submit", "queue", "ttft", "tpot", "itl", "e2e")
+
+
+def measure(played: Played) -> Metrics:
+    """The figures of a played workload."""
+    ended = dict.fromkeys(FinishReason, 0)
+    completed: list[Stream] = []
+    refused = 0
+    for outcome in played.outcomes:
+        stream = outcome.stream
+        if stream is None:
+            refused += 1
+            continue
+        # A stream without a reason was cut off and had not said so yet.
+        reason = stream.finish_reason or FinishReason.ABORT
+        ended[reason] += 1
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            completed.append(stream)
+    metrics = [stream.metrics for stream in completed]
+    start_ns = played.outcomes[0].submit_start_ns if played.outcomes else 0
+    return Metrics(
+        requests=len(played.outcomes),
+        completed=len(completed),
+        aborted=ended[FinishReason.ABORT],
+        failed=ended[FinishReason.ERROR],
+        refused=refused,
+        prompt_tokens=sum(m.prompt_tokens for m in metrics),
+        completion_tokens=sum(m.completion_tokens for m in metrics),
+        cached_tokens=sum(m.cached_tokens for m in metrics),
+        shared_tokens=sum(m.shared_tokens for m in metrics),
+        preemptions=sum(m.num_preemptions for m in metrics),
+        submit_wall_s=played.submit_wall_s,
+        wall_s=max((m.finished_ns - start_ns for m in metrics if m.finished_ns is not None), default=0) / 1e9,
+        submit=Percentiles.of_seconds(
+            (outcome.submit_end_ns - outcome.submit_start_ns) / 1e9
+            for outcome in played.outcomes
+            if outcome.stream is not None
+        ),
+        queue=Percentiles.of_seconds(m.queue_s for m in metrics),
+        ttft=Percentiles.of_seconds(m.ttft_s for m in metrics),
+        tpot=Percentiles.of_seconds(m.tpot_s for m in metrics),
+        itl=Percentiles.of_seconds(gap for m in metrics for gap in m.itl_s),
+        e2e=Percentiles.of_seconds(m.e2e_s for m in metrics),
+    )

@@ -1,0 +1,199 @@
+"""Prompts for a workload: text when there is a tokenizer, token ids of exact lengths when there is none.
+
+A prompt is a shared head, a body repeated some number of times and, where prompts must differ, a tail of their own.
+The four kinds of burst are settings of these three, see ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Prompt = str | list[dict[str, str]] | list[int]
+
+HEAD_SENTENCES = (
+    "Answer in plain words and keep to the question.",
+    "Say so when something is not known.",
+    "Prefer a short example to a long rule.",
+    "Name the unit of every number.",
+    "Do not repeat the question.",
+    "Write for a reader who has a minute.",
+    "Use one idea for each sentence.",
+    "End when the question is answered.",
+)
+
+
+class PromptSource(Protocol):
+    """Makes the prompt of request ``index``; the same arguments give the same prompt."""
+
+    def prompt(self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0) -> Prompt: ...
+
+
+class Encoder(Protocol):
+    """What is needed of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
+class TextPrompts:
+    """Prompts as text.
+
+    Args:
+        bodies: one text, or several that requests take in turn.
+        tokenizer: measures shared heads; only they need one.
+        chat: give each text as a chat message from the user, for the model's chat template.
+        seed: shuffles the sentences of the shared head.
+    """
+
+    def __init__(
+        self, bodies: str | Sequence[str], *, tokenizer: Encoder | None = None, chat: bool = False, seed: int = 0
+    ) -> None:
+        self._bodies = (bodies,) if isinstance(bodies, str) else tuple(bodies)
+        if not self._bodies or not all(self._bodies):
+            raise ValueError("the prompt is empty: give some text")
+        self._tokenizer = tokenizer
+        self._chat = chat
+        self._seed = seed
+        self._heads: dict[int, str] = {}
+
+    def prompt(
+        self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0
+    ) -> str | list[dict[str, str]]:
+        """Prompt of request ``index``: ``head body body … [index]``, parts joined by one space.
+
+        As long as several bodies last, they differ by themselves and go without the ``[index]``.
+        """
+        parts = [self.head(head_tokens)] if head_tokens else []
+        parts += [self._bodies[index % len(self._bodies)]] * repeats
+        if unique and not (len(self._bodies) > 1 and index < len(self._bodies)):
+            parts.append(f"[{index}]")
+        text = " ".join(parts)
+        return [{"role": "user", "content": text}] if self._chat else text
+
+    def head(self, num_tokens: int) -> str:
+        """Sentences of at least ``num_tokens`` tokens, and of fewer without their last word.
+
+        Raises:
+            ValueError: there is no tokenizer to count with.
+        """
+        if self._tokenizer is None:
+            raise ValueError("a shared head is measured in tokens: give a tokenizer, or use TokenPrompts")
+        if num_tokens not in self._heads:
+            self._heads[num_tokens] = self._grow_head(self._tokenizer, num_tokens)
+        return self._heads[num_tokens]
+
+    def _grow_head(self, tokenizer: Encoder, num_tokens: int) -> str:
+        rng = random.Random(f"head {self._seed}")
+        words: list[str] = []
+        while len(words) < num_tokens:  # a word is a token or more: enough words, then cut to measure
+            sentences = list(HEAD_SENTENCES)
+            rng.shuffle(sentences)
+            words += " ".join(sentences).split()
+
+        def count(num_words: int) -> int:
+            return len(tokenizer.encode(" ".join(words[:num_words]), add_special_tokens=False))
+
+        low, high = 1, len(words)
+        while low < high:
+            middle = (low + high) // 2
+            if count(middle) >= num_tokens:
+                high = middle
+            else:
+                low = middle + 1
+        return " ".join(words[:low])
+
+
+class TokenPrompts:
+    """Prompts as token ids, for a model without a tokenizer; every part has an exact length.
+
+    Args:
+        vocab_size: ids are below it.
+        body_tokens: length of the body.
+        tail_tokens: length of the tail that makes a prompt unique.
+        seed: of the ids.
+    """
+
+    def __init__(self, vocab_size: int, *, body_tokens: int = 1, tail_tokens: int = 3, seed: int = 0) -> None:
+        if vocab_size < 2:
+            raise ValueError(f"vocab_size is {vocab_size}: synthetic prompts need at least 2 token ids")
+        if body_tokens < 1 or tail_tokens < 1:
+            raise ValueError("body_tokens and tail_tokens must be at least 1")
+        self._vocab_size = vocab_size
+        self._tail_tokens = tail_tokens
+        self._seed = seed
+        self._body = self._draw("body", body_tokens)
+
+    def prompt(self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0) -> list[int]:
+        """Ids of request ``index``: ``head_tokens + repeats * body_tokens (+ tail_tokens)`` of them."""
+        token_ids = self._draw("head", head_tokens) + self._body * repeats
+        if unique:
+            token_ids += self._tail(index)
+        return token_ids
+
+    def _tail(self, index: int) -> list[int]:
+        # The index written in base vocab_size: tails differ for certain, where drawn ones would only be likely to.
+        tail = []
+        for _ in range(self._tail_tokens):
+            index, digit = divmod(index, self._vocab_size)
+            tail.append(digit)
+        if index:
+            raise ValueError(f"{self._tail_tokens} tail tokens cannot tell so many requests apart: use more")
+        return tail
+
+    def _draw(self, part: str, num_tokens: int) -> list[int]:
+        rng = random.Random(f"{part} {self._seed}")
+        return [rng.randrange(self._vocab_size) for _ in range(num_tokens)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptMix:
+    """How the prompts of a workload relate to each other.
+
+    Attributes:
+        repeats: how often the body is repeated, taken in turn by the requests.
+        unique: each prompt ends differently.
+        head_tokens: tokens that all prompts begin with.
+    """
+
+    repeats: tuple[int, ...] = (1,)
+    unique: bool = True
+    head_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.repeats or any(count < 1 for count in self.repeats):
+            raise ValueError(f"repeats are {self.repeats}: use integers of at least 1")
+        if self.head_tokens < 0:
+            raise ValueError(f"head_tokens is {self.head_tokens}: use 0 or more")
+
+    def prompts(self, source: PromptSource, count: int) -> list[Prompt]:
+        """The first ``count`` prompts."""
+        return [
+            source.prompt(
+                # Prompts that need not differ are all the first one, so that bodies taken in turn stay equal too.
+                index if self.unique else 0,
+                repeats=self.repeats[index % len(self.repeats)],
+                unique=self.unique,
+                head_tokens=self.head_tokens,
+            )
+            for index in range(count)
+        ]
+
+
+KINDS: Mapping[str, PromptMix] = {
+    "unique": PromptMix(),
+    "equal": PromptMix(unique=False),
+    "shared_head": PromptMix(head_tokens=512),
+    "mix": PromptMix(repeats=(1, 1, 1, 64)),
+}
+
+
+def prompt_source(
+    tokenizer: Encoder | None, vocab_size: int, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
+) -> TextPrompts | TokenPrompts:
+    """Text where there is a tokenizer; else ids, as many a body as its text has words."""
+    if tokenizer is not None:
+        return TextPrompts(bodies, tokenizer=tokenizer, chat=chat, seed=seed)
+    first = bodies if isinstance(bodies, str) else bodies[0]
+    return TokenPrompts(vocab_size, body_tokens=max(1, len(first.split())), seed=seed)

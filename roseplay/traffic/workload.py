@@ -1,0 +1,60 @@
+"""A workload: which request arrives when, decided before the first one is sent.
+
+Two engines, or one engine under two settings, that play the same list are given the same work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roseplay.config import SamplingParams
+from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request to come.
+
+    Attributes:
+        at_s: seconds after the start.
+        prompt: text or token ids.
+        params: its sampling, with a seed of its own where it draws random numbers.
+        tag: what it stands for, for labels and groups.
+    """
+
+    at_s: float
+    prompt: Prompt
+    params: SamplingParams
+    tag: str = ""
+
+
+Workload = list[Arrival]
+
+
+def make_workload(
+    source: PromptSource,
+    times_s: Sequence[float],
+    *,
+    mix: PromptMix | None = None,
+    params: SamplingParams | None = None,
+    seed: int = 0,
+) -> Workload:
+    """One arrival for each time. Requests that sample get seeds counted up from ``seed``.
+
+    The tag of a request is the number of times its body is repeated, as in ``x64``.
+    """
+    mix = mix or PromptMix()
+    params = params or SamplingParams()
+    prompts = mix.prompts(source, len(times_s))
+    return [
+        Arrival(at_s, prompt, _seeded(params, seed + index), tag=f"x{mix.repeats[index % len(mix.repeats)]}")
+        for index, (at_s, prompt) in enumerate(zip(times_s, prompts, strict=True))
+    ]
+
+
+def _seeded(params: SamplingParams, seed: int) -> SamplingParams:
+    if params.temperature == 0 or params.seed is not None:
+        return params
+    return dataclasses.replace(params, seed=seed)
