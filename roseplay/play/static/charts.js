@@ -1,0 +1,199 @@
+/* Rose.chart: one Plotly view of the page. Gives every chart the same axes, type, colours and knob marks; what is drawn
+ * comes from the chart's own file. Plotly is the page's own bundle, window.Plotly when this file is loaded. */
+"use strict";
+(function (Rose) {
+  const Plotly = window.Plotly;
+  const MONO = '"RP Mono", ui-monospace, monospace', SANS = '"RP Sans", system-ui, sans-serif';
+  const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, scrollZoom: false, showTips: false };
+  const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
+
+  const touch = matchMedia("(pointer: coarse)");
+
+  /* spec: name, hz, follows, timed (shares Rose.view), margin {l, r, t, b}, legend (html for the head's right side),
+   * draw(frame) -> {traces, layout} or null when there is nothing to show, describe().
+   * frame: {window, width, height (of the plot in px), T (colours), axes(...)}. */
+  Rose.chart = function (element, spec) {
+    const plot = element.querySelector(".rp-plot"), head = element.querySelector(".rp-rt");
+    const margin = spec.margin;
+    let made = false, draggedSince = 0;
+
+    head.innerHTML = (spec.timed ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
+    const back = head.querySelector(".rp-back");
+    if (back) back.onclick = Rose.view.clear;
+
+    const panel = Rose.panel(plot, {
+      ...spec,
+      draw(width, height) {
+        if (plot._dragging && made) { // Plotly's own flag: a redraw now would take the zoom box away
+          draggedSince = draggedSince || performance.now();
+          if (performance.now() - draggedSince < DRAG_MS) return false;
+        }
+        draggedSince = 0;
+        const T = Rose.tokens();
+        const frame = { T, width: width - margin.l - margin.r, height: height - margin.t - margin.b };
+        frame.window = spec.timed ? Rose.view.window() : null;
+        const drawn = spec.draw(frame) || {};
+        const layout = { ...base(T, width, height), ...drawn.layout };
+        layout.xaxis = { ...axis(T, true), ...(spec.timed ? timeAxis(frame.window, frame.width) : {}), ...layout.xaxis };
+        layout.yaxis = { ...axis(T, false), ...layout.yaxis };
+        layout.shapes = [...(layout.shapes || [])];
+        layout.annotations = [...(layout.annotations || [])];
+        if (spec.timed) {
+          layout.shapes.push(edge(T));
+          addCuts(layout, frame, spec.flags);
+          addKnobs(layout, frame, spec.flags);
+        }
+        if (drawn.empty) layout.annotations.push(emptyText(T, frame.window));
+        if (back) back.hidden = !Rose.view.zoom;
+        if (made) Plotly.react(plot, drawn.traces || [], layout, CONFIG);
+        else {
+          Plotly.newPlot(plot, drawn.traces || [], layout, CONFIG);
+          made = true;
+          listen();
+        }
+        return true;
+      },
+    });
+
+    function base(T, width, height) {
+      return {
+        width, height, margin: { ...margin, pad: 0 }, showlegend: false, hovermode: spec.hover ? "closest" : false, uirevision: "live",
+        dragmode: spec.timed && !touch.matches ? "zoom" : false, hoverdistance: 12,
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: MONO, size: 10, color: T.ink3 },
+      };
+    }
+
+    function axis(T, isX) {
+      return {
+        showgrid: true, gridcolor: T.grid, gridwidth: 1, zeroline: false, showline: isX, linecolor: T.line2, linewidth: 1,
+        ticks: "", fixedrange: !(isX && spec.timed) || touch.matches, automargin: false, ticklabelstandoff: isX ? 2 : 4,
+      };
+    }
+
+    function listen() {
+      plot.on("plotly_relayout", (change) => {
+        const names = Object.keys(change);
+        if (spec.timed && names.some((name) => name.startsWith("xaxis.range"))) {
+          const [x0, x1] = plot.layout.xaxis.range;
+          Rose.view.set(x0 * 1000, x1 * 1000);
+        }
+        if (names.some((name) => name.startsWith("yaxis.range")) && spec.zoomedY) spec.zoomedY(plot.layout.yaxis.range.slice());
+      });
+      plot.on("plotly_doubleclick", Rose.view.clear);
+      if (!spec.hover) return;
+      plot.on("plotly_hover", ({ points }) => Rose.emit("hover", spec.hover(points[0]).rid));
+      plot.on("plotly_unhover", () => Rose.emit("hover", null));
+      plot.on("plotly_click", ({ points }) => Rose.emit("select", spec.hover(points[0])));
+    }
+
+    return panel;
+  };
+
+  // ---- time axis --------------------------------------------------------------------------------------------
+  const minus = (text) => text.replace("-", "−");
+
+  function timeAxis({ x0, x1, now, live }, width) {
+    const seconds = (x1 - x0) / 1000;
+    const small = width < 260;
+    const step = live ? (small ? 5 : 3) : Rose.axis(seconds, small ? 3 : 5).step;
+    const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) + 0.01)));
+    const tickvals = [], ticktext = [];
+    for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {
+      const first = !tickvals.length;
+      tickvals.push(now / 1000 + n * step);
+      const unit = small && !first ? "" : " s";
+      ticktext.push(n === 0 ? (Rose.time.idle() ? "idle" : "now") : minus((n * step).toFixed(live ? 0 : digits)) + unit);
+    }
+    return { range: [x0 / 1000, x1 / 1000], tickmode: "array", tickvals, ticktext };
+  }
+
+  const edge = (T) => ({ type: "line", xref: "paper", yref: "paper", x0: 1, x1: 1, y0: 0, y1: 1, line: { color: T.line2, width: 1 }, layer: "below" });
+
+  // ---- marks on the time axis -------------------------------------------------------------------------------
+  const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
+  const CLOSE_PX = 40, CHAR_PX = 6.1;
+
+  /* One rose line where settings changed; `flags`: with a flag and words above the plot. */
+  function addKnobs(layout, { window, width, T }, flags) {
+    const marks = Rose.knobMarks(window.x0, window.x1);
+    const perMs = width / (window.x1 - window.x0);
+    marks.forEach((mark, i) => {
+      const x = mark.x / 1000;
+      layout.shapes.push({
+        name: "knob", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.rose, width: 1 }, layer: "above",
+      });
+      if (!flags) return;
+      layout.shapes.push({
+        name: "knob flag", type: "path", path: FLAG, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1,
+        fillcolor: T.rose, line: { width: 0 }, layer: "above",
+      });
+      const next = marks[i + 1];
+      const room = next ? (next.x - mark.x) * perMs : Infinity;
+      const space = (mark.x - window.x0) * perMs;
+      const long = mark.text.length * CHAR_PX + 12;
+      const left = (window.x1 - mark.x) * perMs + layout.margin.r < long && space > long;
+      if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
+      layout.annotations.push({
+        name: "knob", text: `<b>${mark.text}</b>`, x, yref: "paper", y: 1, xanchor: left ? "right" : "left", yanchor: "middle",
+        xshift: left ? -6 : 6, yshift: 10, showarrow: false, font: { color: T.rose, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+      });
+    });
+  }
+
+  /* Where idle time was left out. */
+  function addCuts(layout, { window, T }, words) {
+    for (const cut of Rose.time.cuts) {
+      const x = (cut.from - cut.before) / 1000;
+      if (x * 1000 <= window.x0 || x * 1000 >= window.x1) continue;
+      layout.shapes.push({
+        name: "idle", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.line2, width: 1, dash: "2px,3px" }, layer: "below",
+      });
+      if (!words) continue;
+      layout.annotations.push({
+        name: "idle", text: `idle ${Rose.duration(cut.to - cut.from)}`, x, yref: "paper", y: 1, xanchor: "right", yanchor: "top", xshift: -2,
+        showarrow: false, font: { color: T.ink3, size: 10 },
+      });
+    }
+  }
+
+  function emptyText(T, window) {
+    const zoomed = window && !window.live;
+    return {
+      name: "empty", text: zoomed ? "Nothing here. Esc returns to now." : "Press Burst.", xref: "paper", yref: "paper", x: 0.5, y: 0.5,
+      showarrow: false, font: { family: SANS, size: 12, color: T.ink3 },
+    };
+  }
+
+  // ---- small things for the charts' own files ---------------------------------------------------------------
+  Rose.duration = (ms) => (ms < 60000 ? `${Math.round(ms / 1000)} s` : ms < 3600000 ? `${Math.round(ms / 60000)} min` : `${Math.round(ms / 3600000)} h`);
+
+  /** A label at the right of the plot: its name over its value. */
+  Rose.lineLabel = (T, y, name, value, color, shift = 0) => ({
+    name: `label ${name}`, xref: "paper", x: 1, y, xanchor: "left", yanchor: "middle", xshift: 7, yshift: shift, align: "left", showarrow: false,
+    text: `${name}<br><b style="color:${color || T.ink}">${value}</b>`, font: { size: 10, color: T.ink3 }, borderpad: 0,
+  });
+
+  Rose.legend = (mark, text) => `<span class="rp-lg">${mark}${text}</span>`;
+  const mark = (w, h, inside) => `<svg width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" aria-hidden="true">${inside}</svg>`;
+  Rose.legendBox = (name) => mark(8, 8, `<rect width="8" height="8" fill="var(--rp-${name})"/>`);
+  Rose.legendDot = (name) => mark(8, 8, `<circle cx="4" cy="4" r="2.4" fill="var(--rp-${name})"/>`);
+  Rose.legendLine = (name, width, dash = "") =>
+    mark(14, 4, `<line x2="14" y1="2" y2="2" stroke="var(--rp-${name})" stroke-width="${width}" stroke-dasharray="${dash}"/>`);
+
+  /** Two words of which one is on: {html, bind(head, fn)}. */
+  Rose.toggle = function (label, words) {
+    const html = `<span class="rp-tg" role="group" aria-label="${label}">${words
+      .map((word, i) => `<button type="button" aria-pressed="${i === 0}">${word}</button>`)
+      .join("")}</span>`;
+    const bind = (head, fn) => {
+      const buttons = [...head.querySelectorAll(`[aria-label="${label}"] button`)];
+      buttons.forEach((button) => {
+        button.onclick = () => {
+          for (const other of buttons) other.setAttribute("aria-pressed", other === button);
+          fn(button.textContent);
+        };
+      });
+    };
+    return { html, bind };
+  };
+})(window.Rose);

@@ -1,0 +1,74 @@
+/* Rose.kvtime: what the KV pool's blocks were used for over the last 15 s of work, from Rose.store.steps.
+ *
+ * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (nobody's, still findable), free.
+ * A diamond marks a preemption: the pool was full. */
+"use strict";
+(function (Rose) {
+  const SAMPLE_PX = 1.5;
+
+  Rose.kvtime = function (element) {
+    let summary = "No steps yet.";
+
+    Rose.chart(element, {
+      name: "kvtime", hz: 2, timed: true, margin: { l: 38, r: 12, t: 8, b: 18 },
+      legend: Rose.legend(Rose.legendBox("shared"), "shared") + Rose.legend(Rose.legendBox("ink3"), "active") + Rose.legend(Rose.legendBox("cached"), "cached"),
+      draw, describe: () => `KV blocks over time. ${summary}`,
+    });
+
+    function draw(frame) {
+      const { window, T } = frame;
+      const { samples, preemptions } = collect(frame);
+      const total = poolSize(samples);
+      const layout = {
+        plot_bgcolor: T.free,
+        yaxis: { range: [0, total], tickmode: "array", tickvals: [0, total / 2, total], ticktext: ["0", String(Math.round(total / 2)), String(total)], gridcolor: T.line },
+        xaxis: { showgrid: false },
+      };
+      if (!samples.length) {
+        summary = "No steps in view.";
+        return { empty: true, layout };
+      }
+      const newest = samples[samples.length - 1];
+      const x = [...samples.map((one) => one.x), Math.min(window.x1, Rose.time.now()) / 1000];
+      const layer = (height, color) => ({
+        type: "scatter", mode: "lines", x, y: [...samples, newest].map(height), fill: "tozeroy", fillcolor: color, line: { width: 0, shape: "hv", simplify: false }, hoverinfo: "skip",
+      });
+      const traces = [
+        layer((s) => s.shared + s.active + s.cached, T.cached), layer((s) => s.shared + s.active, T.ink3), layer((s) => s.shared, T.shared),
+        {
+          type: "scatter", mode: "markers", x: preemptions, y: preemptions.map(() => total * 0.97), hoverinfo: "skip", cliponaxis: false,
+          marker: { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } },
+        },
+      ];
+      summary = `Of ${total} blocks ${newest.shared} are shared, ${newest.active} active, ${newest.cached} cached, ${total - newest.shared - newest.active - newest.cached} free.`;
+      return { traces, layout };
+    }
+
+    /* Counts after each step of the window, one sample a pixel or so (the fullest), oldest first. */
+    function collect({ window, width }) {
+      const { steps } = Rose.store, samples = [], preemptions = [];
+      const least = (SAMPLE_PX * (window.x1 - window.x0)) / width / 1000;
+      for (let i = steps.end - 1; i >= steps.first; i--) {
+        const row = i & steps.mask, ms = Rose.time.x(steps.t1[row]);
+        if (ms > window.x1) continue;
+        const before = ms < window.x0; // one more, so that the area begins at the left edge
+        const sample = { x: Math.max(ms, window.x0) / 1000, shared: steps.sharedBlocks[row], active: steps.active[row], cached: steps.cachedBlocks[row], free: steps.free[row] };
+        if (steps.preempted[row] && !before) preemptions.push(sample.x);
+        const last = samples[samples.length - 1];
+        if (!last || last.x - sample.x >= least || before) samples.push(sample);
+        else if (sample.shared + sample.active > last.shared + last.active && samples.length > 1) samples[samples.length - 1] = { ...sample, x: last.x };
+        if (before) break;
+      }
+      return { samples: samples.reverse(), preemptions };
+    }
+
+    function poolSize(samples) {
+      if (samples.length) {
+        const { shared, active, cached, free } = samples[samples.length - 1];
+        return shared + active + cached + free;
+      }
+      const { stats, info } = Rose.store;
+      return (stats && stats.kv_total) || (info && info.num_blocks - 1) || 1;
+    }
+  };
+})(window.Rose);

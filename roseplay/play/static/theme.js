@@ -1,0 +1,56 @@
+/* Rose.tokens, Rose.color: the page's colours for scripts, read from the CSS variables --rp-* of the current theme.
+ *
+ * Emits "theme" when they have changed; whoever draws with them draws again. */
+"use strict";
+(function (Rose) {
+  const NAMES = [
+    "bg", "surface", "raised", "well", "line", "line2", "grid", "ink", "ink2", "ink3", "rose", "rosefill", "rosewash",
+    "prompt", "decode", "shared", "cached", "cachedline", "free", "ok",
+  ];
+  const HUES = 8;
+  const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes own the first hues; other traffic begins behind them
+
+  let tokens = null;
+
+  /** {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS colours. */
+  Rose.tokens = function () {
+    if (tokens) return tokens;
+    const style = getComputedStyle(document.body);
+    const read = (name) => sixDigits(style.getPropertyValue(`--rp-${name}`).trim() || "#888888");
+    const found = Object.fromEntries(NAMES.map((name) => [name, read(name)]));
+    found.hues = Array.from({ length: HUES }, (_, i) => read(`c${i}`));
+    if (style.getPropertyValue("--rp-ink")) tokens = found; // before the style sheet is there, ask again next time
+    return found;
+  };
+
+  const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");
+
+  /** Which of the eight hues a request has. */
+  Rose.hue = function (rid) {
+    const known = Rose.store.requests.get(rid);
+    return known && known.lane !== null ? (known.lane - 1) % HUES : OTHERS[rid % HUES];
+  };
+
+  Rose.color = (rid) => Rose.tokens().hues[Rose.hue(rid)];
+
+  /** A #rrggbb colour with an opacity. */
+  Rose.fade = function (color, alpha) {
+    const n = parseInt(color.slice(1), 16);
+    return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
+  };
+
+  /** The text colour that can be read on a #rrggbb colour. */
+  Rose.textOn = function (color) {
+    const n = parseInt(color.slice(1), 16);
+    const luma = 0.3 * (n >> 16) + 0.59 * ((n >> 8) & 255) + 0.11 * (n & 255);
+    return luma > 140 ? "#101317" : "#ffffff";
+  };
+
+  let dark = document.body.classList.contains("dark");
+  new MutationObserver(() => {
+    if (document.body.classList.contains("dark") === dark) return;
+    dark = !dark;
+    tokens = null;
+    Rose.emit("theme");
+  }).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+})(window.Rose);

@@ -1,0 +1,125 @@
+/* Rose.tokenSteps: tokens computed in each step, prompt (dark) over decode (light), from Rose.store.steps and the knobs.
+ *
+ * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is the prefill budget; it steps
+ * where somebody moved the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
+"use strict";
+(function (Rose) {
+  const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them
+  const GAP_PX = 0.6; // between bars with prompt tokens
+  const CALM_MS = 1500;
+
+  Rose.tokenSteps = function (element) {
+    const scale = { max: 0, calm: 0 };
+    let summary = "No steps yet.";
+
+    Rose.chart(element, {
+      name: "tokens", hz: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
+      legend:
+        Rose.legend(Rose.legendBox("prompt"), "prompt") + Rose.legend(Rose.legendBox("decode"), "decode") +
+        Rose.legend(Rose.legendLine("rose", 1.25, "4 3"), "budget").replace("rp-lg", "rp-lg rp-hand"),
+      draw, describe: () => `Tokens per step. ${summary}`,
+    });
+
+    function draw(frame) {
+      const { window, T } = frame;
+      const bars = collect(frame);
+      const budget = budgetLine("prefill_max_tokens", window), total = budgetLine("step_max_tokens", window);
+      const most = bars.reduce((max, bar) => Math.max(max, bar.prompt + bar.decode), 0);
+      const limits = [budget.now, total.now, ...budget.ys, ...total.ys].filter((v) => v !== null && v <= most * 4);
+      const ceiling = Math.max(8, most, ...limits);
+      const yaxis = yAxis(ceiling, window.live);
+      const layout = { yaxis, shapes: [], annotations: [] };
+      label(layout, budget.now, "budget", yaxis, frame);
+      if (total.now !== null) label(layout, total.now, "step", yaxis, frame);
+      const prompts = bars.filter((bar) => bar.prompt);
+      const traces = [
+        area(outline(prompts, (bar) => bar.prompt + bar.decode, GAP_PX, frame), T.prompt, 0.9),
+        area(outline(bars, (bar) => bar.decode, 0, frame), T.decode, 1),
+        limitLine(budget, T), limitLine(total, T),
+      ];
+      const prompt = prompts.reduce((sum, bar) => sum + bar.prompt, 0);
+      summary = bars.length ? `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; steps with prompt tokens in view: ${prompts.length}${prompt ? "" : ", none"}.` : "No steps in view.";
+      return { traces, layout, empty: !bars.length };
+    }
+
+    /* Steps of the window, oldest first, the narrow ones merged: {x0, x1 (s), prompt, decode}. */
+    function collect({ window, width }) {
+      const { steps } = Rose.store, bars = [];
+      const least = (LEAST_PX * (window.x1 - window.x0)) / width / 1000;
+      let open = null;
+      for (let i = steps.end - 1; i >= steps.first; i--) { // newest first: the time before the window is never looked at
+        const row = i & steps.mask, x1 = Rose.time.x(steps.t1[row]) / 1000;
+        if (x1 * 1000 < window.x0) break;
+        const x0 = Math.max(window.x0, Rose.time.x(steps.t0[row])) / 1000;
+        if (x0 * 1000 > window.x1) continue;
+        const bar = { x0, x1, prompt: steps.prompt[row], decode: steps.decode[row] };
+        if (open && open.x1 - bar.x0 < least && open.x0 - bar.x1 < least) {
+          if (bar.prompt + bar.decode > open.prompt + open.decode) Object.assign(open, { prompt: bar.prompt, decode: bar.decode });
+          open.x0 = bar.x0;
+        } else bars.push((open = bar));
+      }
+      return bars.reverse();
+    }
+
+    /* The outline of bars; neighbours of no distance share an edge, others come down to zero between. */
+    function outline(bars, height, gapPx, { window, width }) {
+      const pixel = (window.x1 - window.x0) / width / 1000, x = [], y = [];
+      bars.forEach((bar, i) => {
+        const next = bars[i + 1], v = height(bar);
+        const gap = gapPx && bar.x1 - bar.x0 > 2 * pixel ? gapPx * pixel : 0;
+        const end = Math.max(bar.x0 + pixel * 0.7, bar.x1 - gap);
+        const joined = !gap && next && next.x0 - end < 0.6 * pixel;
+        if (!i || y[y.length - 1] === 0) x.push(bar.x0), y.push(0);
+        x.push(bar.x0, joined ? next.x0 : end);
+        y.push(v, v);
+        if (!joined) x.push(end), y.push(0);
+      });
+      return { x, y };
+    }
+
+    const area = ({ x, y }, color, opacity) => ({
+      type: "scatter", mode: "lines", x, y, fill: "tozeroy", fillcolor: Rose.fade(color, opacity), line: { width: 0, shape: "linear", simplify: false }, hoverinfo: "skip",
+    });
+
+    // ---- budget ---------------------------------------------------------------------------------------------
+    /* A knob's value over the window, from its value now backwards through its changes; null is unlimited. */
+    function budgetLine(name, { x0, x1 }) {
+      const xs = [x1], ys = [];
+      let value = Rose.store.knobs[name] ?? null;
+      const now = value;
+      for (let i = Rose.store.marks.length - 1; i >= 0; i--) {
+        const mark = Rose.store.marks[i], change = mark.changes[name];
+        if (!change) continue;
+        const x = Rose.time.x(mark.t);
+        if (x < x1) {
+          if (x < x0) break;
+          ys.push(change[1], change[1]);
+          xs.push(x, x);
+        }
+        value = change[0];
+      }
+      ys.push(value, value);
+      xs.push(x0);
+      return { xs: xs.reverse().map((x) => x / 1000), ys: ys.reverse(), now };
+    }
+
+    const limitLine = ({ xs, ys }, T) => ({
+      type: "scatter", mode: "lines", x: xs.slice(0, ys.length), y: ys, connectgaps: false, hoverinfo: "skip", line: { color: T.rose, width: 1.25, dash: "4px,3px", simplify: false },
+    });
+
+    function label(layout, value, name, yaxis, { T, height }) {
+      const max = yaxis.range[1], beyond = value === null || value > max;
+      const words = value === null ? "∞" : beyond ? `${value} ↑` : String(value);
+      const y = beyond ? max : value;
+      const shift = Math.min(0, (1 - y / max) * height - 6) || 0;
+      layout.annotations.push({ ...Rose.lineLabel(T, y, name, words, T.rose, beyond ? -8 : shift), name: "budget" });
+    }
+
+    function yAxis(most, live) {
+      const wanted = Rose.axis(most, 3);
+      if (wanted.max >= scale.max || !live || performance.now() - scale.calm > CALM_MS) Object.assign(scale, wanted);
+      if (wanted.max >= scale.max) scale.calm = performance.now();
+      return { range: [0, scale.max], tickmode: "linear", tick0: 0, dtick: scale.step };
+    }
+  };
+})(window.Rose);

@@ -1,0 +1,109 @@
+/* Rose.ttft: the distribution of time to first token, a step curve that rises by one request at its TTFT.
+ *
+ * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's p50 is ringed.
+ * There is no time axis here to put a knob change on, so its rose line stands at the p50 of what was asked before it: the curve
+ * since then lies left of it (better) or right. */
+"use strict";
+(function (Rose) {
+  const RECENT = 64;
+
+  Rose.ttft = function (element) {
+    let summary = "No first token yet.";
+    let legend = "";
+
+    const head = element.querySelector(".rp-rt");
+    Rose.chart(element, { name: "ttft", hz: 1, timed: false, margin: { l: 38, r: 12, t: 8, b: 18 }, draw, describe: () => `Time to first token. ${summary}` });
+
+    function draw(frame) {
+      const curves = collect();
+      showLegend(curves);
+      if (!curves.length) {
+        summary = "No first token yet.";
+        return { empty: true, layout: axes(100) };
+      }
+      const { T } = frame;
+      const last = curves[curves.length - 1];
+      const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])));
+      layout.shapes = [];
+      layout.annotations = [];
+      const max = layout.xaxis.range[1];
+      const traces = curves.map((curve) => ({
+        type: "scatter", mode: "lines", ...stairs(curve.ttft, max), hoverinfo: "skip",
+        line: curve === last ? { color: T.ink, width: 1.5 } : { color: T.ink3, width: 1.5, dash: "4px,3px" },
+      }));
+      addMedian(traces, layout, Rose.quantile(last.ttft, 0.5), frame);
+      addKnob(layout, curves, frame);
+      summary = curves.map((curve) => `${curve.name}: p50 ${Rose.ms(Rose.quantile(curve.ttft, 0.5))} ms, p95 ${Rose.ms(Rose.quantile(curve.ttft, 0.95))} ms of ${curve.ttft.length}`).join(". ") + ".";
+      return { traces, layout };
+    }
+
+    /* [{name, requests, ttft (sorted, ms)}], the last burst last. */
+    function collect() {
+      const groups = [...Rose.store.bursts.values()].sort((a, b) => a.id - b.id).map((burst) => curve(`burst ${burst.id}`, burst.requests));
+      const some = groups.filter((group) => group.ttft.length);
+      if (some.length) return some.slice(-2);
+      const recent = curve("recent", [...Rose.store.requests.values()].filter((request) => request.ttft !== null).slice(-RECENT));
+      return recent.ttft.length ? [recent] : [];
+    }
+
+    function curve(name, requests) {
+      const done = requests.filter((request) => request.ttft !== null);
+      return { name, requests: done, ttft: Float64Array.from(done, (request) => request.ttft).sort() };
+    }
+
+    function axes(most) {
+      const { max, step } = Rose.axis(most, 3);
+      const tickvals = [0, step, 2 * step, max];
+      return {
+        xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === 3 ? `${+v.toPrecision(6)} ms   ` : String(+v.toPrecision(6)))) },
+        yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
+      };
+    }
+
+    function stairs(sorted, max) {
+      const x = [0], y = [0];
+      sorted.forEach((v, i) => {
+        x.push(v, v);
+        y.push(i / sorted.length, (i + 1) / sorted.length);
+      });
+      x.push(max);
+      y.push(1);
+      return { x, y };
+    }
+
+    function addMedian(traces, layout, p50, { T }) {
+      traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } } });
+      layout.annotations.push({
+        name: "p50", text: `<b>${Rose.ms(p50)}</b>`, x: p50, y: 0.5, xanchor: p50 > layout.xaxis.range[1] * 0.75 ? "right" : "left", yanchor: "top",
+        xshift: p50 > layout.xaxis.range[1] * 0.75 ? -6 : 6, yshift: -2, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+      });
+    }
+
+    /* The latest change of a setting that the curves' requests know of. */
+    function addKnob(layout, curves, { T, width }) {
+      const marks = Rose.knobMarks(), requests = curves.flatMap((one) => one.requests);
+      const mark = marks[marks.length - 1];
+      if (!mark) return;
+      const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft).sort();
+      if (!before.length) return;
+      const x = Rose.quantile(before, 0.5), max = layout.xaxis.range[1];
+      layout.shapes.push({ name: "knob", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.rose, width: 1 }, layer: "below" });
+      const left = x / max > 0.5;
+      const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
+      layout.annotations.push({
+        name: "knob", text: `<b>${words}</b>`, x, yref: "paper", y: left ? 1 : 0, xanchor: left ? "right" : "left", yanchor: left ? "top" : "bottom",
+        xshift: left ? -4 : 4, showarrow: false, font: { color: T.rose, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+      });
+    }
+
+    function showLegend(curves) {
+      const html = curves
+        .map((one, i) => {
+          const last = i === curves.length - 1;
+          return Rose.legend(last ? Rose.legendLine("ink", 1.5) : Rose.legendLine("ink3", 1.5, "4 3"), one.name);
+        })
+        .join("");
+      if (html !== legend) head.innerHTML = legend = html;
+    }
+  };
+})(window.Rose);
