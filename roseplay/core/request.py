@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from roseplay.config import SamplingParams
+
+if TYPE_CHECKING:
+    from roseplay.core.prefix_cache import Node
 
 
 class FinishReason(StrEnum):
@@ -36,6 +40,8 @@ class Request:
         num_computed_tokens: tokens whose keys and values are in ``block_table``.
         prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
         block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
+        chain: the prefix cache's node for its first ``num_chained_blocks`` full blocks.
+        last_step: the last step that computed one of its tokens, -1 before.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
         num_shared_tokens: prompt tokens that another request computed in the same step.
         seed: of its noise; ``sampling.seed`` or one drawn by the engine.
@@ -43,7 +49,7 @@ class Request:
 
     __slots__ = (
         "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
-        "status", "num_computed_tokens", "prefill_end", "block_table", "last_step",
+        "status", "num_computed_tokens", "prefill_end", "block_table", "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_preemptions", "finish_reason",
     )  # fmt: skip
 
@@ -69,6 +75,8 @@ class Request:
         self.num_computed_tokens = 0
         self.prefill_end = self.num_prompt_tokens
         self.block_table: list[int] = []
+        self.chain: Node | None = None
+        self.num_chained_blocks = 0
         self.last_step = -1
         self.num_cached_tokens = 0
         self.num_shared_tokens = 0

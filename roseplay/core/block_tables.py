@@ -1,0 +1,161 @@
+"""What happens to a request's block table: blocks are attached, added, copied before a write, and released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roseplay.core.block_pool import BlockPool, OutOfBlocksError
+from roseplay.core.prefix_cache import COMMITTED, Lookup, Node, PrefixCache, Tail
+from roseplay.core.request import Request
+
+
+@dataclass(slots=True)
+class Match:
+    """What a request can attach.
+
+    Attributes:
+        first: index in its block table of the first block attached.
+        blocks: from there on.
+        nodes: of the full blocks among them.
+        tail: the end of an equal finished prompt, whose logits serve this one; None when not found.
+        end: tokens the request has computed once they are attached.
+        num_shared: how many of its new tokens the step being scheduled computes.
+    """
+
+    first: int
+    blocks: list[int]
+    nodes: list[Node]
+    tail: Tail | None
+    end: int
+    num_shared: int
+
+
+class BlockTables:
+    """Block tables over one pool and one prefix cache; the scheduler decides when, this does it."""
+
+    def __init__(self, pool: BlockPool, cache: PrefixCache) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.block_size = pool.block_size
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    # -- attaching what others computed
+
+    def match(self, request: Request, lookup: Lookup) -> Match | None:
+        """What of the request's wanted tokens can be found beyond what it has, or None.
+
+        Every full block counts, and the block it is in the middle of too: its own part of it is then given up.
+        """
+        size, tokens, end = self.block_size, request.token_ids, request.prefill_end
+        first = index = request.num_computed_tokens // size
+        if index != request.num_chained_blocks:
+            return None  # its own blocks cannot be found, so nothing can follow them
+        match = Match(first, [], [], None, request.num_computed_tokens, 0)
+        parent = request.chain
+        while index * size < end:
+            chunk = tuple(tokens[index * size : min((index + 1) * size, end)])
+            node = self.cache.find_block(parent, chunk, lookup) if len(chunk) == size else None
+            if (index + 1) * size >= end:
+                match.tail = self.cache.find_tail(parent, chunk, lookup)
+            found = node or match.tail
+            if found is None:
+                break
+            if node is not None:
+                match.nodes.append(node)
+            match.blocks.append(found.block)
+            match.num_shared += len(chunk) if found.pending_step != COMMITTED else 0
+            match.end = index * size + len(chunk)
+            parent = node
+            index += 1
+        return match if match.blocks else None
+
+    def attach(self, request: Request, match: Match) -> tuple[int, int]:
+        """Take the matched blocks; returns how many tokens came from earlier steps and from this one."""
+        gained = match.end - request.num_computed_tokens
+        for block in match.blocks:
+            self.pool.acquire(block)
+        self._release_from(request, match.first)
+        request.block_table.extend(match.blocks)
+        if match.nodes:
+            request.chain = match.nodes[-1]
+            request.num_chained_blocks = match.first + len(match.nodes)
+        request.num_computed_tokens = match.end
+        shared = min(match.num_shared, gained)
+        return gained - shared, shared
+
+    # -- room for a request's own tokens
+
+    def grow(self, request: Request, num_tokens: int) -> bool:
+        """Blocks for the request's first ``num_tokens`` tokens; False (and nothing taken) when too few are free."""
+        missing = self.blocks_for(num_tokens) - len(request.block_table)
+        if missing > self.pool.num_available:
+            return False
+        for _ in range(missing):
+            request.block_table.append(self.pool.allocate())
+        return True
+
+    def make_writable(self, request: Request, position: int, *, same_content: bool = False) -> tuple[int, int] | None:
+        """Copy-on-write: give the request a copy of the block it will write at ``position`` if anybody needs the old.
+
+        Args:
+            same_content: what is written there equals what is there (a last prompt token computed again).
+
+        Returns:
+            (source, destination) when a copy is needed, else None.
+
+        Raises:
+            OutOfBlocksError: a copy is needed and no block is free.
+        """
+        index, offset = divmod(position, self.block_size)
+        block = request.block_table[index]
+        held_by_others = self.pool.ref_counts[block] > 1
+        if not held_by_others and (same_content or not self.cache.covers(block, offset)):
+            return None
+        try:
+            copy = self.pool.allocate()
+        except OutOfBlocksError:
+            if held_by_others:
+                raise
+            self.cache.unlist(block)  # the sole holder gives up what could be found rather than fail
+            return None
+        request.block_table[index] = copy
+        self.pool.release(block)
+        return block, copy
+
+    # -- letting others find what a request computes
+
+    def publish_blocks(self, request: Request, step_id: int, keep: bool) -> None:
+        """Make the full blocks findable up to ``num_computed_tokens``; pending until the step succeeds."""
+        full = request.num_computed_tokens // self.block_size
+        if keep and request.chain is not None and not request.chain.listed:
+            request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks anew
+        size = self.block_size
+        for index in range(request.num_chained_blocks, full):
+            tokens = tuple(request.token_ids[index * size : (index + 1) * size])
+            request.chain = self.cache.insert_block(request.chain, tokens, request.block_table[index], step_id)
+            request.num_chained_blocks = index + 1
+
+    def publish_tail(self, request: Request, step_id: int, entry_index: int, keep: bool) -> int | None:
+        """Make a finished prompt's end findable; returns the key to save its logits under."""
+        index = (request.prefill_end - 1) // self.block_size
+        parent = request.chain
+        if request.num_chained_blocks == index + 1:
+            parent = parent.parent if parent is not None else None
+        elif request.num_chained_blocks != index:
+            return None
+        tokens = tuple(request.token_ids[index * self.block_size : request.prefill_end])
+        return self.cache.insert_tail(parent, tokens, request.block_table[index], step_id, entry_index, keep)
+
+    # -- giving up
+
+    def release(self, request: Request) -> None:
+        """Give up all blocks, the tail first, so that prefixes outlive what follows them."""
+        self._release_from(request, 0)
+        request.chain, request.num_chained_blocks = None, 0
+        request.num_computed_tokens = 0
+
+    def _release_from(self, request: Request, first: int) -> None:
+        while len(request.block_table) > first:
+            self.pool.release(request.block_table.pop())

@@ -1,0 +1,235 @@
+"""What computed blocks can be found by: full blocks by the tokens up to their end, finished prompts by all of theirs.
+
+Full blocks form a trie. A node's key is its parent node (by identity) and its own tokens, so a Python dict finds it
+by hash and verifies it by equality: two prompts whose hashes collide never share a block. The chained look-up is the
+one of vLLM's automatic prefix caching; same-step sharing comes from keeping nodes *pending* in the step that
+computes them, and *committed* from then on.
+
+A *tail* is the end of a finished prompt: its last block, how many of its tokens are the prompt's, and the logits
+after the last one. With it an exact repeat computes nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from roseplay.core.block_pool import BlockPool
+
+COMMITTED = -1
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A full block that can be found; ``pending_step`` is the step that computes it, or ``COMMITTED``."""
+
+    parent: Node | None
+    tokens: tuple[int, ...]
+    block: int
+    pending_step: int
+    listed: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Tail:
+    """The end of a finished prompt.
+
+    Attributes:
+        parent: node of the full block before, None when the prompt fits one block.
+        tokens: the prompt's tokens in ``block``, 1 to block_size of them.
+        logits_key: names the saved logits; None when they are gone.
+        entry_index: while pending, the step entry whose row has the logits.
+    """
+
+    parent: Node | None
+    tokens: tuple[int, ...]
+    block: int
+    pending_step: int
+    logits_key: int | None = None
+    entry_index: int | None = None
+
+
+@dataclass(slots=True)
+class Lookup:
+    """Which entries a look-up may use: those of earlier steps, and those of the step being scheduled."""
+
+    step_id: int
+    committed: bool
+    pending: bool
+
+    def allows(self, entry: Node | Tail) -> bool:
+        if entry.pending_step == COMMITTED:
+            return self.committed
+        return self.pending and entry.pending_step == self.step_id
+
+
+@dataclass(slots=True)
+class _Pending:
+    nodes: list[Node] = field(default_factory=list)
+    tails: list[Tail] = field(default_factory=list)
+
+
+class PrefixCache:
+    """Finds blocks by their tokens; told by the pool when a block's content is lost.
+
+    Args:
+        pool: its blocks; the cache marks there which can be found.
+        max_saved_logits: how many prompts' logits are kept (vocabulary x 4 bytes each), least recently used go first.
+    """
+
+    def __init__(self, pool: BlockPool, max_saved_logits: int) -> None:
+        self._pool = pool
+        self._max_saved_logits = max_saved_logits
+        self._nodes: dict[tuple[Node | None, tuple[int, ...]], Node] = {}
+        self._tails: dict[tuple[Node | None, tuple[int, ...]], Tail] = {}
+        self._node_of_block: dict[int, Node] = {}
+        self._tails_of_block: dict[int, list[Tail]] = {}
+        self._logits: OrderedDict[int, Tail] = OrderedDict()
+        self._next_logits_key = 0
+        self._dropped_logits: list[int] = []
+        self._pending = _Pending()
+        pool.on_evict = self._forget_block
+
+    # -- finding
+
+    def find_block(self, parent: Node | None, tokens: tuple[int, ...], lookup: Lookup) -> Node | None:
+        """The full block that continues ``parent`` with ``tokens``."""
+        node = self._nodes.get((parent, tokens))
+        return node if node is not None and lookup.allows(node) else None
+
+    def find_tail(self, parent: Node | None, tokens: tuple[int, ...], lookup: Lookup) -> Tail | None:
+        """The end of a finished prompt that continues ``parent`` with ``tokens``."""
+        tail = self._tails.get((parent, tokens))
+        if tail is None or not lookup.allows(tail):
+            return None
+        if tail.logits_key is not None:
+            self._logits.move_to_end(tail.logits_key)
+        return tail
+
+    def covers(self, block: int, offset: int) -> bool:
+        """Whether writing at ``offset`` of ``block`` would spoil content that can be found."""
+        if block in self._node_of_block:
+            return True
+        return any(len(tail.tokens) > offset for tail in self._tails_of_block.get(block, ()))
+
+    # -- inserting
+
+    def insert_block(self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int) -> Node:
+        """Make a full block findable; when its content can be found already, that node."""
+        known = self._nodes.get((parent, tokens))
+        if known is not None:
+            return known
+        node = Node(parent, tokens, block, pending_step)
+        self._nodes[parent, tokens] = node
+        self._node_of_block[block] = node
+        self._pool.set_findable(block, True)
+        if pending_step != COMMITTED:
+            self._pending.nodes.append(node)
+        return node
+
+    def insert_tail(
+        self,
+        parent: Node | None,
+        tokens: tuple[int, ...],
+        block: int,
+        pending_step: int,
+        entry_index: int,
+        save_logits: bool,
+    ) -> int | None:
+        """Make a finished prompt's end findable; returns the key under which its logits are to be saved."""
+        tail = self._tails.get((parent, tokens))
+        if tail is None:
+            tail = Tail(parent, tokens, block, pending_step)
+            self._tails[parent, tokens] = tail
+            self._tails_of_block.setdefault(block, []).append(tail)
+            self._pool.set_findable(block, True)
+            self._pending.tails.append(tail)
+        elif tail.logits_key is not None or tail.entry_index is not None:
+            return None  # a repeat was computed separately; the first one's logits stay
+        else:
+            self._pending.tails.append(tail)
+        tail.entry_index = entry_index
+        if not save_logits or self._max_saved_logits < 1:
+            return None
+        tail.logits_key = self._next_logits_key
+        self._next_logits_key += 1
+        self._logits[tail.logits_key] = tail
+        while len(self._logits) > self._max_saved_logits:
+            self._drop_logits(next(iter(self._logits.values())))
+        return tail.logits_key
+
+    # -- steps
+
+    def commit(self, keep: bool) -> None:
+        """The step succeeded: its entries stay findable, or with the prefix cache off are unlisted."""
+        pending, self._pending = self._pending, _Pending()
+        for tail in pending.tails:
+            tail.pending_step = COMMITTED
+            tail.entry_index = None
+            if not keep:
+                self._remove_tail(tail)
+        for node in pending.nodes:
+            node.pending_step = COMMITTED
+            if not keep:
+                self._remove_node(node)
+
+    def roll_back(self) -> None:
+        """The step failed: nothing of it stays findable."""
+        pending, self._pending = self._pending, _Pending()
+        for tail in pending.tails:
+            self._remove_tail(tail)
+        for node in pending.nodes:
+            self._remove_node(node)
+
+    def take_dropped_logits(self) -> list[int]:
+        """Keys of saved logits that can be found no more since the last call."""
+        dropped, self._dropped_logits = self._dropped_logits, []
+        return dropped
+
+    # -- forgetting
+
+    def unlist(self, block: int) -> None:
+        """Make a block's content unfindable, because its sole holder is about to write over it."""
+        self._forget_block(block)
+        self._pool.set_findable(block, False)
+
+    def clear(self) -> None:
+        """Forget everything; blocks that are held stay with their holders."""
+        for block in [*self._node_of_block, *self._tails_of_block]:
+            self.unlist(block)
+
+    def _forget_block(self, block: int) -> None:
+        node = self._node_of_block.get(block)
+        if node is not None:
+            self._remove_node(node)
+        for tail in list(self._tails_of_block.get(block, ())):
+            self._remove_tail(tail)
+
+    def _remove_node(self, node: Node) -> None:
+        if not node.listed:
+            return
+        node.listed = False
+        del self._nodes[node.parent, node.tokens]
+        del self._node_of_block[node.block]
+        self._update_findable(node.block)
+
+    def _remove_tail(self, tail: Tail) -> None:
+        if self._tails.get((tail.parent, tail.tokens)) is not tail:
+            return
+        del self._tails[tail.parent, tail.tokens]
+        tails = self._tails_of_block[tail.block]
+        tails.remove(tail)
+        if not tails:
+            del self._tails_of_block[tail.block]
+        self._drop_logits(tail)
+        self._update_findable(tail.block)
+
+    def _update_findable(self, block: int) -> None:
+        if block not in self._node_of_block and block not in self._tails_of_block:
+            self._pool.set_findable(block, False)
+
+    def _drop_logits(self, tail: Tail) -> None:
+        if tail.logits_key is not None:
+            del self._logits[tail.logits_key]
+            self._dropped_logits.append(tail.logits_key)
+            tail.logits_key = None

@@ -1,0 +1,304 @@
+"""The engine as its users hold it: submit, stream, abort, set knobs, close."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.core.budget import check_fits
+from roseplay.core.request import FinishReason
+from roseplay.engine.detokenizer import make_decoder
+from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
+from roseplay.engine.messages import (
+    Abort,
+    ClearCache,
+    EngineInfo,
+    Failed,
+    Finish,
+    KnobsApplied,
+    Ready,
+    SetKnobs,
+    StepOutput,
+    Submit,
+)
+from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.receiver import Receiver
+from roseplay.engine.stream import Listener, Stream, now_ns
+from roseplay.engine.telemetry import Telemetry
+from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
+
+logger = logging.getLogger(__name__)
+
+Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
+
+START_TIMEOUT_S = 900.0
+POLL_S = 0.1
+GPU_KNOBS = ("cuda_graphs", "overlap")
+
+
+class Engine:
+    """A model that serves many requests at once, from a loop in the background.
+
+    Args:
+        model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
+        config: what is fixed from start to end.
+        knobs: how to begin; ``set_knobs`` changes them while the engine runs.
+        settings: fields of ``EngineConfig`` and ``Knobs`` by name, which win over the two.
+
+    Raises:
+        EngineStartError: the model cannot be had or is not supported, or the settings do not fit; one clear line.
+    """
+
+    def __init__(
+        self,
+        model: Any = "tiny-chat",
+        *,
+        config: EngineConfig | None = None,
+        knobs: Knobs | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config, self._knobs = _apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
+        if self.config.worker == "process" and not isinstance(model, str):
+            raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
+        self._model = model
+        self._closed = False
+        self._broken: str | None = None
+        self._ids = itertools.count()
+        self._lock = threading.Lock()
+        self._admission = threading.Lock()
+        self._knob_lock = threading.Lock()
+        self.telemetry = Telemetry(self.config.telemetry_steps)
+        self._receiver = Receiver(self.telemetry, self._knobs, self._finish_at)
+        self.tokenizer = _load_tokenizer(model, self.config)
+        self._transport = start_transport(model, self.config, self._knobs)
+        self.info: EngineInfo = self._wait_until_ready(self._transport)
+        self._thread = threading.Thread(target=_receive, args=(weakref.ref(self),), name="roseplay-receiver", daemon=True)
+        self._thread.start()
+        self._atexit = weakref.WeakMethod(self.close)
+        atexit.register(_close_at_exit, self._atexit)
+
+    # -- requests
+
+    def submit(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, on_update: Listener | None = None
+    ) -> Stream:
+        """Enqueue a request and return its stream at once; all model work happens in the worker.
+
+        Args:
+            prompt: text, chat messages (``[{"role": "user", "content": "…"}]``), or token ids.
+            params: how to choose tokens and when to end; greedy and 128 tokens by default.
+            on_update: called from the receiver thread whenever the stream has news; must be quick.
+
+        Raises:
+            ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
+            EngineBusyError: ``max_waiting`` requests wait already.
+            EngineError: the engine is closed or cannot go on.
+        """
+        submitted_ns = now_ns()
+        params = params or SamplingParams()
+        self._check_alive()
+        token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
+        check_fits(
+            len(token_ids), params.max_new_tokens, self.info.max_model_len, self.info.num_blocks - 1, self.info.block_size
+        )
+        if self._knobs.admission == "blocking":
+            with self._admission:
+                stream = self._enqueue(token_ids, params, submitted_ns, on_update)
+                stream.wait_for_first_token()
+        else:
+            stream = self._enqueue(token_ids, params, submitted_ns, on_update)
+        stream.metrics.accepted_ns = now_ns()
+        return stream
+
+    def _enqueue(
+        self, token_ids: list[int], params: SamplingParams, submitted_ns: int, on_update: Listener | None
+    ) -> Stream:
+        decoder = make_decoder(self.tokenizer, token_ids)
+        request_id = next(self._ids)
+        stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
+        with self._lock:  # else a request could be sent to a worker whose death has just been told to all streams
+            self._check_alive()
+            if self._receiver.num_waiting >= self.config.max_waiting:
+                raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
+            self._receiver.add(stream)
+            self._transport.send(Submit(request_id, token_ids, params, submitted_ns))
+        return stream
+
+    def abort(self, request_id: int) -> bool:
+        """End a request with ``abort``; False when it is unknown or has ended."""
+        if self._receiver.get(request_id) is None:
+            return False
+        self._transport.send(Abort(request_id))
+        return True
+
+    def abort_all(self) -> int:
+        """End every live request; returns how many there were."""
+        return sum(self.abort(stream.request_id) for stream in self._receiver.live())
+
+    def _finish_at(self, request_id: int) -> None:
+        self._transport.send(Finish(request_id))
+
+    # -- steering
+
+    @property
+    def knobs(self) -> Knobs:
+        return self._knobs
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        """Change knobs from the next step on; returns all of them.
+
+        Raises:
+            ValueError: unknown knob, bad value, or a knob that this device does not have.
+        """
+        self._check_alive()
+        with self._knob_lock:
+            knobs = self._knobs.changed(changes)
+            for name in GPU_KNOBS:
+                if getattr(knobs, name) != getattr(self._knobs, name):
+                    raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.info.device}")
+            if knobs != self._knobs:
+                self._knobs = knobs
+                self._transport.send(SetKnobs(knobs))
+        return knobs
+
+    def clear_cache(self) -> None:
+        """Forget all cached prompts, so that what follows starts cold."""
+        self._check_alive()
+        self._transport.send(ClearCache())
+
+    # -- life
+
+    def close(self) -> None:
+        """End all requests with ``abort`` and stop the worker. Closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._transport.stop(10.0)
+        self._receiver.end_all(FinishReason.ABORT, "the engine was closed")
+        if self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+        atexit.unregister(_close_at_exit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are taken."""
+        return not self._closed and self._broken is None
+
+    def _check_alive(self) -> None:
+        if self._broken is not None:
+            raise EngineError(self._broken)
+        if self._closed:
+            raise EngineError("the engine is closed")
+
+    def _wait_until_ready(self, transport: Transport) -> EngineInfo:
+        waited = 0.0
+        while waited < START_TIMEOUT_S:
+            try:
+                event = transport.receive(POLL_S)
+            except WorkerGoneError as error:
+                raise EngineStartError(f"{error} while it started") from None
+            if isinstance(event, Ready):
+                return event.info
+            if isinstance(event, Failed):
+                transport.kill()
+                raise EngineStartError(event.message)
+            waited += POLL_S
+        transport.kill()
+        raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")
+
+    # -- the receiver thread
+
+    def _receive_once(self) -> bool:
+        """Handle one event; False when the thread shall end."""
+        try:
+            event = self._transport.receive(POLL_S)
+        except WorkerGoneError as error:
+            return self._worker_gone(str(error))
+        except (OSError, ValueError):  # the pipe was closed under us, by close()
+            return False
+        if isinstance(event, StepOutput):
+            self._receiver.take(event)
+        elif isinstance(event, KnobsApplied):
+            self._receiver.take_knobs(event)
+        elif isinstance(event, Failed):
+            return self._worker_gone(event.message)
+        elif event is None and self._receiver.silent_for_s > self.config.step_timeout_s * self._knobs.slow_motion:
+            return self._worker_gone(f"the engine gave no sign of life for {self.config.step_timeout_s:g} s")
+        return not self._closed
+
+    def _worker_gone(self, reason: str) -> bool:
+        """The worker is dead or frozen: every stream ends with ``error``; a process is replaced, a thread cannot be."""
+        if self._closed:
+            return False
+        logger.error("%s", reason)
+        with self._lock:
+            if not self._transport.replaceable:
+                self._broken = f"{reason}; the engine cannot go on, restart it"
+                self._transport.kill()
+                self._receiver.end_all(FinishReason.ERROR, self._broken)
+                return False
+            self._transport.kill()
+            self._receiver.end_all(FinishReason.ERROR, f"{reason}; a new one starts")
+            self._transport = start_transport(self._model, self.config, self._knobs)
+        try:
+            self.info = self._wait_until_ready(self._transport)
+        except EngineStartError as error:
+            with self._lock:
+                self._broken = f"{reason}, and a new one did not start: {error}"
+                self._receiver.end_all(FinishReason.ERROR, self._broken)
+            return False
+        self._receiver.alive()
+        return True
+
+
+def _receive(reference: weakref.ref[Engine]) -> None:
+    """The receiver thread: holds the engine only while it handles an event, so that a forgotten engine ends."""
+    while True:
+        engine = reference()
+        if engine is None or not engine._receive_once():
+            return
+        del engine
+
+
+def _close_at_exit(method: weakref.WeakMethod[Any]) -> None:
+    close = method()
+    if close is not None:
+        close()
+
+
+def _apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
+    config_names = {field.name for field in dataclasses.fields(EngineConfig)}
+    knob_names = {field.name for field in dataclasses.fields(Knobs)}
+    unknown = sorted(set(settings) - config_names - knob_names)
+    if unknown:
+        raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")
+    try:
+        config = dataclasses.replace(config, **{k: v for k, v in settings.items() if k in config_names})
+        knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
+    except ValueError as error:
+        raise EngineStartError(str(error)) from None
+    return config, knobs
+
+
+def _load_tokenizer(model: Any, config: EngineConfig) -> Any | None:
+    from roseplay.model.loader import UnsupportedModelError
+    from roseplay.model.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(model, config)
+    except UnsupportedModelError as error:
+        raise EngineStartError(str(error)) from None

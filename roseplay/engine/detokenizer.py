@@ -1,0 +1,127 @@
+"""Token ids to text, a token at a time: never half a character, never half a stop string.
+
+The stepwise decoding is the ``tokenizers`` library's ``DecodeStream``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tokenizers.decoders import DecodeStream
+
+CONTEXT_TOKENS = 6
+
+
+class Decoder(Protocol):
+    def push(self, token_id: int) -> str:
+        """The text that became certain with this token; empty while a character is incomplete."""
+
+    def flush(self) -> str:
+        """What is left at the end: an incomplete character, as U+FFFD."""
+
+
+class StreamDecoder:
+    """For tokenizers with a ``tokenizers`` backend; starts with the prompt's end as context for leading spaces."""
+
+    def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        self._stream = DecodeStream(ids=prompt_token_ids[-CONTEXT_TOKENS:], skip_special_tokens=True)
+        self._unsaid: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        self._unsaid.append(token_id)
+        try:
+            text = self._stream.step(self._backend, token_id)
+        except Exception:  # the backend found no common prefix: say what there is and begin anew
+            text = self.flush()
+            self._stream = DecodeStream(skip_special_tokens=True)
+            return text
+        if text:
+            self._unsaid.clear()
+        return text or ""
+
+    def flush(self) -> str:
+        unsaid, self._unsaid = self._unsaid, []
+        return self._tokenizer.decode(unsaid, skip_special_tokens=True) if unsaid else ""
+
+
+class PlainDecoder:
+    """For tokenizers without such a backend: decodes a short window again and says what is new in it."""
+
+    def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = prompt_token_ids[-CONTEXT_TOKENS:]
+        self._said = self._decode(self._ids)
+
+    def _decode(self, ids: list[int]) -> str:
+        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        assert isinstance(text, str)
+        return text
+
+    def push(self, token_id: int) -> str:
+        self._ids.append(token_id)
+        text = self._decode(self._ids)
+        if text.endswith("\ufffd") or not text.startswith(self._said):
+            return ""
+        new = text[len(self._said) :]
+        self._ids = self._ids[-CONTEXT_TOKENS:]
+        self._said = self._decode(self._ids)
+        return new
+
+    def flush(self) -> str:
+        text = self._decode(self._ids)
+        new, self._said = text[len(self._said) :], text
+        return new
+
+
+class NoDecoder:
+    """For models without a tokenizer: there is no text."""
+
+    def push(self, token_id: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int]) -> Decoder:
+    if tokenizer is None:
+        return NoDecoder()
+    if getattr(tokenizer, "backend_tokenizer", None) is not None:
+        return StreamDecoder(tokenizer, prompt_token_ids)
+    return PlainDecoder(tokenizer, prompt_token_ids)
+
+
+class StopStrings:
+    """Lets text through until a stop string appears, and holds back what may be the beginning of one."""
+
+    def __init__(self, stop: tuple[str, ...]) -> None:
+        self._stop = stop
+        self._held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """The text that may be shown; sets ``hit`` when a stop string ended it."""
+        if not self._stop:
+            return text
+        text = self._held + text
+        ends = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
+        if ends:
+            self.hit, self._held = True, ""
+            return text[: min(ends)]
+        keep = max(_overlap(text, stop) for stop in self._stop)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of ``text`` that begins ``stop``."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[len(text) - length :]):
+            return length
+    return 0

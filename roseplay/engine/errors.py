@@ -1,0 +1,13 @@
+"""What an engine tells its user when it cannot do what was asked."""
+
+
+class EngineError(RuntimeError):
+    """The engine cannot serve any more; the message says what happened and what to do."""
+
+
+class EngineStartError(ValueError):
+    """The engine could not start: model not found or not supported, too little memory …; one clear line."""
+
+
+class EngineBusyError(RuntimeError):
+    """Too many requests wait already (``max_waiting``); try again later."""

@@ -1,0 +1,139 @@
+"""Takes what the worker publishes: tokens into their streams, steps into the telemetry."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from roseplay.config import Knobs
+from roseplay.core.request import FinishReason
+from roseplay.engine.messages import KnobsApplied, NewToken, StepOutput, StepRecord
+from roseplay.engine.stream import Stream, now_ns
+from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
+
+
+class Receiver:
+    """The live streams, fed by one thread.
+
+    Args:
+        knobs: those the worker starts with, against which changes are told.
+        finish: called with a request's id when a stop string ended its answer here.
+    """
+
+    def __init__(self, telemetry: Telemetry, knobs: Knobs, finish: Callable[[int], None]) -> None:
+        self._telemetry = telemetry
+        self._knobs = knobs
+        self._finish = finish
+        self._streams: dict[int, Stream] = {}
+        self._lock = threading.Lock()
+        self._num_scheduled = 0
+        self._last_sign = time.monotonic()
+        self.overrun_tokens = 0
+
+    # -- any thread
+
+    def add(self, stream: Stream) -> None:
+        with self._lock:
+            if not self._streams:
+                self._last_sign = time.monotonic()
+            self._streams[stream.request_id] = stream
+        self._telemetry.add(RequestEvent("submitted", stream.request_id, stream.metrics.submitted_ns, stream))
+
+    def get(self, request_id: int) -> Stream | None:
+        return self._streams.get(request_id)
+
+    def live(self) -> list[Stream]:
+        with self._lock:
+            return list(self._streams.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests sent that no step has scheduled yet."""
+        return max(0, len(self._streams) - self._num_scheduled)
+
+    @property
+    def silent_for_s(self) -> float:
+        """How long the worker has owed an answer."""
+        return time.monotonic() - self._last_sign if self._streams else 0.0
+
+    def alive(self) -> None:
+        """A new worker has started."""
+        self._last_sign = time.monotonic()
+
+    def end_all(self, reason: FinishReason, error: str) -> None:
+        """End every live stream; nothing will come for them any more."""
+        for stream in self.live():
+            self._end(stream, reason, now_ns(), error)
+
+    # -- the receiver thread
+
+    def take(self, output: StepOutput) -> None:
+        """One step's outcome: streams first, so that who sees the telemetry finds the text there."""
+        self._last_sign = time.monotonic()
+        time_ns = output.published_ns
+        if output.record is not None:
+            self._note_progress(output.record)
+        tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
+        if output.record is not None:
+            self._telemetry.add(StepEvent(output.record, tokens))
+        for finished in output.finished:
+            stream = self._streams.get(finished.request_id)
+            if stream is not None:
+                self._end(stream, finished.reason, time_ns, finished.error)
+
+    def take_knobs(self, event: KnobsApplied) -> None:
+        before, self._knobs = self._knobs, event.knobs
+        old, new = before.to_dict(), event.knobs.to_dict()
+        changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+        self._telemetry.add(KnobEvent(event.knobs, event.step_id, event.time_ns, changed))
+
+    def _take_token(self, token: NewToken, time_ns: int) -> TokenEvent | None:
+        stream = self._streams.get(token.request_id)
+        if stream is None:  # it ended here already, at a stop string or by an abort on its way
+            self.overrun_tokens += 1
+            return None
+        last_ns = stream.metrics.last_token_ns
+        hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
+        if last_ns is None:
+            self._telemetry.add(RequestEvent("first_token", stream.request_id, time_ns, stream))
+        if hit_stop:
+            if token.finish_reason is None:
+                self._finish(token.request_id)
+            self._end(stream, FinishReason.STOP, time_ns)
+        elif token.finish_reason is not None:
+            self._end(stream, token.finish_reason, time_ns)
+        else:
+            stream.notify()
+        return TokenEvent(token.request_id, token.token_id, time_ns, None if last_ns is None else time_ns - last_ns)
+
+    def _note_progress(self, record: StepRecord) -> None:
+        for request_id in record.admitted:
+            stream = self._streams.get(request_id)
+            if stream is not None and stream.metrics.scheduled_ns is None:
+                stream.metrics.scheduled_ns = record.start_ns
+                self._num_scheduled += 1
+                self._telemetry.add(RequestEvent("scheduled", request_id, record.start_ns, stream))
+        for request_id in record.preempted:
+            stream = self._streams.get(request_id)
+            if stream is not None:
+                stream.metrics.num_preemptions += 1
+        for entry in record.entries:
+            if entry.decode_tokens:
+                continue
+            stream = self._streams.get(entry.request_id)
+            if stream is not None:
+                stream.computed_prompt_tokens = entry.computed
+                stream.metrics.cached_tokens = entry.cached
+                stream.metrics.shared_tokens = entry.shared
+                if not stream.token_ids:
+                    stream.notify()
+
+    def _end(self, stream: Stream, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
+        with self._lock:
+            if self._streams.pop(stream.request_id, None) is None:
+                return
+            if stream.metrics.scheduled_ns is not None:
+                self._num_scheduled -= 1
+        stream.finish(reason, time_ns, error)
+        self._telemetry.add(RequestEvent("finished", stream.request_id, time_ns, stream))

@@ -1,0 +1,228 @@
+"""One request as its sender sees it: text and tokens as they come, then why it ended and how long things took."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.core.step import TokenLogprobs
+from roseplay.engine.detokenizer import Decoder, StopStrings
+
+Listener = Callable[["Stream"], None]
+
+
+class Chunk(NamedTuple):
+    """What arrived since the last chunk: text, the tokens' ids, and when each was published (``perf_counter_ns``)."""
+
+    text: str
+    token_ids: list[int]
+    times_ns: list[int]
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request in ns of ``time.perf_counter_ns``; the properties are in seconds, None while undefined."""
+
+    submitted_ns: int
+    prompt_tokens: int
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    finished_ns: int | None = None
+    accepted_ns: int | None = None
+    cached_tokens: int = 0
+    shared_tokens: int = 0
+    completion_tokens: int = 0
+    num_preemptions: int = 0
+    itl_ns: list[int] = field(default_factory=list)
+
+    def _since_submit(self, time_ns: int | None) -> float | None:
+        return None if time_ns is None else (time_ns - self.submitted_ns) / 1e9
+
+    @property
+    def submit_s(self) -> float | None:
+        """How long ``submit`` took."""
+        return self._since_submit(self.accepted_ns)
+
+    @property
+    def queue_s(self) -> float | None:
+        return self._since_submit(self.scheduled_ns)
+
+    @property
+    def ttft_s(self) -> float | None:
+        return self._since_submit(self.first_token_ns)
+
+    @property
+    def e2e_s(self) -> float | None:
+        return self._since_submit(self.finished_ns)
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per output token after the first; undefined for fewer than two tokens."""
+        if self.completion_tokens < 2 or self.first_token_ns is None or self.last_token_ns is None:
+            return None
+        return (self.last_token_ns - self.first_token_ns) / (self.completion_tokens - 1) / 1e9
+
+    @property
+    def itl_s(self) -> list[float]:
+        return [gap / 1e9 for gap in self.itl_ns]
+
+
+class Stream:
+    """The answer to one request; iterate it, or wait for ``result()``.
+
+    Iterating (``for`` or ``async for``) gives what has arrived since the last time, and ends with the request. One
+    stream has one reader; ``text``, ``token_ids`` and ``metrics`` may be read by anybody at any time.
+    """
+
+    def __init__(
+        self,
+        request_id: int,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        decoder: Decoder,
+        cancel: Callable[[int], bool],
+        submitted_ns: int,
+        listener: Listener | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_token_ids = prompt_token_ids
+        self.params = params
+        self.text = ""
+        self.token_ids: list[int] = []
+        self.token_times_ns: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.finish_reason: FinishReason | None = None
+        self.error: str | None = None
+        self.metrics = RequestMetrics(submitted_ns, len(prompt_token_ids))
+        self.computed_prompt_tokens = 0
+        self._decoder = decoder
+        self._stop = StopStrings(params.stop)
+        self._cancel = cancel
+        self._listener = listener
+        self._changed = threading.Condition()
+        self._wakers: list[Callable[[], None]] = []
+        self._read_text = 0
+        self._read_tokens = 0
+
+    # -- for the receiver thread
+
+    def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None) -> bool:
+        """Take a token; True when it completed a stop string, with which the answer ends."""
+        metrics = self.metrics
+        if metrics.last_token_ns is None:
+            metrics.first_token_ns = time_ns
+        else:
+            metrics.itl_ns.append(time_ns - metrics.last_token_ns)
+        metrics.last_token_ns = time_ns
+        metrics.completion_tokens += 1
+        self.token_ids.append(token_id)
+        self.token_times_ns.append(time_ns)
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+        self.text += self._stop.push(self._decoder.push(token_id))
+        return self._stop.hit
+
+    def finish(self, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
+        if self.finish_reason is not None:
+            return
+        if not self._stop.hit:
+            self.text += self._stop.push(self._decoder.flush())
+            if not self._stop.hit:
+                self.text += self._stop.flush()
+        self.error = error
+        self.metrics.finished_ns = time_ns
+        self.finish_reason = reason
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake whoever waits for news of this stream."""
+        with self._changed:
+            self._changed.notify_all()
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+        if self._listener is not None:
+            self._listener(self)
+
+    # -- for the reader
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def cancel(self) -> bool:
+        """Abort the request; False when it had ended already."""
+        return self._cancel(self.request_id)
+
+    def result(self, timeout: float | None = None) -> Stream:
+        """Wait for the end.
+
+        Raises:
+            TimeoutError: it did not end within ``timeout`` seconds; the request goes on.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.finished, timeout):
+                raise TimeoutError(f"request {self.request_id} did not finish within {timeout} s")
+        return self
+
+    def wait_for_first_token(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.finished or bool(self.token_ids))
+
+    def _take(self) -> Chunk | None:
+        text, count = self.text, len(self.token_ids)
+        if len(text) == self._read_text and count == self._read_tokens:
+            return None
+        chunk = Chunk(
+            text[self._read_text :],
+            self.token_ids[self._read_tokens : count],
+            self.token_times_ns[self._read_tokens : count],
+        )
+        self._read_text, self._read_tokens = len(text), count
+        return chunk
+
+    def _has_news(self) -> bool:
+        return self.finished or len(self.token_ids) > self._read_tokens or len(self.text) > self._read_text
+
+    def __iter__(self) -> Iterator[Chunk]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._has_news)
+            ended = self.finished
+            chunk = self._take()
+            if chunk is not None:
+                yield chunk
+            if ended:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        loop = asyncio.get_running_loop()
+        while True:
+            event = asyncio.Event()
+            with self._changed:
+                waiting = not self._has_news()
+                if waiting:
+                    self._wakers.append(lambda: loop.call_soon_threadsafe(event.set))
+            if waiting:
+                await event.wait()
+            ended = self.finished
+            chunk = self._take()
+            if chunk is not None:
+                yield chunk
+            if ended:
+                return
+
+    def __repr__(self) -> str:
+        return f"Stream({self.request_id}, {len(self.token_ids)} tokens, {self.finish_reason or 'running'})"
+
+
+def now_ns() -> int:
+    """The engine's one clock."""
+    return time.perf_counter_ns()

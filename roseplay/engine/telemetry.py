@@ -1,0 +1,88 @@
+"""What happened, for whoever asks: a bounded log of events, written by one thread and read by polling from any.
+
+Definitions (README, page, API and benchmarks use these): TTFT is first token - submit; ITL every gap between two
+tokens of a request; TPOT (last - first) / (n - 1); E2E finish - submit; queue is first scheduled - submit.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from roseplay.config import Knobs
+from roseplay.engine.messages import StepRecord
+
+if TYPE_CHECKING:
+    from roseplay.engine.stream import Stream
+
+
+class TokenEvent(NamedTuple):
+    """One token as it was published; ``itl_ns`` is None for a request's first."""
+
+    request_id: int
+    token_id: int
+    time_ns: int
+    itl_ns: int | None
+
+
+@dataclass(slots=True)
+class RequestEvent:
+    kind: Literal["submitted", "scheduled", "first_token", "finished"]
+    request_id: int
+    time_ns: int
+    stream: Stream
+    seq: int = -1
+
+
+@dataclass(slots=True)
+class StepEvent:
+    record: StepRecord
+    tokens: list[TokenEvent]
+    seq: int = -1
+
+
+@dataclass(slots=True)
+class KnobEvent:
+    """New knobs act from ``step_id`` on; ``changed`` maps a name to its old and new value."""
+
+    knobs: Knobs
+    step_id: int
+    time_ns: int
+    changed: dict[str, tuple[Any, Any]]
+    seq: int = -1
+
+
+TelemetryEvent = RequestEvent | StepEvent | KnobEvent
+
+
+class Telemetry:
+    """A ring of the newest events.
+
+    Args:
+        capacity: events kept; older ones are forgotten.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._ring: list[TelemetryEvent | None] = [None] * capacity
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def add(self, event: TelemetryEvent) -> None:
+        with self._lock:
+            event.seq = self._next
+            self._ring[self._next % len(self._ring)] = event
+            self._next += 1
+
+    @property
+    def next_cursor(self) -> int:
+        """A cursor that will give only what comes from now on."""
+        return self._next
+
+    def since(self, cursor: int) -> tuple[int, list[TelemetryEvent]]:
+        """The next cursor, and the events from ``cursor`` on: from the oldest kept when that one is gone."""
+        with self._lock:
+            end = self._next
+            begin = max(0, cursor, end - len(self._ring))
+            events = [self._ring[seq % len(self._ring)] for seq in range(begin, end)]
+        return end, [event for event in events if event is not None]

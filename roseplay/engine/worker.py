@@ -1,0 +1,283 @@
+"""The engine's loop: commands, then one step, then what came of it. The same in a thread or a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.request import FinishReason, Request
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.engine.messages import (
+    Abort,
+    ClearCache,
+    Command,
+    EngineInfo,
+    EntryRecord,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    KnobsApplied,
+    NewToken,
+    Ready,
+    SetKnobs,
+    Shutdown,
+    StepOutput,
+    StepRecord,
+    Submit,
+)
+
+logger = logging.getLogger(__name__)
+
+SAVED_LOGITS_BYTES = 64 * 2**20
+SEED_MIX = 0x9E3779B97F4A7C15
+
+
+class Inbox(Protocol):
+    """Where commands come from."""
+
+    def take(self, timeout: float | None) -> list[Command]:
+        """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
+
+
+class Runner(Protocol):
+    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
+
+    num_blocks: int
+    block_size: int
+    logits_bytes: int
+
+    def execute(self, step: Step) -> StepResult: ...
+    def info(self) -> EngineInfo: ...
+    def clear(self) -> None: ...
+
+
+class Worker:
+    """Runs steps until told to stop.
+
+    Args:
+        runner: the model.
+        eos_token_ids: end a request, unless it ignores them.
+        inbox: gives commands.
+        send: takes events; must not block for long.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        config: EngineConfig,
+        knobs: Knobs,
+        eos_token_ids: frozenset[int],
+        inbox: Inbox,
+        send: Callable[[Event], None],
+    ) -> None:
+        self.runner = runner
+        self.config = config
+        self.eos_token_ids = eos_token_ids
+        self.inbox = inbox
+        self.send = send
+        self.info = runner.info()
+        self.scheduler = self._new_scheduler(knobs)
+        self._finished: list[Finished] = []
+        self._late: list[Command] = []
+        self._running = True
+
+    def _new_scheduler(self, knobs: Knobs) -> Scheduler:
+        return Scheduler(
+            num_blocks=self.runner.num_blocks,
+            block_size=self.runner.block_size,
+            max_model_len=self.info.max_model_len,
+            max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
+            knobs=knobs,
+        )
+
+    def run(self) -> None:
+        """The loop; returns after ``Shutdown``."""
+        self.send(Ready(self.info, self.scheduler.knobs))
+        while self._running:
+            idle = not self.scheduler.has_work and not self._finished
+            self._obey(self.inbox.take(None if idle else 0.0))
+            if self._running and self.scheduler.has_work:
+                self._step()
+            elif self._finished:
+                self._publish([], None)
+
+    # -- commands
+
+    def _obey(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Submit():
+                    self._add(command)
+                case Abort(request_id):
+                    if self.scheduler.end(request_id, FinishReason.ABORT) is not None:
+                        self._finished.append(Finished(request_id, FinishReason.ABORT))
+                case Finish(request_id):
+                    if self.scheduler.end(request_id, FinishReason.STOP) is not None:
+                        self._finished.append(Finished(request_id, FinishReason.STOP))
+                case SetKnobs(knobs):
+                    self.scheduler.set_knobs(knobs)
+                    self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
+                case ClearCache():
+                    self.scheduler.clear_cache()
+                case Shutdown():
+                    self._running = False
+
+    def _add(self, command: Submit) -> None:
+        seed = ((self.config.seed * SEED_MIX) ^ (command.request_id * 0xBF58476D1CE4E5B9)) & (2**63 - 1)
+        try:
+            self.scheduler.add(
+                Request(
+                    command.request_id,
+                    command.prompt_token_ids,
+                    command.sampling,
+                    eos_token_ids=self.eos_token_ids,
+                    seed=seed,
+                )
+            )
+        except ValueError as error:
+            self._finished.append(Finished(command.request_id, FinishReason.ERROR, str(error)))
+
+    # -- a step
+
+    def _step(self) -> None:
+        start_ns = time.perf_counter_ns()
+        step: Step | None = None
+        try:
+            step = self.scheduler.schedule()
+            schedule_ns = time.perf_counter_ns() - start_ns
+            result = self.runner.execute(step)
+            self._stretch(start_ns)
+            entries = [_entry_record(entry) for entry in step.entries]
+            new_tokens = self.scheduler.update(step, result)
+        except Exception as error:
+            self._fail(step, error)
+            return
+        tokens = _new_tokens(step, result, new_tokens)
+        self._publish(tokens, self._record(step, result, start_ns, schedule_ns, entries))
+
+    def _stretch(self, start_ns: int) -> None:
+        """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it."""
+        pending: list[Command] = []
+        took = time.perf_counter_ns() - start_ns
+        while True:
+            factor = self.scheduler.knobs.slow_motion
+            for command in pending:
+                if isinstance(command, SetKnobs):
+                    factor = command.knobs.slow_motion
+                elif isinstance(command, Shutdown):
+                    factor = 1.0
+            left = start_ns + took * factor - time.perf_counter_ns()
+            if left <= 0 or factor == 1.0:
+                break
+            pending += self.inbox.take(left / 1e9)
+        self._late = pending
+
+    def _fail(self, step: Step | None, error: Exception) -> None:
+        """A step raised: its requests end with the reason, and the engine goes on."""
+        logger.exception("a step failed")
+        reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        if step is not None:
+            try:
+                ended = self.scheduler.fail(step)
+                self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in ended]
+                self._publish([], None)
+                return
+            except Exception:
+                logger.exception("the failed step could not be undone")
+        # The scheduler itself is in doubt: end everything and begin with a new one.
+        lost = list(self.scheduler.requests)
+        self._finished += [Finished(request_id, FinishReason.ERROR, reason) for request_id in lost]
+        self.runner.clear()
+        next_step_id = self.scheduler.next_step_id
+        self.scheduler = self._new_scheduler(self.scheduler.knobs)
+        self.scheduler.next_step_id = next_step_id
+        self._publish([], None)
+
+    def _publish(self, tokens: list[NewToken], record: StepRecord | None) -> None:
+        finished, self._finished = self._finished, []
+        self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
+        late, self._late = self._late, []
+        self._obey(late)
+
+    def _record(
+        self, step: Step, result: StepResult, start_ns: int, schedule_ns: int, entries: list[EntryRecord]
+    ) -> StepRecord:
+        pool = self.scheduler.pool
+        return StepRecord(
+            step_id=step.step_id,
+            start_ns=start_ns,
+            end_ns=time.perf_counter_ns(),
+            prompt_tokens=step.prompt_tokens,
+            decode_tokens=step.decode_tokens,
+            cached_tokens=step.cached_tokens,
+            shared_tokens=step.shared_tokens,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            blocks_free=pool.num_free,
+            blocks_cached=pool.num_cached,
+            blocks_active=pool.num_active,
+            blocks_shared=pool.num_shared,
+            block_copies=len(step.copies),
+            schedule_ns=schedule_ns,
+            prepare_ns=result.prepare_ns,
+            forward_ns=result.forward_ns,
+            sample_ns=result.sample_ns,
+            device_ns=result.device_ns,
+            entries=entries,
+            admitted=step.admitted,
+            preempted=step.preempted,
+        )
+
+
+def _entry_record(entry: StepEntry) -> EntryRecord:
+    request = entry.request
+    return EntryRecord(
+        request.request_id,
+        entry.num_prompt_tokens,
+        entry.num_tokens - entry.num_prompt_tokens,
+        min(request.num_computed_tokens, request.prefill_end),
+        request.prefill_end,
+        request.num_cached_tokens,
+        request.num_shared_tokens,
+    )
+
+
+def _new_tokens(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
+    logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
+    return [
+        NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
+        for entry, token in new_tokens
+    ]
+
+
+def run_worker(
+    model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]
+) -> None:
+    """Load the model, then run the loop; says ``Failed`` instead of raising."""
+    from roseplay.model.loader import UnsupportedModelError, load_model
+    from roseplay.model.runner import ModelRunner
+
+    try:
+        loaded = load_model(model, config)
+        runner = ModelRunner(loaded, config)
+        worker = Worker(runner, config, knobs, loaded.eos_token_ids, inbox, send)
+        gc.collect()
+        gc.freeze()  # the model's objects need no look from the collector in the middle of a step
+    except UnsupportedModelError as error:
+        send(Failed(str(error), user_error=True))
+        return
+    except Exception as error:
+        logger.exception("the engine could not start")
+        send(Failed(f"the engine could not start: {type(error).__name__}: {error}".split("\n", 1)[0]))
+        return
+    try:
+        worker.run()
+    except Exception as error:
+        logger.exception("the engine's loop ended")
+        send(Failed(f"the engine's loop ended: {type(error).__name__}: {error}".split("\n", 1)[0]))
