@@ -1,0 +1,98 @@
+"""Imports run one way, and core runs without torch. Read from the source, so that lazy imports count too."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
+
+# What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
+MAY_IMPORT = {
+    "config": set(),
+    "core": {"config"},
+    "model": {"config", "core"},
+    "engine": {"config", "core", "model"},
+    "traffic": {"config", "core", "engine"},
+    "serve": {"config", "core", "engine", "traffic"},
+    "play": {"config", "core", "engine", "traffic"},
+    "bench": {"config", "core", "model", "engine", "traffic"},
+    "cli": {"play", "serve", "bench"},
+    "__main__": {"cli"},
+    "__init__": {"config", "engine"},
+}
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, wherever in it, as (dotted name, line)."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; write the module's full name"
+            assert node.module
+            # `from roseplay import core` imports a part as well as `from roseplay.core import ...` does.
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}" if node.module == "roseplay" else node.module, node.lineno
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    part = part_of(path)
+    allowed = MAY_IMPORT[part] | {part}
+    for name, line in imported(path):
+        if name.split(".")[0] != "roseplay":
+            continue
+        target = [*name.split("."), ""][1]
+        if target in ("", "__version__"):
+            continue
+        assert target in allowed, f"{path}:{line}: {part} must not import {name}"
+
+
+def test_core_needs_nothing_but_python() -> None:
+    paths = [path for path in sources() if part_of(path) in ("core", "config")]
+    assert len(paths) > 3
+    for path in paths:
+        for name, line in imported(path):
+            top = name.split(".")[0]
+            assert top == "roseplay" or top in sys.stdlib_module_names, f"{path}:{line}: core must not import {name}"
+
+
+def modules_after(code: str) -> set[str]:
+    """What a fresh interpreter has loaded after running ``code``."""
+    script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(result.stdout.split())
+
+
+def test_importing_core_loads_no_torch() -> None:
+    modules = ["roseplay." + ".".join(p.relative_to(PACKAGE).with_suffix("").parts) for p in PACKAGE.glob("core/*.py")]
+    loaded = modules_after("".join(f"import {name.removesuffix('.__init__')}\n" for name in modules))
+    assert "roseplay.core.request" in loaded
+    assert not loaded & {"torch", "numpy", "transformers"}
+
+
+def test_the_command_line_loads_only_what_is_asked_for() -> None:
+    loaded = modules_after("from roseplay.cli import main\nassert main(['--version']) == 0")
+    assert not loaded & {"torch", "gradio", "transformers", "roseplay.play", "roseplay.bench", "roseplay.engine"}
+
+
+def test_a_benchmarks_bad_flag_is_told_before_torch_is_loaded() -> None:
+    loaded = modules_after(
+        "from roseplay.cli import main\nassert main(['bench', 'streaming', '--max-batch-size', '0']) == 2"
+    )
+    assert not loaded & {"torch", "gradio", "transformers"}
