@@ -1,0 +1,34 @@
+"""Writing keys and values into their slots, in one write a layer or one a request."""
+
+from __future__ import annotations
+
+import torch
+
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+
+def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+    """Write ``k`` ``[tokens, kv_heads, k_dim]`` and ``v`` into ``batch.slot_mapping``'s slots of ``layer``.
+
+    One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
+    the write was batched (roseinfer 038). Both leave the same cache.
+    """
+    blocks, offsets = _places(cache, batch)
+    keys, values = cache.keys[layer], cache.values[layer]
+    if batch.batched_append:
+        keys[blocks, :, offsets] = k
+        values[blocks, :, offsets] = v
+        return
+    bounds = batch.host_cu_seqlens_q.tolist()
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        keys[blocks[begin:end], :, offsets[begin:end]] = k[begin:end]
+        values[blocks[begin:end], :, offsets[begin:end]] = v[begin:end]
+
+
+def _places(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Block and offset of each token; the same for all layers, so worked out once a step."""
+    places = batch.memo.get("places")
+    if places is None:
+        places = batch.memo["places"] = (batch.slot_mapping // cache.block_size, batch.slot_mapping % cache.block_size)
+    return places

@@ -1,0 +1,145 @@
+"""Attention in plain torch, made for CPUs (it runs anywhere): gathers into a small workspace, then torch's own SDPA.
+
+Blocks are gathered as ``[block, head]`` pieces in the order of an index, so that each head of each row comes out
+contiguous and nothing is transposed or copied a second time; the workspace is kept between calls, because fresh
+memory for every gather costs more than the gather.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.cpu_plan import Fresh, Gathered, Piece, plan_pieces
+from roseplay.model.attention.interface import register_backend
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+
+class CPUBackend:
+    """See ``AttentionBackend`` for the calls, ``cpu_plan`` for how a batch is cut."""
+
+    name = "cpu"
+
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
+        # Each layer's blocks as rows of one [block, head] piece.
+        self._keys = {layer: _pieces(tensor) for layer, tensor in cache.keys.items()}
+        self._values = {layer: _pieces(tensor) for layer, tensor in cache.values.items()}
+        self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        append_paged(self.cache, layer, k, v, batch)
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        pieces = self._plan(layer, batch, window, q.dtype)
+        out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
+        for piece in pieces:
+            if isinstance(piece, Fresh):
+                span = slice(piece.begin, piece.begin + piece.rows * piece.length)
+                shape = (piece.rows, piece.length)
+                keys, values = (x[span].unflatten(0, shape).transpose(1, 2) for x in (k, v))
+            else:
+                span, shape = piece.tokens, (piece.rows, piece.queries)
+                keys = self._gather(0, self._keys[layer], self.cache.keys[layer], piece)
+                values = self._gather(1, self._values[layer], self.cache.values[layer], piece)
+            queries = q[span].unflatten(0, shape).transpose(1, 2)
+            result = _attend(queries, keys, values, piece, scaling, softcap, sinks)
+            out[span] = result.transpose(1, 2).flatten(0, 1)
+        return out
+
+    def _plan(self, layer: int, batch: PagedBatch, window: int | None, dtype: torch.dtype) -> list[Piece]:
+        kv_heads, block_size, head_dim = self.cache.keys[layer].shape[1:]
+        key = ("cpu", window, kv_heads, head_dim, dtype)
+        plan = batch.memo.get(key)
+        if plan is None:
+            plan = batch.memo[key] = plan_pieces(
+                batch, window=window, kv_heads=kv_heads, head_dim=head_dim, block_size=block_size, dtype=dtype
+            )
+        return plan
+
+    def _gather(self, which: int, pieces: torch.Tensor, blocks: torch.Tensor, piece: Gathered) -> torch.Tensor:
+        """``[rows, kv_heads, last, dim]``, in workspace ``which`` until the next gather there."""
+        numbers = piece.index.shape[0] * pieces.shape[1]
+        if self._workspace[which].shape[0] < numbers:
+            self._workspace[which] = pieces.new_empty(numbers)
+        gathered = self._workspace[which][:numbers].view(-1, pieces.shape[1])
+        torch.index_select(pieces, 0, piece.index, out=gathered)
+        heads, _, dim = blocks.shape[1:]
+        return gathered.view(piece.rows, heads, -1, dim)[:, :, : piece.last]
+
+
+def _pieces(blocks: torch.Tensor) -> torch.Tensor:
+    """``[num_blocks, heads, block_size, dim]`` as ``[num_blocks * heads, block_size * dim]``."""
+    return blocks.flatten(0, 1).flatten(1, 2)
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    piece: Piece,
+    scaling: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """``q`` ``[rows, heads, queries, k_dim]``, ``k`` and ``v`` ``[rows, kv_heads, keys, dim]``; like ``q`` with ``v_dim``."""
+    rows, heads, queries, dim = q.shape
+    kv_heads = k.shape[1]
+    causal = isinstance(piece, Fresh) and piece.mask is None
+    if softcap is not None or sinks is not None:
+        return _attend_explicitly(q, k, v, piece.mask, causal, scaling, softcap, sinks)
+    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: they are its queries
+        grouped = q.reshape(rows, kv_heads, heads // kv_heads, dim)
+        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=piece.mask, scale=scaling)
+        return out.reshape(rows, heads, 1, -1)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=piece.mask, is_causal=causal, scale=scaling, enable_gqa=heads != kv_heads
+    )
+
+
+def _attend_explicitly(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    scaling: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """The same spelled out, for what SDPA cannot do; scores in float32."""
+    rows, heads, queries, dim = q.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    grouped = q.reshape(rows, kv_heads, heads // kv_heads * queries, dim)
+    scores = (grouped @ k.transpose(2, 3)).float().view(rows, heads, queries, keys) * scaling
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if causal:
+        hidden = torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    if sinks is None:
+        weights = scores.softmax(-1)
+    else:
+        sink = sinks.float().view(1, heads, 1, 1).expand(rows, -1, queries, 1)
+        weights = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+    weights = weights.to(v.dtype).reshape(rows, kv_heads, heads // kv_heads * queries, keys)
+    return (weights @ v).view(rows, heads, queries, -1)
+
+
+register_backend("cpu", CPUBackend)

@@ -1,0 +1,127 @@
+"""Attention as an interface of two calls, and the function through which transformers' models reach it.
+
+A model loaded with ``attn_implementation="roseplay"`` calls ``roseplay_attention`` in each layer; the step's
+metadata comes along in the model's keyword arguments, and ``module.layer_idx`` picks the layer of the KV cache.
+transformers builds no mask for an implementation that has none registered, so causality, windows and the bounds
+between requests are the backend's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface
+
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+ATTENTION_NAME = "roseplay"
+
+
+class AttentionBackend(Protocol):
+    """How keys and values get into the KV cache, and how queries read them.
+
+    ``q`` is ``[tokens, heads, k_dim]``, ``k`` ``[tokens, kv_heads, k_dim]``, ``v`` ``[tokens, kv_heads, v_dim]``,
+    with any strides as long as the last dimension is dense. Tokens are those of the batch, in its order.
+    """
+
+    name: str
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        """Write the batch's keys and values into their slots: one write, or one a row (``batch.batched_append``)."""
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Each token attends to its request's tokens up to its own position; called after ``append``.
+
+        Args:
+            k, v: the batch's own keys and values, for what needs no look into the cache.
+            scaling: of the scores.
+            window: a token sees itself and the ``window - 1`` before it.
+            softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
+            sinks: ``[heads]``: a score that takes part in each softmax and has no value (GPT-OSS).
+
+        Returns ``[tokens, heads, v_dim]``.
+        """
+
+
+BACKENDS: dict[str, Callable[[KVCache], AttentionBackend]] = {}
+
+
+def register_backend(name: str, make: Callable[[KVCache], AttentionBackend]) -> None:
+    BACKENDS[name] = make
+
+
+def make_backend(name: str, cache: KVCache) -> AttentionBackend:
+    """Raises ``ValueError`` for a name that nothing is registered under."""
+    if name not in BACKENDS:
+        raise ValueError(f"there is no attention backend {name!r}: use one of {', '.join(sorted(BACKENDS))}")
+    return BACKENDS[name](cache)
+
+
+@dataclass(slots=True)
+class Paged:
+    """What a model's forward carries to its attention layers, as the keyword argument ``paged``."""
+
+    backend: AttentionBackend
+    batch: PagedBatch
+
+
+def roseplay_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    paged: Paged | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention function: append, then attend.
+
+    ``query``, ``key``, ``value`` are ``[1, heads, tokens, dim]``; returns ``[1, tokens, heads, v_dim]`` and no weights.
+    Raises ``RuntimeError`` when the model asks for something that no backend does.
+    """
+    name = type(module).__name__
+    if paged is None:
+        raise RuntimeError(f"{name} does not hand its keyword arguments down to attention")
+    if attention_mask is not None or others.get("position_bias") is not None:
+        raise RuntimeError(f"{name} brings its own attention mask or position bias")
+    if others.get("is_causal") is False or not getattr(module, "is_causal", True):
+        raise RuntimeError(f"{name} is not causal")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
+    paged.backend.append(layer, k, v, paged.batch)
+    out = paged.backend.attend(
+        layer,
+        q,
+        k,
+        v,
+        paged.batch,
+        scaling=q.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        window=sliding_window if sliding_window and sliding_window > 0 else None,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return out.unsqueeze(0), None
+
+
+AttentionInterface.register(ATTENTION_NAME, roseplay_attention)

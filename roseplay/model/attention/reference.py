@@ -1,0 +1,70 @@
+"""Attention spelled out in plain torch, request by request, in float32: the truth that other backends are held to."""
+
+from __future__ import annotations
+
+import torch
+
+from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.interface import register_backend
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+
+class ReferenceBackend:
+    """Slow and simple; see ``AttentionBackend`` for the calls. It reads only the cache, never ``k`` and ``v``."""
+
+    name = "reference"
+
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        append_paged(self.cache, layer, k, v, batch)
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
+        for row in range(batch.num_rows):
+            begin, end = batch.host_cu_seqlens_q[row : row + 2].tolist()
+            seq_len = int(batch.host_seq_lens[row])
+            keys = self._gather(self.cache.keys[layer], batch, row, seq_len)
+            values = self._gather(self.cache.values[layer], batch, row, seq_len)
+            group = q.shape[1] // keys.shape[0]
+            keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
+
+            scores = q[begin:end].transpose(0, 1).float() @ keys.transpose(1, 2) * scaling  # [heads, queries, seq_len]
+            if softcap is not None:
+                scores = softcap * torch.tanh(scores / softcap)
+            position = torch.arange(seq_len - (end - begin), seq_len, device=q.device)[:, None]
+            other = torch.arange(seq_len, device=q.device)[None, :]
+            visible = other <= position
+            if window is not None:
+                visible &= other > position - window
+            scores = scores.masked_fill(~visible, float("-inf"))
+            if sinks is not None:
+                sink = sinks.float().view(-1, 1, 1).expand(-1, end - begin, 1)
+                weights = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+            else:
+                weights = scores.softmax(-1)
+            out[begin:end] = (weights @ values).transpose(0, 1).to(out.dtype)
+        return out
+
+    def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, seq_len: int) -> torch.Tensor:
+        """``[kv_heads, seq_len, dim]`` in float32."""
+        heads, block_size, dim = blocks.shape[1:]
+        table = batch.block_tables[row, : -(-seq_len // block_size)]
+        return blocks[table].transpose(0, 1).reshape(heads, -1, dim)[:, :seq_len].float()
+
+
+register_backend("reference", ReferenceBackend)

@@ -1,0 +1,149 @@
+"""The paged KV cache: one pool of blocks for all layers, and each layer's own key and value shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from roseplay.config import EngineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one attention layer caches for a token: ``num_kv_heads`` keys of ``k_dim`` and values of ``v_dim`` numbers."""
+
+    num_kv_heads: int
+    k_dim: int
+    v_dim: int
+
+    @property
+    def numbers_per_token(self) -> int:
+        return self.num_kv_heads * (self.k_dim + self.v_dim)
+
+
+def bytes_per_token(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
+    """Bytes that all layers together keep for one token."""
+    return sum(shape.numbers_per_token for shape in shapes.values()) * dtype.itemsize
+
+
+class KVCache:
+    """Keys and values of all layers, in blocks of ``block_size`` tokens.
+
+    ``keys[layer]`` is ``[num_blocks, num_kv_heads, block_size, k_dim]``, ``values[layer]`` the same with ``v_dim``.
+    Blocks are head-major: what one head of one block holds lies in one piece, which is what attention reads.
+    Layers of one shape are slices of one tensor, so that copying a block copies it in all of them at once.
+
+    The memory starts out as zeros, so that what padding reads is never NaN.
+
+    Args:
+        shapes: by ``layer_idx`` of the attention module.
+        num_blocks: block 0 included, which no request owns.
+    """
+
+    def __init__(
+        self,
+        shapes: dict[int, LayerShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.dtype = dtype
+        self.device = device
+        self.keys: dict[int, torch.Tensor] = {}
+        self.values: dict[int, torch.Tensor] = {}
+        self._pools: list[torch.Tensor] = []  # each [members, num_blocks, heads, block_size, dim]
+
+        members: dict[tuple[int, int], list[tuple[dict[int, torch.Tensor], int]]] = {}
+        for layer, shape in sorted(shapes.items()):
+            members.setdefault((shape.num_kv_heads, shape.k_dim), []).append((self.keys, layer))
+            members.setdefault((shape.num_kv_heads, shape.v_dim), []).append((self.values, layer))
+        for (heads, dim), places in members.items():
+            pool = torch.zeros((len(places), num_blocks, heads, block_size, dim), dtype=dtype, device=device)
+            self._pools.append(pool)
+            for i, (tensors, layer) in enumerate(places):
+                tensors[layer] = pool[i]
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy blocks in all layers, one read and one write per distinct shape.
+
+        All sources are read before any destination is written. Raises ``ValueError`` for a destination given twice
+        or a block id outside ``1 .. num_blocks - 1``.
+        """
+        if not copies:
+            return
+        sources, destinations = zip(*copies, strict=True)
+        if len(set(destinations)) != len(destinations):
+            raise ValueError(f"two copies write into one block: {copies}")
+        if min(sources + destinations) < 1 or max(sources + destinations) >= self.num_blocks:
+            raise ValueError(f"a copy is outside the blocks 1 to {self.num_blocks - 1}: {copies}")
+        source = torch.tensor(sources, device=self.device)
+        destination = torch.tensor(destinations, device=self.device)
+        for pool in self._pools:
+            pool.index_copy_(1, destination, pool.index_select(1, source))
+
+
+def choose_num_blocks(
+    config: EngineConfig, shapes: dict[int, LayerShape], dtype: torch.dtype, device: torch.device, max_model_len: int
+) -> int:
+    """Blocks in the pool, block 0 included.
+
+    ``config.num_blocks`` as it is; or as many as ``config.kv_cache_memory`` holds; or, with neither, enough for 64
+    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (80% of a GPU's),
+    but never too few for one request of ``max_model_len``.
+
+    Raises ``ValueError``, with the numbers, when the memory does not hold a single usable block, or by default
+    not one request of ``max_model_len``.
+    """
+    if config.num_blocks is not None:
+        return config.num_blocks
+    block_bytes = bytes_per_token(shapes, dtype) * config.block_size
+    if config.kv_cache_memory is not None:
+        num_blocks = config.kv_cache_memory // block_bytes
+        if num_blocks < 2:
+            raise ValueError(
+                f"kv_cache_memory is {config.kv_cache_memory:,} bytes, a block of {config.block_size} tokens takes"
+                f" {block_bytes:,}: give at least {2 * block_bytes:,} (one block is reserved)"
+            )
+        return num_blocks
+    one_request = -(-max_model_len // config.block_size) + 1
+    wanted = max(512, 64 * (one_request - 1) + 1)
+    free = free_memory(device)
+    fits = int(free * (0.8 if device.type == "cuda" else 0.25)) // block_bytes
+    if fits < one_request and one_request * block_bytes > 0.9 * free:
+        raise ValueError(
+            f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
+            f" {free / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
+        )
+    return max(one_request, min(wanted, fits))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on the device; on a CPU what the machine has available, within the container's limit."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limits = [_meminfo_available()]
+    for used, limit in (
+        ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
+        ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ):
+        try:
+            limits.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # no such cgroup, or "max"
+            continue
+    return max(0, min(limits))
+
+
+def _meminfo_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 4 * 2**30  # no Linux: a modest guess

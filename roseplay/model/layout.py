@@ -1,0 +1,82 @@
+"""Finding out what each attention layer caches: run the model once and look."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from roseplay.model.attention import Paged
+from roseplay.model.batch import PagedBatch
+from roseplay.model.forward import PackedForward
+from roseplay.model.kv_cache import LayerShape
+
+
+class RecordingBackend:
+    """An ``AttentionBackend`` that keeps the shapes it is given and attends to nothing."""
+
+    name = "recording"
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerShape] = {}
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        if not isinstance(layer, int):
+            raise RuntimeError(f"an attention module has the layer_idx {layer!r}")
+        if layer in self.shapes:
+            raise RuntimeError(f"two attention modules have the layer_idx {layer}")
+        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if q.shape[1] % k.shape[1]:
+            raise RuntimeError(f"{q.shape[1]} query heads do not share out over {k.shape[1]} key heads")
+        return q.new_zeros((q.shape[0], q.shape[1], v.shape[2]))
+
+
+def null_batch(num_tokens: int, device: torch.device) -> PagedBatch:
+    """A single row of zeros that lives in block 0, which no request owns: for recording and warming up."""
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
+    order = np.arange(num_tokens)
+    cu_seqlens_q = np.array([0, num_tokens])
+    seq_lens = np.array([num_tokens])
+    block_tables = np.zeros((1, 1), np.int64)
+    return PagedBatch(
+        input_ids=tensor(np.zeros(num_tokens, np.int64)),
+        positions=tensor(order),
+        slot_mapping=tensor(order),
+        cu_seqlens_q=tensor(cu_seqlens_q),
+        seq_lens=tensor(seq_lens),
+        block_tables=tensor(block_tables),
+        logits_rows=tensor(order[-1:]),
+        host_cu_seqlens_q=cu_seqlens_q,
+        host_seq_lens=seq_lens,
+        host_block_tables=block_tables,
+    )
+
+
+@torch.inference_mode()
+def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
+    """What each layer caches, by ``layer_idx``, and how many logits the model gives.
+
+    Raises ``RuntimeError`` when the model does not reach our attention as it should.
+    """
+    backend = RecordingBackend()
+    logits = PackedForward(model)(Paged(backend, null_batch(2, model.device)))
+    if not backend.shapes:
+        raise RuntimeError("no layer called attention")
+    return backend.shapes, int(logits.shape[-1])

@@ -1,0 +1,244 @@
+"""Loading a transformers decoder so that its attention is ours."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from roseplay.config import EngineConfig
+from roseplay.model.attention import ATTENTION_NAME
+from roseplay.model.kv_cache import LayerShape
+from roseplay.model.layout import record_layout
+from roseplay.model.probe import probe
+from roseplay.model.rope import changes_with_length, freeze_rope, rope_parameters
+from roseplay.model.source import cached_first, find_source
+from roseplay.model.support import UnsupportedModelError, check_class, check_config, needs_probe, refuse
+from roseplay.model.tokenizer import load_tokenizer
+
+__all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run on paged attention.
+
+    Attributes:
+        model: in eval mode, on ``device``, in ``dtype``.
+        config: transformers' own.
+        name: as it was asked for.
+        max_model_len: longest prompt plus answer, in tokens.
+        eos_token_ids: of the generation config, else of the config.
+        kv_shapes: what each attention layer caches, by ``layer_idx``.
+        vocab_size: logits that a token gives; ``num_embeddings``: token ids that may go in.
+        num_parameters: tied ones counted once.
+    """
+
+    model: PreTrainedModel
+    config: Any
+    name: str
+    device: torch.device
+    dtype: torch.dtype
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+    kv_shapes: dict[int, LayerShape]
+    vocab_size: int
+    num_embeddings: int
+    num_parameters: int
+
+
+def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
+    """Load ``"tiny-chat"`` (the embedded model), a directory, a hub id, or take a model in memory.
+
+    Only a hub id may cause a download, and only if it is not cached. With ``config.random_weights`` the model is
+    built from its config alone. A model in memory stays as it is: what runs is a copy of its modules that shares
+    its weights (a full copy if ``config`` asks for another device or dtype; ``auto`` keeps both).
+
+    Raises ``UnsupportedModelError``, one line that says what to do, when the model is not found or not supported.
+    """
+    if isinstance(model, PreTrainedModel):
+        name = model.config.name_or_path or type(model).__name__
+        check_config(model.config, name=name, trust_remote_code=True)
+        max_model_len = _check(model.config, config, name)
+        return _finish(_adopt(model, config), config, name, max_model_len)
+
+    source, local = find_source(model)
+    hf_config = _read_config(model, source, local, config)
+    check_config(hf_config, name=model, trust_remote_code=config.trust_remote_code)
+    max_model_len = _check(hf_config, config, model)
+    device = choose_device(config.device)
+    dtype = _choose_dtype(config.dtype, hf_config, device)
+    if config.random_weights:
+        built = _build_random(hf_config, config, device, dtype)
+    else:
+        built = _read_weights(model, source, local, hf_config, config, device, dtype)
+    return _finish(built, config, model, max_model_len)
+
+
+def _check(hf_config: Any, config: EngineConfig, name: str) -> int:
+    """The model's length limit, once it is clear that the family works."""
+    max_model_len = _choose_max_model_len(hf_config, config.max_model_len, name)
+    if needs_probe(hf_config):
+        with _quiet():
+            probe(hf_config, name=name, trust_remote_code=config.trust_remote_code)
+    return max_model_len
+
+
+def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_len: int) -> LoadedModel:
+    check_class(type(model), model.config.model_type, name=name)
+    with _quiet():
+        model.set_attn_implementation(ATTENTION_NAME)
+    if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
+        raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
+    model.eval().requires_grad_(False) if config.random_weights else model.eval()
+    try:
+        freeze_rope(model, max_model_len)
+        shapes, vocab_size = record_layout(model)
+    except (RuntimeError, TypeError) as error:
+        raise refuse(name, f"{model.config.model_type}: {error}") from error
+    return LoadedModel(
+        model=model,
+        config=model.config,
+        name=name,
+        device=model.device,
+        dtype=model.dtype,
+        max_model_len=max_model_len,
+        eos_token_ids=_eos_token_ids(model),
+        kv_shapes=shapes,
+        vocab_size=vocab_size,
+        num_embeddings=model.get_input_embeddings().weight.shape[0],
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def _adopt(model: PreTrainedModel, config: EngineConfig) -> PreTrainedModel:
+    device = model.device if config.device == "auto" else choose_device(config.device)
+    dtype = DTYPES.get(config.dtype, model.dtype)
+    if device == model.device and dtype == model.dtype:
+        shared = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
+        return copy.deepcopy(model, shared)
+    return copy.deepcopy(model).to(device=device, dtype=dtype)
+
+
+def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> Any:
+    def load(offline: bool) -> Any:
+        return AutoConfig.from_pretrained(source, local_files_only=offline, trust_remote_code=config.trust_remote_code)
+
+    try:
+        with _quiet():
+            return cached_first(source, local, load)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise refuse(name, "it brings Python code of its own; set trust_remote_code if you trust it") from error
+        raise refuse(name, f"its config cannot be read ({error})") from error
+
+
+def _build_random(hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """Random weights by the model's own initialisation; the same for the same ``config.seed``."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), _quiet():
+        torch.manual_seed(config.seed)
+        with device:
+            model = AutoModelForCausalLM.from_config(
+                hf_config, dtype=dtype, attn_implementation=ATTENTION_NAME, trust_remote_code=config.trust_remote_code
+            )
+    return model.to(device)
+
+
+def _read_weights(
+    name: str, source: str, local: bool, hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
+    if local and not any(next(Path(source).glob(pattern), None) for pattern in patterns):
+        raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
+
+    def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
+        return AutoModelForCausalLM.from_pretrained(
+            source,
+            config=hf_config,
+            dtype=dtype,
+            attn_implementation=ATTENTION_NAME,
+            local_files_only=offline,
+            trust_remote_code=config.trust_remote_code,
+            output_loading_info=True,
+        )
+
+    try:
+        with _quiet():
+            model, loading = cached_first(source, local, load)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise refuse(name, f"its weights cannot be read ({error})") from error
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
+    return model.to(device)
+
+
+def choose_device(device: str) -> torch.device:
+    """Raises ``UnsupportedModelError`` for a GPU that is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise UnsupportedModelError(f"device {device} is not there: this torch sees {torch.cuda.device_count()} GPUs; use cpu")
+    return chosen
+
+
+def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dtype:
+    if dtype != "auto":
+        return DTYPES[dtype]
+    own = getattr(hf_config.get_text_config(), "dtype", None) or getattr(hf_config, "dtype", None)
+    if isinstance(own, str):
+        own = getattr(torch, own, None)
+    return torch.float32 if device.type == "cpu" or own is None else own
+
+
+def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:
+    text = hf_config.get_text_config()
+    limit = next((v for v in (getattr(text, key, None) for key in _LENGTHS) if isinstance(v, int) and v > 0), None)
+    if limit is None:
+        if asked is None:
+            raise UnsupportedModelError(f"the config of {name} does not say how long its context is: set max_model_len")
+        return asked
+    stretched = [p.get("factor") or 1.0 for p in rope_parameters(text) if "dynamic" in p["rope_type"]]
+    limit = int(limit * min(stretched)) if stretched and changes_with_length("dynamic") else limit
+    if asked is not None and asked > limit:
+        raise UnsupportedModelError(f"max_model_len is {asked:,}, {name} goes up to {limit:,}: set it to that or less")
+    return limit if asked is None else asked
+
+
+def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
+    for place in (getattr(model, "generation_config", None), model.config.get_text_config(), model.config):
+        ids = getattr(place, "eos_token_id", None)
+        if ids is not None:
+            return frozenset(ids if isinstance(ids, list | tuple) else [ids])
+    return frozenset()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers without progress bars and warnings: what matters of them is checked and said here."""
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,61 @@
+"""Where a model comes from: the embedded one, a directory, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+from roseplay.model.support import UnsupportedModelError
+
+EMBEDDED = "tiny-chat"
+T = TypeVar("T")
+
+
+def find_source(model: str) -> tuple[str, bool]:
+    """A directory, or a hub id as it is; and whether it is a directory. Looks at files only, never at the network.
+
+    Raises ``UnsupportedModelError`` when it can be neither.
+    """
+    if model == EMBEDDED:
+        return str(embedded_model()), True
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")
+        return str(path), True
+    if path.is_file():
+        raise UnsupportedModelError(f"{model} is a file: give the directory of a transformers model")
+    if model.startswith(("/", ".", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
+        raise UnsupportedModelError(f"model {model!r} not found: there is no such directory")
+    return model, False
+
+
+def embedded_model() -> Path:
+    """The directory of tiny-chat: inside the installed package, or in the repository that is run in place."""
+    package = Path(str(resources.files("roseplay")))
+    for place in (package / "assets" / EMBEDDED, package.parent / "assets" / EMBEDDED):
+        if (place / "config.json").is_file():
+            return place
+    raise UnsupportedModelError(f"the embedded model {EMBEDDED} is missing: reinstall roseplay, or give another model")
+
+
+def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
+    """``load(local_files_only)`` from what is on this machine, and only if that fails from the hub.
+
+    Raises ``UnsupportedModelError`` when a hub id is neither cached nor found.
+    """
+    try:
+        return load(True)
+    except OSError:
+        if local:
+            raise
+    try:
+        return load(False)
+    except OSError as error:
+        raise UnsupportedModelError(
+            f"model {source!r} not found: it is no directory, and not on the Hugging Face hub (or the hub cannot be"
+            f" reached); give {EMBEDDED}, a directory, or a hub id"
+        ) from error

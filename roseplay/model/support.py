@@ -1,0 +1,64 @@
+"""Which models can be served, told from their config before any weight is read; the others are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM
+
+# Families whose packed, paged and chunked logits the tests hold against eager attention. Others are tried at load.
+PROVEN = frozenset(
+    {
+        "cohere2", "deepseek_v3", "exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss",
+        "granite", "llama", "mistral", "mixtral", "nemotron", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3",
+        "qwen3_moe", "smollm3", "starcoder2",
+    }
+)  # fmt: skip
+
+# Kinds of layers that are attention. Anything else in ``layer_types`` keeps another state than keys and values.
+ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
+
+
+class UnsupportedModelError(ValueError):
+    """The model was not found, or it is refused; the message is one line and says what to do."""
+
+
+def refuse(name: str, why: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
+
+
+def check_config(config: Any, *, name: str, trust_remote_code: bool) -> None:
+    """Raise ``UnsupportedModelError`` when a model of this transformers config cannot be served."""
+    kind = config.model_type
+    if config.is_encoder_decoder:
+        raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal language model head are")
+    text = config.get_text_config()
+    other_layers = set(getattr(text, "layer_types", None) or ()) - ATTENTION_LAYERS
+    if other_layers:
+        raise refuse(name, f"{kind} has {', '.join(sorted(map(str, other_layers)))} layers, whose state is no KV cache")
+    if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None):
+        raise refuse(name, f"this {kind} attends in both directions")
+    model_class = causal_lm_class(config)
+    if model_class is None:
+        if "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}) and trust_remote_code:
+            return  # its class is looked at once it is built
+        raise refuse(name, f"{kind} has no causal language model in transformers")
+    check_class(model_class, kind, name=name)
+
+
+def check_class(model_class: type, kind: str, *, name: str) -> None:
+    """Raise ``UnsupportedModelError`` when a model class keeps a state, or does not let others do its attention."""
+    if getattr(model_class, "_is_stateful", False):
+        raise refuse(name, f"{kind} keeps a recurrent or convolutional state, which is no KV cache")
+    if not getattr(model_class, "_supports_attention_backend", False):
+        raise refuse(name, f"{kind} does its own attention in transformers (no attention backend support)")
+
+
+def causal_lm_class(config: Any) -> type | None:
+    """transformers' own class for a config, or None."""
+    found: Any = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    return found[0] if isinstance(found, tuple) else found
+
+
+def needs_probe(config: Any) -> bool:
+    return config.model_type not in PROVEN or causal_lm_class(config) is None
