@@ -1,0 +1,6 @@
+"""placeholder"""
+from pathlib import Path
+
+
+def report(out: Path) -> None:
+    print("done", out)
