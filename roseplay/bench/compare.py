@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from roseplay.bench import flags, report
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 played = play_once(engine, workload, keep_cache=args.keep_cache, time_limit_s=args.time_limit_s)
                 if number >= args.warmup_runs:
                     metrics[arm].append(played)
-        info = engine.info
+        info = replace(engine.info, model=args.model)
     runs = {arm: Runs(found) for arm, found in metrics.items()}
     documents = {
         arm: report.document(info, knobs, runs[arm], random_weights=args.random_weights) for arm, knobs in arms.items()

@@ -14,7 +14,8 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.traffic.workload import Arrival, Workload
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Engine, Stream
+    from roseplay.engine.client import Engine
+    from roseplay.engine.stream import Stream
 
 MAX_REQUESTS = 10_000
 POLL_S = 0.25  # how late a stop may be noticed while waiting for an answer

@@ -15,7 +15,7 @@ from roseplay.core.request import FinishReason
 from roseplay.traffic.driver import Played
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Stream
+    from roseplay.engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

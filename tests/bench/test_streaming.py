@@ -43,7 +43,7 @@ def test_it_prints_a_line_for_each_figure(engines: list[FakeEngine], capsys: pyt
     assert bench("--num-requests", "4", "--max-new-tokens", "3") == 0
     out = capsys.readouterr().out
     for line in (
-        "model           fake (FakeForCausalLM, 1.0M parameters)",
+        "model           tiny-chat (FakeForCausalLM, 1.0M parameters)",
         "device          cpu, float32, 2 threads, attention none",
         "requests        4",
         "prompt tokens   4",
