@@ -1,0 +1,74 @@
+import pytest
+
+from roseplay.core.block_pool import BlockPool, OutOfBlocksError
+
+
+def test_block_zero_is_never_handed_out():
+    pool = BlockPool(5, 16)
+    assert sorted(pool.allocate() for _ in range(4)) == [1, 2, 3, 4]
+    with pytest.raises(OutOfBlocksError):
+        pool.allocate()
+
+
+def test_freeing_twice_raises():
+    pool = BlockPool(3, 16)
+    block = pool.allocate()
+    pool.release(block)
+    with pytest.raises(ValueError, match="more often"):
+        pool.release(block)
+
+
+def test_a_free_block_without_content_cannot_be_acquired():
+    pool = BlockPool(3, 16)
+    with pytest.raises(ValueError, match="no content"):
+        pool.acquire(1)
+
+
+def test_blocks_without_content_are_taken_before_cached_ones():
+    pool = BlockPool(4, 16)
+    blocks = [pool.allocate() for _ in range(3)]
+    pool.set_findable(blocks[0], True)
+    for block in blocks:
+        pool.release(block)
+    assert (pool.num_free, pool.num_cached) == (2, 1)
+    assert blocks[0] not in (pool.allocate(), pool.allocate())
+    assert pool.allocate() == blocks[0]
+
+
+def test_cached_blocks_are_taken_least_recently_freed_first_and_their_loss_is_told():
+    lost: list[int] = []
+    pool = BlockPool(4, 16, on_evict=lost.append)
+    blocks = [pool.allocate() for _ in range(3)]
+    for block in blocks:
+        pool.set_findable(block, True)
+    for block in (blocks[1], blocks[0], blocks[2]):
+        pool.release(block)
+    assert [pool.allocate() for _ in range(3)] == [blocks[1], blocks[0], blocks[2]] == lost
+
+
+def test_a_cached_block_that_is_acquired_is_not_taken():
+    pool = BlockPool(3, 16)
+    first, second = pool.allocate(), pool.allocate()
+    pool.set_findable(first, True)
+    pool.release(first)
+    pool.release(second)
+    pool.acquire(first)
+    assert pool.allocate() == second
+    with pytest.raises(OutOfBlocksError):
+        pool.allocate()
+
+
+def test_counts_follow_the_holders():
+    pool = BlockPool(4, 16)
+    block = pool.allocate()
+    assert (pool.num_free, pool.num_active, pool.num_shared) == (2, 1, 0)
+    pool.acquire(block)
+    assert (pool.num_free, pool.num_active, pool.num_shared) == (2, 0, 1)
+    pool.release(block)
+    pool.release(block)
+    assert (pool.num_free, pool.num_active, pool.num_shared) == (3, 0, 0)
+
+
+def test_a_pool_needs_a_block_to_hand_out():
+    with pytest.raises(ValueError, match="at least 2"):
+        BlockPool(1, 16)

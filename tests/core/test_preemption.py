@@ -1,0 +1,89 @@
+"""Out of blocks: who gives way, and that it costs time but no token."""
+
+import pytest
+
+from roseplay.core.request import RequestStatus
+from tests.core.harness import BLOCK_SIZE, Rig
+
+
+@pytest.mark.parametrize("knobs", [{}, {"prefix_cache": False}, {"prefill_max_tokens": 3}, {"chunked_prefill": False}])
+@pytest.mark.parametrize("num_blocks", [7, 9, 12])
+def test_preempted_requests_resume_with_the_same_tokens(knobs, num_blocks):
+    rig = Rig(num_blocks=num_blocks, **knobs)
+    for number in range(5):
+        rig.add([number] * (BLOCK_SIZE - 1 + number % 3), 12)
+    rig.run()
+    assert sum(request.num_preemptions for request in rig.submitted.values()) > 0
+    rig.check_outputs()
+
+
+def test_the_newest_gives_way_and_the_oldest_never():
+    rig = Rig(num_blocks=9)
+    requests = [rig.add([number] * BLOCK_SIZE, 16) for number in range(3)]
+    while rig.scheduler.has_work:
+        step = rig.step()
+        assert requests[0].request_id not in step.preempted
+    assert requests[0].num_preemptions == 0
+    assert requests[2].num_preemptions > 0
+    rig.check_outputs()
+
+
+def test_a_victim_is_never_one_that_is_already_in_the_step():
+    rig = Rig(num_blocks=9)
+    for number in range(3):
+        rig.add([number] * BLOCK_SIZE, 16)
+    while rig.scheduler.has_work:
+        step = rig.step()
+        assert not {entry.request.request_id for entry in step.entries} & set(step.preempted)
+
+
+def test_resuming_is_cheap_because_full_blocks_stay_cached():
+    rig = Rig(num_blocks=10)
+    first = rig.add([1] * 8, 16)
+    second = rig.add([2] * 8, 16)
+    rig.run()
+    assert second.num_preemptions == 1
+    assert first.num_preemptions == 0
+    assert rig.model.computed_prompt_tokens < 16 + second.num_tokens
+    rig.check_outputs()
+
+
+def test_preempted_requests_go_before_those_who_arrived_later():
+    rig = Rig(num_blocks=9, max_batch_size=3)
+    requests = [rig.add([number] * BLOCK_SIZE, 16) for number in range(3)]
+    late = rig.add([7] * BLOCK_SIZE, 4)
+    while requests[2].num_preemptions == 0:
+        rig.step()
+    assert requests[2].status is RequestStatus.WAITING
+    assert [request.request_id for request in rig.scheduler.waiting] == [2, late.request_id]
+
+
+def test_a_lone_request_may_use_the_whole_pool():
+    rig = Rig(num_blocks=6)
+    request = rig.add(range(7), 13)  # 20 tokens, 5 blocks
+    rig.run()
+    assert request.num_preemptions == 0
+    again = rig.add(range(7), 13)
+    rig.run()
+    assert again.num_preemptions == 0
+    rig.check_outputs()
+
+
+def test_unfinished_prompts_do_not_wait_for_each_other_for_ever():
+    rig = Rig(num_blocks=12, prefill_max_tokens=4)
+    for number in range(4):
+        rig.add([number] * 24, 12)
+    rig.run()
+    rig.check_outputs()
+
+
+def test_admission_never_preempts():
+    rig = Rig(num_blocks=9)
+    rig.add([1] * 20, 4)
+    rig.step()
+    rig.add([2] * 12, 4)
+    step = rig.step()
+    assert not step.admitted
+    assert not step.preempted
+    rig.run()
+    rig.check_outputs()

@@ -1,0 +1,187 @@
+"""What is computed once: exact repeats, common heads, and requests of one step."""
+
+import pytest
+
+from roseplay.core.request import FinishReason
+from tests.core.harness import BLOCK_SIZE, Rig, expected_output
+
+LENGTHS = [1, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1, 3 * BLOCK_SIZE - 1, 3 * BLOCK_SIZE, 3 * BLOCK_SIZE + 1, 37]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("budget", [None, 1, 3, BLOCK_SIZE, 7, 9])
+def test_equal_prompts_of_one_burst_are_computed_once(length, budget):
+    rig = Rig(prefill_max_tokens=budget)
+    requests = [rig.add(range(100, 100 + length)) for _ in range(32)]
+    assert rig.run() == length
+    assert len({tuple(rig.output(request)) for request in requests}) == 1
+    rig.check_outputs()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_an_exact_repeat_computes_no_prompt_token(length):
+    rig = Rig()
+    rig.add(range(100, 100 + length))
+    assert rig.run() == length
+    repeat = rig.add(range(100, 100 + length))
+    assert rig.run() == 0
+    assert repeat.num_cached_tokens == length
+    rig.check_outputs()
+
+
+def test_a_common_head_is_computed_once():
+    head = list(range(1000, 1000 + 128 * BLOCK_SIZE))
+    rig = Rig(num_blocks=1000)
+    for number in range(32):
+        rig.add([*head, number, number + 1])
+    assert rig.run() == len(head) + 32 * 2
+    rig.check_outputs()
+
+
+def test_a_common_head_is_computed_once_in_chunks():
+    head = list(range(1000, 1000 + 16 * BLOCK_SIZE))
+    rig = Rig(num_blocks=1000, prefill_max_tokens=5 * BLOCK_SIZE)
+    for number in range(20):
+        rig.add([*head, number, number + 1])
+    assert rig.run() == len(head) + 20 * 2
+    rig.check_outputs()
+
+
+def test_first_tokens_are_drawn_in_request_order():
+    rig = Rig()
+    for number in (0, 0, 1, 0, 2):
+        rig.add([number] * 9)
+    step = rig.step()
+    assert [entry.request.request_id for entry in step.entries if entry.samples] == [0, 1, 2, 3, 4]
+
+
+def test_without_same_step_sharing_equal_prompts_are_computed_separately():
+    rig = Rig(same_step_sharing=False)
+    for _ in range(3):
+        rig.add(range(10))
+    assert rig.step().prompt_tokens == 30
+    rig.add(range(10))
+    assert rig.step().prompt_tokens == 0  # the cache of earlier steps is another switch
+    rig.run()
+    rig.check_outputs()
+
+
+@pytest.mark.parametrize("budget", [None, 6])
+def test_without_prefix_cache_nothing_is_found_across_steps(budget):
+    rig = Rig(prefix_cache=False, prefill_max_tokens=budget)
+    for _ in range(3):
+        rig.add(range(10))
+    assert rig.run() == 10  # one step's sharing is another switch
+    assert rig.scheduler.pool.num_cached == 0
+    rig.add(range(10))
+    assert rig.run() == 10
+    rig.check_outputs()
+
+
+def test_switching_the_prefix_cache_off_forgets_and_existing_shares_live_on():
+    rig = Rig()
+    first, second = rig.add(range(10), 20), rig.add(range(10), 20)
+    rig.step()
+    assert rig.scheduler.pool.num_shared > 0
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": False}))
+    rig.step()
+    assert rig.scheduler.pool.num_shared > 0
+    assert first.block_table[:2] == second.block_table[:2]
+    rig.run()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": True}))
+    rig.add(range(10))
+    assert rig.run() == 10
+    rig.add(range(10))
+    assert rig.run() == 0
+    rig.check_outputs()
+
+
+def test_prompts_with_colliding_hashes_share_nothing():
+    # Python hashes -1 and -2 alike, and tuples of them too.
+    assert hash((-1,) * 9) == hash((-2,) * 9)
+    rig = Rig()
+    rig.add([-1] * 9)
+    rig.run()
+    rig.add([-2] * 9)
+    assert rig.run() == 9
+    rig.check_outputs()
+
+
+def test_two_who_share_a_tail_each_write_their_own_copy():
+    rig = Rig()
+    first, second = rig.add(range(6)), rig.add(range(6))
+    rig.step()
+    assert first.block_table == second.block_table
+    step = rig.step()
+    assert len(step.copies) == 1  # the last holder appends in place
+    assert first.block_table[-1] != second.block_table[-1]
+    rig.run()
+    rig.check_outputs()
+
+
+def test_a_repeat_does_not_spoil_what_its_forerunner_made_of_the_tail_block():
+    rig = Rig()
+    rig.add(range(6), 12)  # fills the prompt's tail block with its own answer
+    rig.run()
+    rig.add(range(6), 12)
+    rig.run()
+    long = rig.add([*range(6), *expected_output(range(6), 11)])
+    assert rig.run() < long.num_prompt_tokens  # the first one's blocks are still found, with its content
+    rig.check_outputs()
+
+
+def test_with_the_logits_gone_only_the_last_prompt_token_is_computed_again():
+    rig = Rig(max_saved_logits=1)
+    for length in (6, 8):  # a partial and a full last block
+        rig.add(range(length))
+        rig.run()
+        rig.add([77] * 5)  # takes the only place for saved logits
+        rig.run()
+        repeats = [rig.add(range(length)) for _ in range(2)]
+        assert rig.run() == 1
+        assert [request.num_cached_tokens for request in repeats] == [length - 1, length]
+    rig.check_outputs()
+
+
+def test_second_turn_finds_the_first_turns_blocks_with_its_answer():
+    rig = Rig()
+    first = rig.add(range(10), 14)
+    rig.run()
+    history = list(first.token_ids)
+    second = rig.add([*history, 7, 8, 9])
+    rig.run()
+    assert second.num_cached_tokens == (len(history) - 1) // BLOCK_SIZE * BLOCK_SIZE
+    rig.check_outputs()
+
+
+def test_an_aborted_leader_changes_nothing_for_those_who_share():
+    rig = Rig(prefill_max_tokens=8)
+    leader = rig.add(range(30))
+    followers = [rig.add(range(30)) for _ in range(3)]
+    rig.step()
+    rig.scheduler.end(leader.request_id, FinishReason.ABORT)
+    rig.run()
+    assert rig.model.computed_prompt_tokens == 30
+    assert all(rig.output(follower) == expected_output(range(30), 4) for follower in followers)
+
+
+def test_an_evicted_block_is_not_found():
+    rig = Rig(num_blocks=8)
+    rig.add(range(20), 2)
+    rig.run()
+    rig.add([99] * 24, 2)  # needs all seven blocks
+    rig.run()
+    rig.add(range(20), 2)
+    assert rig.run() == 20
+    rig.check_outputs()
+
+
+def test_hits_are_counted_once_per_request():
+    rig = Rig(num_blocks=12)
+    rig.add(range(12), 20)
+    rig.add(range(12), 20)
+    rig.run()
+    assert any(request.num_preemptions for request in rig.submitted.values())
+    assert sum(request.num_cached_tokens + request.num_shared_tokens for request in rig.submitted.values()) == 12
+    assert sum(step.cached_tokens + step.shared_tokens for step in rig.steps) == 12
+    rig.check_outputs()
