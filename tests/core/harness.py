@@ -19,16 +19,16 @@ BLOCK_SIZE = 4
 VOCABULARY = 50
 
 
-def next_token(history: tuple[int, ...]) -> int:
-    """What the model says after ``history``; never 0, which tests use as end of sequence when they want one."""
-    return 1 + hash(("next", history)) % (VOCABULARY - 1)
+def next_token(history: tuple[int, ...], seed: int = 0) -> int:
+    """What a request with ``seed`` draws after ``history``; never 0."""
+    return 1 + hash((seed, history)) % (VOCABULARY - 1)
 
 
-def expected_output(prompt: Iterable[int], count: int) -> list[int]:
+def expected_output(prompt: Iterable[int], count: int, seed: int = 0) -> list[int]:
     tokens = list(prompt)
     start = len(tokens)
     for _ in range(count):
-        tokens.append(next_token(tuple(tokens)))
+        tokens.append(next_token(tuple(tokens), seed))
     return tokens[start:]
 
 
@@ -93,7 +93,7 @@ class CheckedModel:
         else:
             history = self.saved[entry.logits_key]
         assert history == tuple(entry.request.token_ids), f"{entry.request} draws from another history's logits"
-        return next_token(history)
+        return next_token(history, entry.request.seed)
 
 
 def check_blocks(scheduler: Scheduler) -> None:
@@ -168,4 +168,6 @@ class Rig:
         for request in self.submitted.values():
             if request.finish_reason in ("stop", "length"):
                 prompt = request.token_ids[: request.num_prompt_tokens]
-                assert self.output(request) == expected_output(prompt, request.num_output_tokens)
+                assert self.output(request) == expected_output(
+                    prompt, request.num_output_tokens, request.seed
+                )

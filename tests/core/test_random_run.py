@@ -36,7 +36,7 @@ def test_random_operations_conserve_blocks_and_histories(seed):
     for _ in range(1500):
         action = rng.random()
         if action < 0.25 and len(rig.scheduler.requests) < 40:
-            rig.add(random_prompt(rng), rng.choice([1, 2, 5, 9]))
+            rig.add(random_prompt(rng), rng.choice([1, 2, 5, 9]), seed=rng.randrange(2))
         elif action < 0.29 and rig.scheduler.requests:
             rig.scheduler.end(rng.choice(list(rig.scheduler.requests)), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
         elif action < 0.33:

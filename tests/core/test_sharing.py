@@ -123,11 +123,62 @@ def test_a_repeat_does_not_spoil_what_its_forerunner_made_of_the_tail_block():
     rig = Rig()
     rig.add(range(6), 12)  # fills the prompt's tail block with its own answer
     rig.run()
-    rig.add(range(6), 12)
+    rig.add(range(6), 12, seed=1)  # draws another
     rig.run()
     long = rig.add([*range(6), *expected_output(range(6), 11)])
     assert rig.run() < long.num_prompt_tokens  # the first one's blocks are still found, with its content
     rig.check_outputs()
+
+
+def test_without_a_block_for_a_copy_the_sole_holder_writes_in_place_and_the_old_content_is_forgotten():
+    rig = Rig(num_blocks=5)
+    first = rig.add(range(6), 3)  # fills its tail block
+    rig.run()
+    rig.add([9] * 3, 8)
+    rig.step()
+    repeat = rig.add(range(6), 2, seed=1)
+    rig.step()
+    tail_block = repeat.block_table[1]
+    step = rig.step()
+    assert rig.scheduler.pool.num_available == 0
+    assert not step.copies
+    assert repeat.token_ids[6:8] == expected_output(range(6), 2, seed=1) != first.token_ids[6:8]
+    assert rig.model.slots[tail_block][2][-1] == repeat.token_ids[6]
+    rig.run()
+    rig.add(first.token_ids, 2)
+    rig.run()
+    rig.check_outputs()
+
+
+def test_a_lone_repeat_in_a_full_pool_takes_the_cached_tail_rather_than_wait():
+    rig = Rig(num_blocks=6)
+    for seed in (1, 2, 3):
+        rig.add(range(6), 14, seed=seed)  # all five blocks
+        rig.run()
+    rig.check_outputs()
+
+
+def test_a_tail_that_ends_behind_the_write_is_not_spoiled():
+    rig = Rig()
+    rig.add(range(5), 1)
+    rig.run()
+    rig.add(range(7), 1)  # finds the full block, has a tail of its own
+    rig.run()
+    rig.add(range(5), 8, seed=1)
+    rig.add(range(7), 8, seed=2)
+    assert rig.run() == 0
+    rig.check_outputs()
+
+
+def test_after_the_cache_was_cleared_a_running_request_lists_its_blocks_anew():
+    rig = Rig()
+    request = rig.add(range(10), 20)
+    rig.step()
+    rig.scheduler.clear_cache()
+    rig.run()
+    again = rig.add(request.token_ids[:16])
+    assert rig.run() <= BLOCK_SIZE
+    assert again.num_cached_tokens >= 12
 
 
 def test_with_the_logits_gone_only_the_last_prompt_token_is_computed_again():
