@@ -99,10 +99,6 @@ class Scheduler:
         step.dropped_logits = self.cache.take_dropped_logits()
         num_decodes = self._schedule_decodes(step)
         self._schedule_prompts(step, num_decodes)
-        if not step.entries and len(self.running) > 1:
-            # Only unfinished prompts run and each waits for blocks the others hold.
-            self._preempt(self.running[-1], step)
-            self._schedule_prompts(step, 0)
         return step
 
     def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
