@@ -136,7 +136,7 @@ def test_without_a_block_for_a_copy_the_sole_holder_writes_in_place_and_the_old_
     rig.run()
     rig.add([9] * 3, 8)
     rig.step()
-    repeat = rig.add(range(6), 2, seed=1)
+    repeat = rig.add(range(6), 3, seed=1)
     rig.step()
     tail_block = repeat.block_table[1]
     step = rig.step()
