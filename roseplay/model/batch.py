@@ -86,10 +86,14 @@ def build_batch(
     num_tokens = int(cu_seqlens_q[-1])
 
     input_ids = np.fromiter(
-        chain.from_iterable(e.request.token_ids[e.start : e.start + e.num_tokens] for e in entries), np.int64, num_tokens
+        chain.from_iterable(e.request.token_ids[e.start : e.start + e.num_tokens] for e in entries),
+        np.int64,
+        num_tokens,
     )
     if input_ids.min() < 0 or input_ids.max() >= vocab_size:
-        raise ValueError(f"a token id is outside the vocabulary of {vocab_size}: {input_ids.min()} to {input_ids.max()}")
+        raise ValueError(
+            f"a token id is outside the vocabulary of {vocab_size}: {input_ids.min()} to {input_ids.max()}"
+        )
 
     block_tables = _pack_block_tables(entries, seq_lens, num_blocks, block_size)
     row_of_token = np.repeat(np.arange(len(entries)), counts)
@@ -123,7 +127,9 @@ def build_batch(
 def _check_entry(entry: StepEntry, block_size: int) -> None:
     request, end = entry.request, entry.start + entry.num_tokens
     if entry.start < 0 or entry.num_tokens < 0 or end > len(request.token_ids):
-        raise ValueError(f"{request}: tokens {entry.start} to {end} are to be computed, it has {len(request.token_ids)}")
+        raise ValueError(
+            f"{request}: tokens {entry.start} to {end} are to be computed, it has {len(request.token_ids)}"
+        )
     if len(request.block_table) * block_size < end:
         raise ValueError(f"{request}: {end} tokens do not fit its {len(request.block_table)} blocks of {block_size}")
 
@@ -134,7 +140,9 @@ def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int
     tables = np.zeros((len(entries), int(used.max())), np.int64)
     lengths = used.tolist()
     flat = np.fromiter(
-        chain.from_iterable(e.request.block_table[:n] for e, n in zip(entries, lengths, strict=True)), np.int64, sum(lengths)
+        chain.from_iterable(e.request.block_table[:n] for e, n in zip(entries, lengths, strict=True)),
+        np.int64,
+        sum(lengths),
     )
     if flat.min() < 1 or flat.max() >= num_blocks:
         raise ValueError(f"a block table names a block outside 1 to {num_blocks - 1}: {flat.min()} to {flat.max()}")

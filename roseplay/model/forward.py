@@ -7,7 +7,7 @@ import inspect
 import torch
 from transformers import PreTrainedModel
 
-from roseplay.model.attention import Paged
+from roseplay.model.attention import Paged, carry
 
 
 class PackedForward:
@@ -21,8 +21,13 @@ class PackedForward:
         """Logits ``[len(batch.logits_rows), vocabulary]`` in the model's dtype."""
         batch = paged.batch
         keep = {"logits_to_keep": batch.logits_rows} if self._keeps_rows else {}
-        output = self.model(
-            input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False, paged=paged, **keep
-        )
+        with carry(paged):
+            output = self.model(
+                input_ids=batch.input_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                paged=paged,
+                **keep,
+            )
         logits: torch.Tensor = output.logits[0]
         return logits if self._keeps_rows else logits[batch.logits_rows]

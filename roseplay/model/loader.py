@@ -195,7 +195,9 @@ def choose_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise UnsupportedModelError(f"device {device} is not there: this torch sees {torch.cuda.device_count()} GPUs; use cpu")
+        raise UnsupportedModelError(
+            f"device {device} is not there: this torch sees {torch.cuda.device_count()} GPUs; use cpu"
+        )
     return chosen
 
 

@@ -50,10 +50,13 @@ def probe(config: Any, *, name: str, trust_remote_code: bool) -> None:
             raise refuse(name, f"{config.model_type} does not run on paged attention ({error})") from error
         if not difference < TOLERANCE:
             raise refuse(
-                name, f"{config.model_type} computes something else on paged attention (logits differ by {difference:.2g})"
+                name,
+                f"{config.model_type} computes something else on paged attention (logits differ by {difference:.2g})",
             )
         return
-    raise refuse(name, f"{config.model_type} is not among the families known to work and could not be tried ({failures[0]})")
+    raise refuse(
+        name, f"{config.model_type} is not among the families known to work and could not be tried ({failures[0]})"
+    )
 
 
 def _build(config: Any, trust_remote_code: bool) -> PreTrainedModel:
@@ -151,15 +154,15 @@ def compare_with_eager(model: PreTrainedModel) -> float:
     Two prompts of different lengths, the longer one in two chunks, then a decode of each.
     """
     generator = torch.Generator().manual_seed(1)
-    prompts = [torch.randint(4, VOCABULARY - 16, (n,), generator=generator).tolist() for n in (5 * WINDOW, 3 * WINDOW - 1)]
+    prompts = [
+        torch.randint(4, VOCABULARY - 16, (n,), generator=generator).tolist() for n in (5 * WINDOW, 3 * WINDOW - 1)
+    ]
     model.set_attn_implementation("eager")
     eager = [model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0] for prompt in prompts]
 
     model.set_attn_implementation(ATTENTION_NAME)
     shapes, _ = record_layout(model)
-    cache = KVCache(
-        shapes, num_blocks=64, block_size=BLOCK_SIZE, dtype=torch.float32, device=torch.device("cpu")
-    )
+    cache = KVCache(shapes, num_blocks=64, block_size=BLOCK_SIZE, dtype=torch.float32, device=torch.device("cpu"))
     forward, backend = PackedForward(model), make_backend("cpu", cache)
     first, second = (Request(i, prompt, SamplingParams()) for i, prompt in enumerate(prompts))
     first.block_table, second.block_table = list(range(1, 31, 2)), list(range(2, 32, 2))
@@ -169,7 +172,12 @@ def compare_with_eager(model: PreTrainedModel) -> float:
     for step_id, until in enumerate(ends):
         entries = [StepEntry(r, computed[i], until[i] - computed[i]) for i, r in enumerate((first, second))]
         batch = build_batch(
-            Step(step_id, entries), [0, 1], num_blocks=64, block_size=BLOCK_SIZE, vocab_size=VOCABULARY, device=cache.device
+            Step(step_id, entries),
+            [0, 1],
+            num_blocks=64,
+            block_size=BLOCK_SIZE,
+            vocab_size=VOCABULARY,
+            device=cache.device,
         )
         assert batch is not None  # both entries compute tokens
         for i, logits in enumerate(forward(Paged(backend, batch))):

@@ -46,7 +46,9 @@ def freeze_rope(model: PreTrainedModel, max_model_len: int) -> None:
                     _freeze(module, rope_type, layer_type, max_model_len)
             module.rope_type = {name: FROZEN if changes_with_length(t) else t for name, t in types.items()}
             frozen += 1
-    named = {p["rope_type"] for p in rope_parameters(model.config.get_text_config()) if changes_with_length(p["rope_type"])}
+    named = {
+        p["rope_type"] for p in rope_parameters(model.config.get_text_config()) if changes_with_length(p["rope_type"])
+    }
     if named and not frozen:
         raise RuntimeError(f"its {', '.join(sorted(named))} rotary embedding cannot be frozen")
 

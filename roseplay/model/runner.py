@@ -38,9 +38,7 @@ class ModelRunner:
             torch.set_num_threads(config.threads)
         self.loaded = loaded
         self.block_size = config.block_size
-        self.num_blocks = choose_num_blocks(
-            config, loaded.kv_shapes, loaded.dtype, loaded.device, loaded.max_model_len
-        )
+        self.num_blocks = choose_num_blocks(config, loaded.kv_shapes, loaded.dtype, loaded.device, loaded.max_model_len)
         self.logits_bytes = 4 * loaded.vocab_size
         self.cache = KVCache(
             loaded.kv_shapes,

@@ -136,7 +136,6 @@ def _cut(
     vocabulary, known = logits.shape[-1], values.shape[-1]
     k = torch.tensor(top_k, device=logits.device)[:, None]
     p = torch.tensor(top_p, dtype=torch.float64, device=logits.device)[:, None]
-    rank = torch.arange(known, device=logits.device)
     by_k = torch.where(k < vocabulary, values.gather(1, (k - 1).clamp(max=known - 1)), float("-inf"))
     # Probabilities among what top-k keeps; in float64, so that sums do not depend on how many values are known.
     weights = (values - values[:, :1]).double().exp()
@@ -147,5 +146,4 @@ def _cut(
     last = ((before < p * total) & (p < 1.0)).sum(-1, keepdim=True)  # how many tokens it takes to reach p
     by_p = torch.where(p < 1.0, values.gather(1, (last - 1).clamp(min=0)), float("-inf"))
     done = (p >= 1.0) | (last < known) | (known == vocabulary) | (values[:, -1:] < by_k)
-    del rank
     return torch.maximum(by_k, by_p).flatten(), done.flatten()

@@ -41,4 +41,6 @@ def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTra
     except UnsupportedModelError:
         raise
     except Exception as error:
-        raise UnsupportedModelError(f"the tokenizer of {model} cannot be loaded: {' '.join(str(error).split())}") from error
+        raise UnsupportedModelError(
+            f"the tokenizer of {model} cannot be loaded: {' '.join(str(error).split())}"
+        ) from error

@@ -8,7 +8,9 @@ between requests are the backend's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,6 +83,19 @@ class Paged:
     batch: PagedBatch
 
 
+_carried = threading.local()
+
+
+@contextlib.contextmanager
+def carry(paged: Paged) -> Iterator[None]:
+    """Keep ``paged`` at hand for the families whose layers drop keyword arguments on the way (Nemotron)."""
+    _carried.paged = paged
+    try:
+        yield
+    finally:
+        del _carried.paged
+
+
 def roseplay_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -101,8 +116,9 @@ def roseplay_attention(
     Raises ``RuntimeError`` when the model asks for something that no backend does.
     """
     name = type(module).__name__
+    paged = paged or getattr(_carried, "paged", None)
     if paged is None:
-        raise RuntimeError(f"{name} does not hand its keyword arguments down to attention")
+        raise RuntimeError(f"{name} was called without a paged batch: this copy of the model runs in the engine only")
     if attention_mask is not None or others.get("position_bias") is not None:
         raise RuntimeError(f"{name} brings its own attention mask or position bias")
     if others.get("is_causal") is False or not getattr(module, "is_causal", True):

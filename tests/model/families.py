@@ -1,0 +1,116 @@
+"""Tiny random models of each family that is said to work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as tf
+
+from roseplay.model.probe import randomise
+
+VOCABULARY = 97
+LENGTH = 64
+_BASE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": LENGTH,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_WINDOWED = {"sliding_window": 8}
+_ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+
+
+def _base(**changes: Any) -> dict[str, Any]:
+    return {**_BASE, **changes}
+
+
+def _without(*names: str, **changes: Any) -> dict[str, Any]:
+    return {name: value for name, value in _base(**changes).items() if name not in names}
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "gpt2": lambda: tf.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=32, n_layer=3, n_head=4, n_positions=LENGTH, bos_token_id=1, eos_token_id=2
+    ),
+    "llama": lambda: tf.LlamaConfig(**_base()),
+    "qwen2": lambda: tf.Qwen2Config(**_base(use_sliding_window=True, max_window_layers=1, **_WINDOWED)),
+    "qwen3": lambda: tf.Qwen3Config(**_base(head_dim=16)),
+    "qwen3_moe": lambda: tf.Qwen3MoeConfig(
+        **_base(head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+    ),
+    "mixtral": lambda: tf.MixtralConfig(**_base(num_local_experts=4, num_experts_per_tok=2)),
+    "mistral": lambda: tf.MistralConfig(**_base(head_dim=8, **_WINDOWED)),
+    "gemma": lambda: tf.GemmaConfig(**_base(head_dim=16, num_key_value_heads=1)),
+    "gemma2": lambda: tf.Gemma2Config(
+        **_base(
+            head_dim=16,
+            query_pre_attn_scalar=20,
+            attn_logit_softcapping=5.0,
+            final_logit_softcapping=10.0,
+            layer_types=_ALTERNATING,
+            **_WINDOWED,
+        )
+    ),
+    "gemma3_text": lambda: tf.Gemma3TextConfig(
+        **_base(head_dim=16, query_pre_attn_scalar=20, layer_types=_ALTERNATING, **_WINDOWED)
+    ),
+    "phi": lambda: tf.PhiConfig(**_base(partial_rotary_factor=0.5)),
+    "phi3": lambda: tf.Phi3Config(**_base(**_WINDOWED)),
+    "gpt_neox": lambda: tf.GPTNeoXConfig(**_without("num_key_value_heads")),
+    "smollm3": lambda: tf.SmolLM3Config(**_base(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0])),
+    "olmo2": lambda: tf.Olmo2Config(**_base()),
+    "granite": lambda: tf.GraniteConfig(
+        **_base(attention_multiplier=0.3, embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0)
+    ),
+    "starcoder2": lambda: tf.Starcoder2Config(**_base(**_WINDOWED)),
+    "cohere2": lambda: tf.Cohere2Config(**_base(layer_types=_ALTERNATING, logit_scale=0.5, **_WINDOWED)),
+    "gpt_oss": lambda: tf.GptOssConfig(
+        **_base(
+            head_dim=16,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            layer_types=_ALTERNATING,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+            **_WINDOWED,
+        )
+    ),
+    "opt": lambda: tf.OPTConfig(
+        **_without("intermediate_size", "num_key_value_heads", ffn_dim=48, word_embed_proj_dim=32)
+    ),
+    "glm4": lambda: tf.Glm4Config(**_base(head_dim=16, partial_rotary_factor=0.5)),
+    "exaone4": lambda: tf.Exaone4Config(**_base(layer_types=_ALTERNATING, **_WINDOWED)),
+    "deepseek_v3": lambda: tf.DeepseekV3Config(
+        **_base(
+            num_key_value_heads=4,
+            moe_intermediate_size=24,
+            n_routed_experts=8,
+            num_experts_per_tok=2,
+            n_group=2,
+            topk_group=1,
+            first_k_dense_replace=1,
+            q_lora_rank=16,
+            kv_lora_rank=16,
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=16,
+            v_head_dim=12,
+        )
+    ),
+    "nemotron": lambda: tf.NemotronConfig(**_base(head_dim=8)),
+}
+
+
+def tiny_model(config: Any, seed: int = 0) -> tf.PreTrainedModel:
+    """Random weights with which attention is far from uniform; eager attention, float32."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = tf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    randomise(model, seed)
+    return model

@@ -1,0 +1,75 @@
+"""Steps made by hand, so that the model side is tried without a scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.model.loader import load_model
+from roseplay.model.runner import ModelRunner
+
+BLOCK_SIZE = 4
+
+
+def make_runner(
+    model: PreTrainedModel, *, attention: str = "cpu", num_blocks: int = 128, **settings: Any
+) -> ModelRunner:
+    config = EngineConfig(num_blocks=num_blocks, block_size=BLOCK_SIZE, **settings)
+    return ModelRunner(load_model(model, config), config, attention=attention)
+
+
+def random_tokens(length: int, vocabulary: int, seed: int) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, vocabulary, (length,), generator=generator).tolist()
+
+
+def eager_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+    """``[tokens, vocabulary]``"""
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+class Blocks:
+    """Hands out shuffled block ids, never block 0."""
+
+    def __init__(self, num_blocks: int, seed: int = 0) -> None:
+        order = torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)) + 1
+        self.free = order.tolist()
+
+    def give(self, request: Request, num_tokens: int) -> None:
+        while len(request.block_table) * BLOCK_SIZE < num_tokens:
+            request.block_table.append(self.free.pop())
+
+
+class Driver:
+    """Runs requests whose tokens are all known, and keeps the logits of each step's last tokens."""
+
+    def __init__(self, runner: ModelRunner, prompts: list[list[int]], *, batched_append: bool = True) -> None:
+        self.runner = runner
+        self.batched_append = batched_append
+        self.blocks = Blocks(runner.num_blocks)
+        self.requests = [Request(i, tokens, SamplingParams()) for i, tokens in enumerate(prompts)]
+        self.computed = [0] * len(prompts)
+        self.steps = 0
+
+    def step(self, counts: dict[int, int]) -> dict[int, torch.Tensor]:
+        """Compute the next ``counts[i]`` tokens of request i; the logits of the last one of each, raw."""
+        entries = []
+        for i, count in counts.items():
+            request = self.requests[i]
+            self.blocks.give(request, self.computed[i] + count)
+            entries.append(StepEntry(request, self.computed[i], count, save_logits_key=i))
+            self.computed[i] += count
+        step = Step(self.steps, entries, batched_append=self.batched_append)
+        self.steps += 1
+        self.runner.execute(step)
+        return {i: self.runner._saved_logits[i] for i in counts}
+
+
+def step_of(runner: ModelRunner, *entries: StepEntry, **fields: Any) -> StepResult:
+    return runner.execute(Step(0, list(entries), **fields))

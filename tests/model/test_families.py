@@ -1,0 +1,84 @@
+"""Every family that is said to work: packed, paged and chunked logits are those of eager attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from roseplay.model.support import PROVEN
+from tests.model.families import FAMILIES, VOCABULARY, tiny_model
+from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
+
+# Ragged prompts, the first two past the windows of 8 tokens; block size is 4, so 24 is an exact multiple.
+LENGTHS = (37, 24, 5, 1)
+# How many tokens of each prompt a step computes: whole prompts, chunks with and without a past, decodes, and mixtures.
+SCHEDULE = (
+    {0: 17, 2: 3},
+    {2: 1, 0: 11, 1: 20},
+    {0: 1, 2: 1, 1: 3, 3: 1},
+    {0: 7, 1: 1},
+    {0: 1},
+)
+
+
+def worst_difference(model, attention: str, batched_append: bool = True) -> float:
+    prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
+    expected = [eager_logits(model, prompt) for prompt in prompts]
+    driver = Driver(make_runner(model, attention=attention), prompts, batched_append=batched_append)
+    worst = 0.0
+    for counts in SCHEDULE:
+        for i, logits in driver.step(counts).items():
+            worst = max(worst, float((logits - expected[i][driver.computed[i] - 1]).abs().max()))
+    assert driver.computed == list(LENGTHS)
+    return worst
+
+
+def test_all_proven_families_are_here():
+    assert {make().model_type for make in FAMILIES.values()} == PROVEN
+
+
+@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_equal_eager(family: str, attention: str):
+    model = tiny_model(FAMILIES[family]())
+    assert worst_difference(model, attention) < 1e-4
+
+
+@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "deepseek_v3"])
+def test_append_per_request_equals_batched(family: str, attention: str):
+    model = tiny_model(FAMILIES[family]())
+    assert worst_difference(model, attention, batched_append=False) < 1e-4
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+def test_bfloat16_backends_agree(family: str):
+    """In bfloat16 rounding is far larger, so the fast backend is held to the reference, not to eager."""
+    model = tiny_model(FAMILIES[family]()).to(torch.bfloat16)
+    prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
+    drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "reference")]
+    for counts in SCHEDULE:
+        ours, truth = (driver.step(counts) for driver in drivers)
+        for i in counts:
+            assert (ours[i] - truth[i]).abs().max() < 0.05 * truth[i].std().clamp(min=1.0) * 4
+    assert drivers[0].runner.cache.keys[0].dtype == torch.bfloat16
+
+
+def test_many_decodes_are_grouped():
+    """More rows, and more unlike ones, than fit one group of the fast backend."""
+    model = tiny_model(FAMILIES["llama"]())
+    lengths = [2 + (7 * i) % 50 for i in range(24)]
+    prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
+    expected = [eager_logits(model, prompt) for prompt in prompts]
+    driver = Driver(make_runner(model, num_blocks=400), prompts)
+    driver.step({i: length - 1 for i, length in enumerate(lengths)})
+    for i, logits in driver.step(dict.fromkeys(range(24), 1)).items():
+        assert (logits - expected[i][-1]).abs().max() < 1e-4
+
+
+def test_equal_prompts_in_one_step_attend_together():
+    model = tiny_model(FAMILIES["mistral"]())
+    prompts = [random_tokens(19, VOCABULARY, seed) for seed in range(3)]
+    driver = Driver(make_runner(model), prompts)
+    for i, logits in driver.step({0: 19, 1: 19, 2: 19}).items():
+        assert (logits - eager_logits(model, prompts[i])[-1]).abs().max() < 1e-4
