@@ -142,7 +142,7 @@ def test_the_oldest_versions_are_the_lower_ends_of_the_ranges() -> None:
     oldest = pins(".ci/oldest.txt")
     for dependency in map(Requirement, PROJECT["dependencies"]):
         low = next(part.version for part in dependency.specifier if part.operator == ">=")
-        if dependency.name in ("torch", "transformers", "gradio"):
+        if dependency.name != "safetensors":  # transformers decides
             assert oldest[dependency.name].specifier.contains(f"{low}.0")
 
 
