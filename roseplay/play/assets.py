@@ -1,0 +1,80 @@
+"""The page's own files: scripts, styles and the plotly bundle, under addresses that carry their version.
+
+A version in the address lets browsers keep a file for good: a changed file has another address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from functools import cache
+from pathlib import Path
+
+import plotly
+from fastapi import APIRouter, HTTPException, Response
+from fastapi.responses import FileResponse
+
+STATIC = Path(__file__).parent / "static"
+STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "narrow.css")
+
+# In order: each may use what those before it have put on window.Rose.
+CORE_SCRIPTS = ("store.js", "theme.js", "view.js", "poll.js", "format.js", "lanes.js", "figures.js", "knobs.js", "keys.js")
+CHART_SCRIPTS = ("charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
+FOREVER = "public, max-age=31536000, immutable"
+
+router = APIRouter(prefix="/ui")
+
+
+def has(name: str) -> bool:
+    """Whether there is such a static file."""
+    return (STATIC / name).is_file()
+
+
+@cache
+def version() -> str:
+    """Of all static files together."""
+    digest = hashlib.sha256()
+    for path in sorted(STATIC.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def plotly_bundle() -> tuple[Path, str]:
+    """plotly.js as the installed plotly package brings it, and its version."""
+    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js", str(plotly.__version__)
+
+
+def script_tags(*, charts: bool) -> str:
+    """The page's scripts for ``head=`` of a component: what every part needs, or what charts need besides.
+
+    Gradio awaits them before the component's ``js_on_load``, loads each once and runs them in this order.
+    """
+    sources = [f"/ui/static/{version()}/{name}" for name in CORE_SCRIPTS if has(name)]
+    if charts:
+        sources.append(f"/ui/plotly.min.js?v={plotly_bundle()[1]}")
+        sources += [f"/ui/static/{version()}/{name}" for name in CHART_SCRIPTS if has(name)]
+    return "".join(f'<script src="{source}"></script>' for source in sources)
+
+
+def styles() -> str:
+    """All of the page's CSS. It goes into the page's head as it is: Gradio rewrites what comes in by ``css=``."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES if has(name))
+
+
+@router.get("/static/{wanted}/{name}")
+def static_file(wanted: str, name: str) -> Response:
+    path = STATIC / name
+    if wanted != version() or path.parent != STATIC or not path.is_file():
+        raise HTTPException(404)
+    return _forever(path)
+
+
+@router.get("/plotly.min.js")
+def plotly_file() -> Response:
+    return _forever(plotly_bundle()[0])
+
+
+def _forever(path: Path) -> Response:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return FileResponse(path, media_type=kind, headers={"Cache-Control": FOREVER})

@@ -1,0 +1,86 @@
+"""A burst: many requests at one moment, and what sharing saved of their prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from roseplay.play.book import Tracked
+from roseplay.traffic.prompts import KINDS, Prompt, prompt_source
+
+MAX_SIZE = 64
+LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "1·1·1·64 mix"}
+
+# What a burst asks: requests take these in turn, so that a small model has something to say to each.
+QUESTIONS = (
+    "What is a KV block and why is the cache cut into blocks?",
+    "What does the prefix cache do for a prompt that comes back?",
+    "Why does inter-token latency spike when a burst arrives?",
+    "What is chunked prefill and what does it cost?",
+    "Tell me a short story about a fox who finds a lantern.",
+    "What does the scheduler do in each step?",
+    "When is a request preempted and what happens to its blocks?",
+    "List three ways to make the first token come sooner.",
+)
+
+
+def kind_of(name: str) -> str:
+    """The key of a kind of burst, given its key or its label; raises ``ValueError`` for anything else."""
+    wanted = str(name).strip().lower()
+    for key, label in LABELS.items():
+        if wanted in (key, label) or wanted.replace(" ", "_").replace("-", "_") == key:
+            return key
+    raise ValueError(f"there is no burst of kind {name!r}: use one of {', '.join(LABELS)}")
+
+
+def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:
+    """The prompts of a burst; the same arguments give the same ones."""
+    turn = seed % len(QUESTIONS)
+    bodies = QUESTIONS[turn:] + QUESTIONS[:turn]
+    if kind == "mix":
+        bodies = bodies[:1]
+    return KINDS[kind].prompts(prompt_source(tokenizer, vocab_size, bodies, seed=seed), size)
+
+
+class Burst:
+    """The requests of one burst and how they fare."""
+
+    def __init__(self, burst_id: int, kind: str, size: int, block_size: int) -> None:
+        self.burst_id = burst_id
+        self.kind = kind
+        self.size = size
+        self.requests: list[Tracked] = []
+        self._block_size = block_size
+        self._told: dict[str, Any] | None = None
+
+    @property
+    def finished(self) -> bool:
+        return len(self.requests) >= self.size and all(tracked.finished for tracked in self.requests)
+
+    def figures(self) -> dict[str, Any]:
+        """Prompt tokens of the burst: in all, computed so far, and saved because somebody had computed them."""
+        saved = [tracked.cached + tracked.shared for tracked in self.requests]
+        ttft = [tracked.ttft_s * 1000 for tracked in self.requests if tracked.ttft_s is not None]
+        p50, p95 = (round(float(p), 1) for p in np.percentile(ttft, (50, 95))) if ttft else (None, None)
+        return {
+            "burst": self.burst_id,
+            "kind": self.kind,
+            "label": LABELS[self.kind],
+            "size": self.size,
+            "done": sum(tracked.finished for tracked in self.requests),
+            "prompt_tokens": sum(tracked.prompt_tokens for tracked in self.requests),
+            "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),
+            "saved": sum(saved),
+            "blocks_saved": sum(tokens // self._block_size for tokens in saved),
+            "ttft_p50": p50,
+            "ttft_p95": p95,
+        }
+
+    def news(self) -> dict[str, Any] | None:
+        """The figures if they have changed since the last time they were asked for here."""
+        figures = self.figures()
+        if figures == self._told:
+            return None
+        self._told = figures
+        return figures

@@ -1,0 +1,167 @@
+"""The rail's sliders and switches, which are the engine's knobs.
+
+A knob may change elsewhere: in another tab, or by a program. The page hears of it from its poll and asks ``sync``
+for the values its controls should show, once the user's hand is off them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from roseplay.play.markup import html, section
+from roseplay.play.playground import Playground
+from roseplay.play.stops import BUDGET, REQUESTS, Stops
+
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+SWITCHES = {
+    "prefix_cache": ("prefix-cache", "Prefix cache", "reuse"),
+    "same_step_sharing": ("sharing", "Same-step sharing", "dedup"),
+    "chunked_prefill": ("chunked", "Chunked prefill", "pacing"),
+    "batched_append": ("append", "Batched append", "bandwidth"),
+    "cuda_graphs": ("graphs", "CUDA graphs", "launches"),
+}
+SLOW_FACTOR = 10
+
+
+def slider(label: str, hint: str, low: int, high: int, value: int, name: str, *, step: int = 1, bare: bool = False) -> gr.Slider:
+    """A slider in the page's dress; ``bare``: without its number box."""
+    classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]
+    return gr.Slider(
+        low, high, value, step=step, label=label, info=hint, buttons=[], min_width=0, interactive=True, elem_id=name,
+        elem_classes=classes,
+    )  # fmt: skip
+
+
+def switch(label: str, hint: str, on: bool, name: str, *, interactive: bool = True) -> gr.Checkbox:
+    return gr.Checkbox(
+        on, label=label, info=hint, container=False, min_width=0, elem_id=name, elem_classes=["rp-switch"], interactive=interactive
+    )
+
+
+def number_box(value: str, label: str, name: str) -> gr.Textbox:
+    """A small native text field that stands where a slider's own number box would."""
+    return gr.Textbox(
+        value, label=label, container=False, show_label=False, min_width=0, elem_id=name, elem_classes="rp-num", max_lines=1,
+        interactive=True,
+    )  # fmt: skip
+
+
+class StopSlider:
+    """A slider over the places of ``Stops`` and a box for values between them, for one knob."""
+
+    def __init__(self, playground: Playground, knob: str, label: str, hint: str, stops: Stops, name: str) -> None:
+        self._playground, self._knob, self._stops, self._name = playground, knob, stops, name
+        value = playground.knobs()[knob]
+        with gr.Row(elem_id=f"rp-{name}-row", elem_classes="rp-pair"):
+            self.slider = slider(label, hint, 0, len(stops.values) - 1, stops.place(value), name, bare=True)
+            self.box = number_box(stops.text(value), f"{label}, value", f"{name}-value")
+
+    def wire(self) -> None:
+        slide = f"(i) => Rose.slid('{self._name}', i)"
+        self.slider.input(None, self.slider, self.box, js=slide, show_progress="hidden", api_visibility="private")
+        self.slider.input(self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET)
+        # In the queue, because only there a warning reaches the user. Enter and leaving the box both end typing.
+        gr.on(
+            [self.box.submit, self.box.blur], self._typed, self.box, [self.slider, self.box], show_progress="hidden",
+            api_visibility="private", api_name=f"_{self._name}_typed",
+        )  # fmt: skip
+
+    def shown(self) -> list[Any]:
+        """What slider and box should show now."""
+        value = self._playground.knobs()[self._knob]
+        return [self._stops.place(value), self._stops.text(value)]
+
+    def _slid(self, place: float) -> None:
+        value = self._stops.values[int(place)]
+        if self._playground.knobs()[self._knob] != value:
+            self._playground.set_knobs({self._knob: value})
+
+    def _typed(self, text: str) -> list[Any]:
+        try:
+            value = self._stops.parse(text)
+            if self._playground.knobs()[self._knob] != value:
+                self._playground.set_knobs({self._knob: value})
+        except ValueError as error:
+            gr.Warning(str(error))
+        return self.shown()
+
+
+class Controls:
+    """The sections Scheduler and Optimisations."""
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        knobs = playground.knobs()
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
+            section("Scheduler", "acts on the next step", "sched")
+            self.budget = StopSlider(playground, "prefill_max_tokens", "Prefill budget", "smoothness", BUDGET, "budget")
+            html(BUDGET.ticks((16, 64, 256, 1024, None)), elem_id="rp-budget-ticks")
+            top = max(64, knobs["max_batch_size"])
+            self.batch = slider("Max batch", "throughput", 1, top, knobs["max_batch_size"], "max-batch")
+            self.requests = StopSlider(
+                playground, "prefill_max_batch_size", "Prefill requests", "fairness", REQUESTS, "prefill-requests"
+            )
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
+            section("Optimisations", "", "opt")
+            self.switches = {knob: self._switch(knob, knobs[knob]) for knob in SWITCHES}
+            with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
+                self.slow = switch("Slow motion", "", knobs["slow_motion"] > 1, "slow")
+                factor = knobs["slow_motion"] if knobs["slow_motion"] > 1 else SLOW_FACTOR
+                self.factor = number_box(f"×{factor:g}", "Slow motion, times", "slow-factor")
+        self.sync = html("", elem_id="rp-sync", js_on_load="Rose.syncs((kept) => trigger('sync', kept))", visible=True)
+
+    def _switch(self, knob: str, on: bool) -> gr.Checkbox:
+        name, label, hint = SWITCHES[knob]
+        if knob == "cuda_graphs" and not self._playground.engine.info.device.startswith("cuda"):
+            return switch(label, "needs a GPU", False, name, interactive=False)
+        return switch(label, hint, on, name)
+
+    def wire(self) -> None:
+        self.budget.wire()
+        self.requests.wire()
+        last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
+        self.batch.input(self._setter("max_batch_size"), self.batch, None, api_name="_max_batch", **last)
+        for knob, box in self.switches.items():
+            box.input(self._setter(knob), box, None, api_name=f"_{knob}", **last)
+        self.slow.input(self._slow_motion, [self.slow, self.factor], self.factor, api_name="_slow_motion", **last)
+        gr.on(
+            [self.factor.submit, self.factor.blur], self._slow_motion, [self.slow, self.factor], self.factor,
+            show_progress="hidden", api_visibility="private", api_name="_slow_factor",
+        )  # fmt: skip
+        shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
+        shown += [*self.switches.values(), self.slow, self.factor]
+        self.sync.sync(self._shown, None, shown, api_name="_sync", **QUIET)
+
+    def _setter(self, knob: str) -> Callable[[Any], None]:
+        def change(value: Any) -> None:
+            # An emptied number box sends nothing: the knob stays as it is until there is a number.
+            if value is not None:
+                self._playground.set_knobs({knob: value if isinstance(value, bool) else int(value)})
+
+        return change
+
+    def _slow_motion(self, on: bool, text: str) -> str:
+        try:
+            factor = float(str(text).strip().lstrip("×xX"))
+            if not 1 < factor <= 1000:
+                raise ValueError
+        except ValueError:
+            gr.Warning("Slow motion takes a number from 1 to 1000.")
+            factor = SLOW_FACTOR
+        wanted = factor if on else 1.0
+        if self._playground.knobs()["slow_motion"] != wanted:
+            self._playground.set_knobs({"slow_motion": wanted})
+        return f"×{factor:g}"
+
+    def _shown(self) -> list[Any]:
+        """What every control should show now."""
+        knobs = self._playground.knobs()
+        switches = [
+            gr.skip() if not box.interactive else knobs[knob] for knob, box in self.switches.items()
+        ]  # fmt: skip
+        slow = knobs["slow_motion"]
+        factor = f"×{slow:g}" if slow > 1 else gr.skip()
+        return [*self.budget.shown(), *self.requests.shown(), knobs["max_batch_size"], *switches, slow > 1, factor]

@@ -1,0 +1,215 @@
+"""From telemetry to what the browser polls: frames, ten a second, encoded once and shared by every tab.
+
+A frame is a JSON object with the steps, tokens, request events and knob changes since the frame before, and four
+times a second the figures of the KPI strip. Times are milliseconds since ``Clock.zero_ns``. While nothing happens
+there are no frames.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
+from roseplay.play.book import Book, Tracked
+from roseplay.play.stats import Stats
+
+KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
+STATS_S = 0.25
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+class Clock:
+    """Engine times as milliseconds since the page's server started."""
+
+    def __init__(self) -> None:
+        self.zero_ns = time.perf_counter_ns()
+
+    def ms(self, time_ns: int) -> float:
+        return round((time_ns - self.zero_ns) / 1e6, 2)
+
+    def now(self) -> float:
+        return self.ms(time.perf_counter_ns())
+
+
+class FrameRing:
+    """The encoded frames of the last ``KEEP_S`` seconds. Sequence numbers start at 1; ``next`` is the one to come."""
+
+    def __init__(self, keep_s: float = KEEP_S, capacity: int = 512) -> None:
+        self._lock = threading.Lock()
+        self._frames: deque[tuple[float, bytes]] = deque(maxlen=capacity)
+        self._keep_ms = keep_s * 1000
+        self.next = 1
+
+    def append(self, frame: dict[str, Any]) -> None:
+        """Number the frame, encode it and keep it."""
+        with self._lock:
+            frame["seq"] = self.next
+            self._frames.append((frame["t"], encode(frame)))
+            self.next += 1
+            while self._frames[0][0] < frame["t"] - self._keep_ms:
+                self._frames.popleft()
+
+    def since(self, cursor: int) -> tuple[int, list[bytes] | None]:
+        """The next cursor, and the frames from ``cursor`` on; None instead when the ring no longer holds them all."""
+        with self._lock:
+            missing = self.next - cursor
+            if cursor < 1 or missing < 0 or missing > len(self._frames):
+                return self.next, None
+            return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
+
+    def recent(self, since_ms: float) -> tuple[int, list[bytes]]:
+        """The next cursor and the frames made since a time."""
+        with self._lock:
+            return self.next, [encoded for t, encoded in self._frames if t >= since_ms]
+
+
+class FrameBuilder:
+    """Turns telemetry events into frames. One thread calls ``tick``."""
+
+    def __init__(self, book: Book, clock: Clock, ring: FrameRing) -> None:
+        self._book = book
+        self._clock = clock
+        self._ring = ring
+        self._stats = Stats()
+        self._held: list[RequestEvent] = []
+        self._figures: dict[str, Any] | None = None
+        self._figures_at = float("-inf")
+        self.latest: dict[str, Any] = {}
+
+    def tick(self, events: Iterable[TelemetryEvent], burst: dict[str, Any] | None) -> bool:
+        """Make a frame of these events, if there is anything to tell; whether there was.
+
+        ``burst`` is the state of the newest burst where it changed, else None.
+        """
+        frame: dict[str, Any] = {"seq": 0, "t": self._clock.now(), "steps": [], "tokens": [], "requests": [], "knobs": []}
+        held, self._held = self._held, []
+        for event in (*held, *events):
+            if isinstance(event, StepEvent):
+                self._step(event, frame)
+            elif isinstance(event, RequestEvent):
+                self._request(event, frame)
+            elif isinstance(event, KnobEvent):
+                changed = {name: list(values) for name, values in event.changed.items()}
+                frame["knobs"].append([self._clock.ms(event.time_ns), event.step_id, changed])
+        frame["stats"] = self._due_figures()
+        if burst is not None:
+            frame["burst"] = burst
+        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "stats", "burst") if name in frame):
+            return False
+        self._ring.append(frame)
+        return True
+
+    def _due_figures(self) -> dict[str, Any] | None:
+        """The KPI figures where a quarter of a second has passed and they have changed."""
+        now = time.monotonic()
+        if now - self._figures_at < STATS_S:
+            return None
+        self._figures_at = now
+        self._stats.live(sum(not tracked.finished for tracked in self._book.all()))
+        figures = self._stats.figures(time.perf_counter_ns())
+        if figures == self._figures:
+            return None
+        self._figures = self.latest = figures
+        return figures
+
+    def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
+        record, ms = event.record, self._clock.ms
+        saved = sum(self._book.progress(entry) for entry in record.entries)
+        self._stats.step(record, saved)
+        frame["steps"].append(self._encode_step(record))
+        for token in event.tokens:
+            itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
+            self._stats.token(token.time_ns, itl_ms)
+            frame["tokens"].append([token.request_id, ms(token.time_ns), itl_ms, record.step_id])
+
+    def _encode_step(self, r: StepRecord) -> list[Any]:
+        ms = self._clock.ms
+        entries = [
+            [e.request_id, e.prompt_tokens, e.decode_tokens, e.computed, e.target, e.cached, e.shared]
+            for e in r.entries
+        ]
+        return [
+            *(r.step_id, ms(r.start_ns), ms(r.end_ns)),
+            *(r.prompt_tokens, r.decode_tokens, r.cached_tokens, r.shared_tokens, r.running, r.waiting),
+            *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
+            *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
+            *(entries, list(r.preempted)),
+        ]  # fmt: skip
+
+    def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
+        tracked = self._book.find(event.request_id, event.stream)
+        if tracked is None:
+            self._held.append(event)
+            return
+        metrics, kind = tracked.stream.metrics, str(event.kind)
+        if kind == "submitted":
+            about: dict[str, Any] = describe(tracked)
+        elif kind == "scheduled":
+            about = {"queue_ms": _ms(metrics.queue_s)}
+        elif kind == "first_token":
+            kind = "first"
+            about = {"ttft_ms": _ms(metrics.ttft_s)}
+            if metrics.ttft_s is not None:
+                self._stats.first_token(event.time_ns, metrics.ttft_s * 1000)
+        else:
+            about = outcome(tracked)
+        frame["requests"].append([event.request_id, kind, self._clock.ms(event.time_ns), about])
+
+
+def describe(tracked: Tracked) -> dict[str, Any]:
+    """Who sent a request, and how long its prompt is. Lanes count from 0 here, as their colours do."""
+    return {
+        "kind": tracked.kind,
+        "lane": None if tracked.lane is None else tracked.lane - 1,
+        "burst": tracked.burst,
+        "prompt_tokens": tracked.prompt_tokens,
+    }
+
+
+def history(tracked: Tracked, clock: Clock) -> dict[str, Any]:
+    """All that events have told of a request so far, for a tab that missed them."""
+    metrics = tracked.stream.metrics
+    times = {
+        "submitted": metrics.submitted_ns,
+        "scheduled": metrics.scheduled_ns,
+        "first": metrics.first_token_ns,
+        "finished": metrics.finished_ns if tracked.finished else None,
+    }
+    return {
+        **describe(tracked),
+        **outcome(tracked),
+        **{name: None if time_ns is None else clock.ms(time_ns) for name, time_ns in times.items()},
+        "queue_ms": _ms(metrics.queue_s),
+        "computed": tracked.computed,
+        "target": tracked.target,
+        "cached": tracked.cached,
+        "shared": tracked.shared,
+    }
+
+
+def outcome(tracked: Tracked) -> dict[str, Any]:
+    """How a request ended."""
+    stream, metrics = tracked.stream, tracked.stream.metrics
+    gaps = sorted(metrics.itl_s)
+    return {
+        "reason": str(stream.finish_reason) if stream.finish_reason else None,
+        "tokens": metrics.completion_tokens,
+        "ttft_ms": _ms(metrics.ttft_s),
+        "e2e_ms": _ms(metrics.e2e_s),
+        "itl_p50": _ms(gaps[len(gaps) // 2]) if gaps else None,
+        "error": stream.error,
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)

@@ -1,0 +1,99 @@
+"""Who may talk to the server: a page of another site, or a name rebound to this machine, may not.
+
+The page has no passwords; what protects it is that it listens on the loopback address. A browser on the same
+machine can still be sent there by any web site, so every request must name a host that we go by, and one that
+changes something must come from a page of ours (or from no page at all, as programs do).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
+    """Names the server goes by: the loopback ones, those asked for, and of a Hugging Face Space its own.
+
+    Addresses in digits are always allowed when the server listens beyond the loopback: nobody can rebind those.
+    """
+    names = {"localhost", "127.0.0.1", "::1", bound.lower(), *(name.lower() for name in more)}
+    if not is_loopback(bound):
+        names |= {"*digits*", socket.gethostname().lower()}
+    if os.environ.get("SPACE_ID"):
+        names |= {name for name in os.environ.get("SPACE_HOST", "").lower().split(",") if name}
+    return names
+
+
+def default_host() -> str:
+    """The loopback address, except in a Hugging Face Space, whose proxy is another machine."""
+    return "0.0.0.0" if os.environ.get("SPACE_ID") else "127.0.0.1"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """ASGI middleware: 403 for a Host that is not ours, and for changes that another site's page asks for."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self._app = app
+        self._hosts = set(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            refusal = self._refusal(Headers(scope=scope), scope.get("method", "GET"))
+            if refusal:
+                await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers, method: str) -> str | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return f"this server does not go by the name {host!r}; start it with --allow-host if it should\n"
+        origin = headers.get("origin")
+        if method not in _SAFE_METHODS and origin is not None and not self._same_site(origin, host):
+            return f"a page of {origin} may not change anything here\n"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = _hostname(host)
+        return name in self._hosts or ("*digits*" in self._hosts and _is_address(name))
+
+    def _same_site(self, origin: str, host: str) -> bool:
+        there = urlsplit(origin)
+        return there.netloc.lower() == host.lower() or (
+            # A proxy in front of a Space speaks https with a host of its own.
+            there.hostname in self._hosts and not is_loopback(there.hostname or "")
+        )
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

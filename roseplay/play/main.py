@@ -1,0 +1,108 @@
+"""Start the page: read the command line, take the port, load the model, serve, say when it answers."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from roseplay.play.options import Options, parse
+
+PAGE_STARTS_WITHIN_S = 60.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the page until it is interrupted; the exit code is 2 when it could not start."""
+    options = parse(argv)
+    try:
+        listener = _listen(options.host, options.port)
+    except OSError as error:
+        return _refuse(f"port {options.port} of {options.host} cannot be used: {error.strerror or error}; choose another with --port, 0 takes a free one")
+    with listener:
+        try:
+            engine = _start_engine(options)
+        except (ValueError, OSError, ImportError, RuntimeError) as error:
+            return _refuse(_one_line(error))
+        except KeyboardInterrupt:
+            return 130
+        try:
+            _serve(engine, listener, options)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            engine.close()
+    return 0
+
+
+def _refuse(message: str) -> int:
+    print(f"roseplay: {message}", file=sys.stderr)
+    return 2
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The port is taken before the model is loaded: who cannot have it should not wait for that."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _start_engine(options: Options) -> Any:
+    from roseplay.engine.client import Engine
+
+    return Engine(options.model, config=options.config, knobs=options.knobs)
+
+
+def _serve(engine: Any, listener: socket.socket, options: Options) -> None:
+    import uvicorn
+
+    from roseplay.play.guard import allowed_hosts
+    from roseplay.play.playground import Playground
+    from roseplay.play.server import create_app
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    app = create_app(Playground(engine), allowed_hosts(options.host, options.allow_host))
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+    address = _address(options.host, listener.getsockname()[1])
+    threading.Thread(target=_announce, args=(address, engine.info, server), daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _address(host: str, port: int) -> str:
+    """Where a browser on this machine finds the page."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}"
+
+
+def _announce(address: str, info: Any, server: Any) -> None:
+    """Say that the page is live once it really answers."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
+    while time.monotonic() < deadline and not server.should_exit:
+        try:
+            for path in ("/ui/health", "/"):
+                opener.open(address + path, timeout=10).read()
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+            continue
+        print(f"roseplay is live at {address} ({info.model}, {info.device}, {info.dtype})", flush=True)
+        return
+    if not server.should_exit:
+        print(f"roseplay: the page did not answer within {PAGE_STARTS_WITHIN_S:g} s", file=sys.stderr)
+        server.should_exit = True

@@ -1,0 +1,74 @@
+"""Pieces of the page's own HTML. Templates are JavaScript template strings to Gradio: no backticks, no ``${``."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from roseplay.play.terms import KEYS, TERMS
+
+LOGO = (
+    '<svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true">'
+    + "".join(
+        f'<rect x="{x * 6.5}" y="{y * 6.5}" width="5" height="5" fill="var(--rp-{"line2" if x != 1 and y != 1 else "rose"})"/>'
+        for y in range(3)
+        for x in range(3)
+    )
+    + '<rect x="13" y="13" width="5" height="5" fill="var(--rp-rose)"/></svg>'
+)
+THEME_ICON = (
+    '<svg width="14" height="14" aria-hidden="true"><circle cx="7" cy="7" r="5" fill="none" stroke="currentColor" '
+    'stroke-width="1.3"/><path d="M7 2v10a5 5 0 0 0 0-10z" fill="currentColor"/></svg>'
+)
+KNOBS_BUTTON = (
+    '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
+    'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
+)
+_BURST_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved", "TTFT p50 / p95")
+LAST_BURST = (
+    f'<h3 title="{TERMS["Last burst"]}">Last burst<span>none yet</span></h3><div class="rp-bar" aria-hidden="true">'
+    '<i></i><i class="rose"></i></div><table>'
+    + "".join(f"<tr{' class=rose' if 'saved by' in name else ''}><td>{name}</td><td>–</td></tr>" for name in _BURST_ROWS)
+    + "</table>"
+)
+HELP = (
+    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title">Keys</h2><dl>'
+    + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
+    + '</dl><h2>Words</h2><dl class="words">'
+    + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in TERMS.items())
+    + "</dl><button>Close</button></form></dialog>"
+)
+
+
+def html(template: str, **settings: Any) -> gr.HTML:
+    """A piece of the page without any of Gradio's own looks. ``js_on_load`` runs once it is there."""
+    settings.setdefault("js_on_load", None)
+    return gr.HTML(html_template=template, apply_default_css=False, padding=False, container=False, **settings)
+
+
+def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str:
+    """A figure of the header; ``figures.js`` fills it."""
+    more = '<canvas width="56" height="24" aria-hidden="true"></canvas>' if spark else ""
+    more += '<u aria-hidden="true"><i></i></u>' if bar else ""
+    return f'<div class="rp-kpi {name}" title="{escape(TERMS[label])}"><span>{label}</span><b>–</b>{more}</div>'
+
+
+def section(title: str, hint: str, name: str) -> gr.HTML:
+    """The head of a section of the rail."""
+    return html(
+        f'<h3 title="{escape(TERMS[title])}">{title}<span>{hint}</span></h3>', elem_classes="rp-sechead", elem_id=f"rp-{name}-head"
+    )
+
+
+def panel(name: str, title: str, sub: str, head: str, *, view: str = "") -> gr.HTML:
+    """A live view: a head of 30 pixels over a box that ``Rose.<view or name>(element)`` fills."""
+    return html(
+        f'<div class="rp-ph"><h3 title="{escape(TERMS[title])}">{title}</h3><span class="rp-sub">{sub}</span>'
+        '<span class="rp-rt"></span></div><div class="rp-plot"></div>',
+        elem_id=f"rp-{name}",
+        elem_classes="rp-panel",
+        head=head,
+        js_on_load=f"Rose.{view or name}(element)",
+    )

@@ -1,0 +1,101 @@
+"""The page: what stands where. Gradio's own controls on the left, lanes in the middle, live views on the right."""
+
+from __future__ import annotations
+
+import json
+
+import gradio as gr
+
+import roseplay
+from roseplay.play import api, assets
+from roseplay.play.controls import Controls
+from roseplay.play.lanes import MAX_LANES
+from roseplay.play.markup import HELP, KNOBS_BUTTON, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.playground import Playground
+from roseplay.play.stops import BUDGET, REQUESTS
+from roseplay.play.terms import CONTROLS
+from roseplay.play.traffic import PromptBar, Traffic
+
+_CORE = assets.script_tags(charts=False)
+_CHARTS = assets.script_tags(charts=True)
+
+
+def page_head() -> str:
+    """For the document's head: all styles, and what has to run before anything is drawn."""
+    boot = (assets.STATIC / "boot.js").read_text(encoding="utf-8")
+    stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
+    given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};"
+    return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"
+
+
+def build_page(playground: Playground) -> gr.Blocks:
+    """The page of one playground, with its private wiring and its named endpoints."""
+    with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
+        _header(playground)
+        with (
+            gr.Tabs(elem_id="rp-tabs"),
+            gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"),
+        ):
+            with gr.Column(elem_id="rp-rail", min_width=0):
+                html(KNOBS_BUTTON, elem_id="rp-knobs")
+                controls = Controls(playground)
+                traffic = Traffic(playground)
+                html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load="Rose.lastBurst(element)")
+                foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
+                html(foot, elem_id="rp-foot")
+            _middle(playground)
+            _right()
+        controls.wire()
+        traffic.wire()
+        api.add_endpoints(playground)
+    page.queue(default_concurrency_limit=None)
+    return page
+
+
+def _header(playground: Playground) -> None:
+    info = playground.engine.info
+    live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
+    brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
+    html(brand, elem_id="rp-brand", head=_CORE, js_on_load="Rose.poll.start(element)")
+    about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(",", " ")
+    chip = f'<span class="rp-chip" title="{about}">{info.model}<i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
+    html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>', elem_id="rp-chip")
+    figures = (
+        kpi("tokens / s", "tps", spark=True)
+        + kpi("run / wait", "rw")
+        + kpi("TTFT p50 / p95", "ttft")
+        + kpi("ITL p50 / p99", "itl")
+        + kpi("KV in use", "kv", bar=True)
+        + kpi("saved by sharing", "saved")
+    )
+    html(figures, elem_id="rp-kpis", head=_CORE, js_on_load="Rose.figures(element)")
+    tools = (
+        f'<button type="button" id="rp-theme" aria-label="Light or dark" title="Light or dark">{THEME_ICON}</button>'
+        '<button type="button" id="rp-help-button" aria-label="Keys and words" title="Keys and words (?)">?</button>'
+    )
+    html(tools + HELP, elem_id="rp-tools", head=_CORE, js_on_load="Rose.tools(element)")
+
+
+def _middle(playground: Playground) -> None:
+    with gr.Column(elem_id="rp-mid", min_width=0, elem_classes=[] if assets.has("steps.js") else ["rp-no-steps"]):
+        lanes = html(
+            '<div class="rp-lanes" role="group" aria-label="Lanes"></div><div class="rp-dots" aria-hidden="true"></div>'
+            '<div class="rp-said" role="status" aria-live="polite"></div>',
+            elem_id="rp-lanes",
+            head=_CORE,
+            js_on_load=f"Rose.lanes(element, {MAX_LANES}, (lane) => trigger('halt', {{lane: lane, tab: Rose.tab}})); trigger('restore')",
+        )
+        PromptBar(playground).wire(lanes)
+        if assets.has("steps.js"):
+            panel("steps", "Steps", "", _CHARTS)
+
+
+def _right() -> None:
+    blocks = assets.has("blockmap.js")
+    with gr.Column(elem_id="rp-right", min_width=0, elem_classes=[] if blocks else ["rp-no-blocks"]):
+        panel("itl", "Inter-token latency", "ms, a dot a token", _CHARTS)
+        panel("tokens", "Tokens per step", "width = time", _CHARTS, view="tokenSteps")
+        if blocks:
+            panel("blockmap", "KV blocks", "", _CHARTS)
+        panel("ttft", "TTFT", "", _CHARTS)
+        panel("kvtime", "KV over time", "", _CHARTS)

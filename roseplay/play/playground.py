@@ -1,0 +1,217 @@
+"""The playground: what the page's buttons and its endpoints do to the engine. One per server.
+
+Every method may be called from any thread, and none waits for the model (unless ``admission`` is ``blocking``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineBusyError
+from roseplay.play.book import Book, Kind, Tracked
+from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
+from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
+from roseplay.play.session import Tabs
+
+FRAME_S = 0.1
+SNAPSHOT_MS = 20_000.0
+_log = logging.getLogger(__name__)
+
+
+class Playground:
+    """An engine, the tabs that look at it, and the thread that makes frames of its telemetry.
+
+    Args:
+        engine: a ``roseplay.Engine``; closed by whoever made it.
+        tabs: with a clock of their own in tests.
+    """
+
+    def __init__(self, engine: Any, *, tabs: Tabs | None = None) -> None:
+        self.engine = engine
+        self.boot_id = uuid.uuid4().hex[:12]
+        self.tabs = tabs or Tabs()
+        self._book = Book()
+        self._clock = Clock()
+        self._ring = FrameRing()
+        self._builder = FrameBuilder(self._book, self._clock, self._ring)
+        self._burst_ids = itertools.count(1)
+        self._sends = itertools.count(1)
+        self._burst: Burst | None = None
+        self._cursor = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
+
+    def start(self) -> None:
+        """Begin to make frames."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop making frames. The engine is left as it is."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    # What people and programs do
+
+    def send(self, prompt: str, *, lanes: list[int], tab_id: str, params: SamplingParams) -> list[int]:
+        """Ask the same in some lanes of a tab, each with its own seed; answers the requests' ids.
+
+        A lane that is still answering is stopped first. Raises ``ValueError`` for an empty or too long prompt.
+        """
+        text, tab = checked_prompt(prompt), self.tabs.open(tab_id)
+        turn, ids = next(self._sends), []
+        for lane in [tab.lane(number) for number in lanes]:
+            if lane.tracked and not lane.tracked.finished:
+                self.engine.abort(lane.tracked.request_id)
+            seed = params.seed if params.seed is not None else 1000 * turn + lane.number
+            seeded = dataclasses.replace(params, seed=seed)
+            tracked = self._submit(self._chat(text), seeded, kind="lane", lane=lane.number, tab=tab_id)
+            tab.add(tracked)
+            lane.show(tracked, text)
+            ids.append(tracked.request_id)
+        return ids
+
+    def ask(self, prompt: str, params: SamplingParams) -> Tracked:
+        """One request of a program: no tab, no lane, no lease."""
+        return self._submit(self._chat(checked_prompt(prompt)), params, kind="api")
+
+    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int, tab_id: str) -> Burst:
+        """Many requests at once, each answering exactly ``max_new_tokens`` tokens.
+
+        Raises ``ValueError`` for a bad size or kind, and ``EngineBusyError`` when the engine takes none of them.
+        If it takes only some, the burst is that large.
+        """
+        if not 1 <= size <= MAX_SIZE:
+            raise ValueError(f"a burst of {size} is not possible: use 1 to {MAX_SIZE} requests")
+        key = kind_of(kind)
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        tab = self.tabs.open(tab_id) if tab_id else None
+        info = self.engine.info
+        burst = Burst(next(self._burst_ids), key, size, info.block_size)
+        prompts = burst_prompts(self.engine.tokenizer, info.vocab_size, key, size, seed)
+        for prompt in prompts:
+            about = {"burst": burst.burst_id, "tab": tab_id}
+            try:
+                tracked = self._submit(self._chat(prompt), params, kind="burst", **about)
+            except EngineBusyError:
+                if not burst.requests:
+                    raise
+                burst.size = len(burst.requests)
+                break
+            burst.requests.append(tracked)
+            self._burst = burst
+            if tab:
+                tab.add(tracked)
+        return burst
+
+    def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
+        """Abort a tab's requests (all, or one lane's), those with these ids, or without either all there are.
+
+        Answers how many were stopped.
+        """
+        if ids is not None:
+            doomed = list(ids)
+        elif tab_id:
+            tab = self.tabs.open(tab_id)
+            doomed = [t.request_id for t in tab.unfinished() if lane is None or t.lane == lane]
+        else:
+            return int(self.engine.abort_all())
+        return sum(bool(self.engine.abort(request_id)) for request_id in doomed)
+
+    def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change any of the knobs, all or none; answers all of them. ``ValueError`` names what is wrong."""
+        if changes:
+            self.engine.set_knobs(**changes)
+        return self.knobs()
+
+    def knobs(self) -> dict[str, Any]:
+        return dict(self.engine.knobs.to_dict())
+
+    # What the page polls
+
+    def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
+        """The reply to one poll, as JSON."""
+        tab = self.tabs.renew(tab_id) if tab_id else None
+        own = {"lanes": tab.news(have) if tab else []}
+        following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
+        head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
+        if frames is None:
+            now = self._clock.now()
+            head["next"], frames = self._ring.recent(now - SNAPSHOT_MS)
+            head["snapshot"] = self._snapshot(now)
+        head["now"] = self._clock.now()
+        return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
+
+    def _snapshot(self, now: float) -> dict[str, Any]:
+        requests = [[tracked.request_id, history(tracked, self._clock)] for tracked in self._book.all()]
+        return {
+            "info": dataclasses.asdict(self.engine.info),
+            "knobs": self.knobs(),
+            "t": now,
+            "requests": requests,
+            "stats": self._builder.latest or None,
+            "burst": self._burst.figures() if self._burst else None,
+        }
+
+    # How it is done
+
+    def _chat(self, prompt: str | list[int]) -> Any:
+        """As one chat message where the model knows chats, else as it is; ids where there is no tokenizer."""
+        if not isinstance(prompt, str):
+            return prompt
+        tokenizer = self.engine.tokenizer
+        if tokenizer is None:
+            return [1 + byte % (self.engine.info.vocab_size - 1) for byte in prompt.encode()]
+        return [{"role": "user", "content": prompt}] if getattr(tokenizer, "chat_template", None) else prompt
+
+    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> Tracked:
+        with self._book.submitting() as enter:
+            tracked = Tracked(self.engine.submit(prompt, params), kind=kind, **about)
+            enter(tracked)
+        return tracked
+
+    def _run(self) -> None:
+        while not self._stopped.wait(FRAME_S):
+            try:
+                self.tick()
+            except Exception:  # a page without news is worse than a line in the log
+                _log.exception("a frame could not be made")
+
+    def tick(self) -> bool:
+        """Make the frame that is due, and stop the requests of tabs that nobody looks at any more."""
+        for tracked in self.tabs.expire():
+            self.engine.abort(tracked.request_id)
+        self._cursor, events = self.engine.telemetry.since(self._cursor)
+        made = self._builder.tick(events, self._burst.news() if self._burst else None)
+        if made:
+            self._book.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
+        return made
+
+
+def checked_prompt(prompt: Any) -> str:
+    """The prompt, if it says anything; else ``ValueError``."""
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("the prompt is empty: write something to send")
+    return prompt.strip()
+
+
+def parse_changes(changes: Any) -> dict[str, Any]:
+    """Knob changes as an object, or as JSON text of one."""
+    if isinstance(changes, str):
+        try:
+            changes = json.loads(changes or "{}")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the knobs are not JSON: {error}") from None
+    if changes is None:
+        return {}
+    if not isinstance(changes, Mapping):
+        raise ValueError('the knobs must be a JSON object, such as {"prefill_max_tokens": 256}')
+    return dict(changes)

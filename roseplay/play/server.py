@@ -1,0 +1,69 @@
+"""The page's server: our own routes first, Gradio's page mounted behind them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+# Before gradio is imported: it would report its start to two hosts on the internet.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import gradio as gr
+from fastapi import FastAPI, Response
+
+from roseplay.play import assets
+from roseplay.play.guard import Guard
+from roseplay.play.page import build_page, page_head
+from roseplay.play.playground import Playground
+
+
+def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
+    """The whole application. It starts and stops the playground's frames; the engine stays its maker's.
+
+    Args:
+        hosts: names the server goes by, see ``guard.allowed_hosts``.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        playground.start()
+        try:
+            yield
+        finally:
+            playground.close()
+
+    app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.add_middleware(Guard, hosts=set(hosts))
+    app.include_router(assets.router)
+    _add_routes(app, playground)
+    return gr.mount_gradio_app(
+        app,
+        build_page(playground),
+        path="/",
+        head=page_head(),
+        theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
+        favicon_path=str(assets.STATIC / "icon.svg"),
+        footer_links=[],
+        ssr_mode=False,
+        run_history=False,
+    )
+
+
+def _add_routes(app: FastAPI, playground: Playground) -> None:
+    @app.get("/ui/delta")
+    async def delta(since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
+        body = playground.delta(since, boot=boot, tab_id=tab, have=have)
+        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    @app.get("/ui/health")
+    async def health() -> dict[str, str]:
+        info = playground.engine.info
+        return {
+            "status": "ok",
+            "boot_id": playground.boot_id,
+            "model": info.model,
+            "device": info.device,
+            "dtype": info.dtype,
+        }

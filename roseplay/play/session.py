@@ -1,0 +1,85 @@
+"""Tabs: whose requests are whose, and for how long somebody is there to read them.
+
+A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a
+lease that any poll renews; when it runs out, the tab's requests are aborted and the tab is forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from roseplay.play.book import Tracked
+from roseplay.play.lanes import MAX_LANES, Lane, parse_seen
+
+LEASE_S = 300.0  # browsers slow hidden pages down to a poll a minute
+_TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+
+
+class Tab:
+    """One tab of one browser: its lanes, and all of its requests that have not ended."""
+
+    def __init__(self, tab_id: str, now: float) -> None:
+        self.tab_id = tab_id
+        self.lanes: dict[int, Lane] = {}
+        self.last_seen = now
+        self._requests: list[Tracked] = []
+
+    def lane(self, number: int) -> Lane:
+        """Lane ``number``, made when first used; raises ``ValueError`` when there is no such lane."""
+        if not 1 <= number <= MAX_LANES:
+            raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
+        return self.lanes.setdefault(number, Lane(number))
+
+    def add(self, tracked: Tracked) -> None:
+        self._requests = [*self.unfinished(), tracked]
+
+    def unfinished(self) -> list[Tracked]:
+        return [tracked for tracked in self._requests if not tracked.finished]
+
+    def news(self, have: str) -> list[dict[str, Any]]:
+        """What this tab lacks of its lanes, see ``lanes.parse_seen`` for ``have``."""
+        seen, now_ns = parse_seen(have), time.perf_counter_ns()
+        news = (lane.news(seen, now_ns) for lane in list(self.lanes.values()))
+        return [lane for lane in news if lane is not None]
+
+
+class Tabs:
+    """All tabs by id. A tab is known from its first request on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, lease_s: float = LEASE_S) -> None:
+        self._clock = clock
+        self._lease_s = lease_s
+        self._lock = threading.Lock()
+        self._tabs: dict[str, Tab] = {}
+
+    def __len__(self) -> int:
+        return len(self._tabs)
+
+    def open(self, tab_id: str) -> Tab:
+        """The tab, made if it is new; raises ``ValueError`` for what cannot be a tab's id."""
+        if not _TAB_ID.fullmatch(tab_id):
+            raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
+        with self._lock:
+            tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
+            tab.last_seen = self._clock()
+            return tab
+
+    def renew(self, tab_id: str) -> Tab | None:
+        """The tab with its lease renewed; None if it is unknown."""
+        tab = self._tabs.get(tab_id)
+        if tab is not None:
+            tab.last_seen = self._clock()
+        return tab
+
+    def expire(self) -> list[Tracked]:
+        """Forget the tabs whose lease has run out; answers their unfinished requests."""
+        limit = self._clock() - self._lease_s
+        with self._lock:
+            gone = [tab for tab in self._tabs.values() if tab.last_seen < limit]
+            for tab in gone:
+                del self._tabs[tab.tab_id]
+        return [tracked for tab in gone for tracked in tab.unfinished()]

@@ -1,0 +1,40 @@
+/* Runs in the document's head, before Gradio draws anything: the stored theme, and two mendings of native controls. */
+"use strict";
+(function () {
+  const KEY = "roseplay-theme", body = document.body;
+  let chosen = null;
+  try {
+    chosen = localStorage.getItem(KEY);
+  } catch {
+    // a browser that keeps nothing follows the system
+  }
+
+  // Gradio sets body.dark from ?__theme= or the system while it mounts; a stored choice has to win.
+  function apply() {
+    if (chosen && body.classList.contains("dark") !== (chosen === "dark")) body.classList.toggle("dark", chosen === "dark");
+  }
+  apply();
+  new MutationObserver(apply).observe(body, { attributes: true, attributeFilter: ["class"] });
+
+  window.RoseTheme = function () {
+    chosen = body.classList.contains("dark") ? "light" : "dark";
+    try {
+      localStorage.setItem(KEY, chosen);
+    } catch {
+      // then only for this visit
+    }
+    apply();
+  };
+
+  // A number beyond a slider's range would reach the server before Gradio clamps it, and fail there.
+  document.addEventListener("input", (event) => {
+    const box = event.target;
+    if (box.type === "number" && box.max !== "" && +box.value > +box.max) box.value = box.max;
+  }, true);
+
+  // Every radio of a gr.Radio has a name of its own; with one name for the group its arrow keys work.
+  document.addEventListener("keydown", (event) => {
+    const group = /^Arrow/.test(event.key) && event.target.type === "radio" && event.target.closest("fieldset");
+    if (group) group.querySelectorAll("input[type=radio]").forEach((radio) => (radio.name = group.id));
+  }, true);
+})();

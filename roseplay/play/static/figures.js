@@ -1,0 +1,93 @@
+/* Rose.figures and Rose.lastBurst: the header's strip of figures and the rail's account of the newest burst. The server makes
+ * the figures, at most four times a second; they are written into cells of fixed width. */
+"use strict";
+(function (Rose) {
+  const SPARK = 60; // figures in the small curve: about 15 s of them
+  const rates = [];
+  let cells = null, burst = null, step = null, latest = null, latestBurst = null;
+
+  function write(name, parts, unit) {
+    const cell = cells[name];
+    const key = parts.join("/") + unit;
+    if (cell.key === key) return;
+    cell.key = key;
+    cell.box.replaceChildren();
+    parts.forEach((part, i) => {
+      if (i) cell.box.append(Object.assign(document.createElement("em"), { textContent: "/" }));
+      cell.box.append(part);
+    });
+    if (unit && parts[0] !== "–") cell.box.append(Object.assign(document.createElement("small"), { textContent: unit }));
+  }
+
+  function show(s) {
+    const { count, ms } = Rose.format;
+    write("tps", [count(s.tok_s)], "");
+    write("rw", [count(s.running), count(s.waiting)], "");
+    write("ttft", [ms(s.ttft_p50), ms(s.ttft_p95)], "ms");
+    write("itl", [ms(s.itl_p50), ms(s.itl_p99)], "ms");
+    const used = s.kv_total ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total : null;
+    write("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
+    cells.kv.bar.style.width = `${used || 0}%`;
+    write("saved", [count(s.saved_tokens)], "tok");
+    const foot = document.getElementById("rp-step");
+    if (foot && s.step !== null) Rose.write(foot, `step ${count(s.step)}`);
+    rates.push(s.tok_s || 0);
+    if (rates.length > SPARK) rates.shift();
+    spark();
+  }
+
+  function spark() {
+    const canvas = cells.tps.spark, ratio = devicePixelRatio || 1, width = 52, height = 24;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const pen = canvas.getContext("2d"), top = Math.max(...rates, 1);
+    if (rates.length < 2) return;
+    pen.scale(ratio, ratio);
+    pen.strokeStyle = Rose.tokens().ink3;
+    pen.beginPath();
+    rates.forEach((rate, i) => pen.lineTo(((i + SPARK - rates.length) / (SPARK - 1)) * (width - 2) + 1, height - 2 - (rate / top) * (height - 4)));
+    pen.stroke();
+  }
+
+  function account(b) {
+    const { count, ms } = Rose.format;
+    const done = b.done < b.size ? ` · ${b.done} done` : "";
+    Rose.write(burst.querySelector("h3 span"), `${b.size} × ${b.label}${done}`);
+    const values = [count(b.prompt_tokens), count(b.computed), count(b.saved), count(b.blocks_saved), b.ttft_p50 == null ? "–" : `${ms(b.ttft_p50)} / ${ms(b.ttft_p95)}`];
+    burst.querySelectorAll("td + td").forEach((cell, i) => Rose.write(cell, values[i]));
+    const bars = burst.querySelectorAll(".rp-bar i"), whole = b.prompt_tokens || 1;
+    bars[0].style.width = `${(100 * b.computed) / whole}%`;
+    bars[1].style.width = `${(100 * b.saved) / whole}%`;
+  }
+
+  Rose.on("frame", (delta) => {
+    const before = latest, beforeBurst = latestBurst;
+    if (delta.snapshot) {
+      latest = delta.snapshot.stats || latest;
+      latestBurst = delta.snapshot.burst || latestBurst;
+    }
+    for (const frame of delta.frames || []) {
+      latest = frame.stats || latest;
+      latestBurst = frame.burst || latestBurst;
+    }
+    if (cells && latest && latest !== before) show(latest);
+    if (burst && latestBurst && latestBurst !== beforeBurst) account(latestBurst);
+  });
+
+  /** The header's strip in `element`. */
+  Rose.figures = function (element) {
+    cells = {};
+    for (const kpi of element.querySelectorAll(".rp-kpi")) {
+      const name = kpi.classList[1];
+      cells[name] = { box: kpi.querySelector("b"), spark: kpi.querySelector("canvas"), bar: kpi.querySelector("u i"), key: "" };
+    }
+    if (latest) show(latest);
+    Rose.on("theme", spark);
+  };
+
+  /** The rail's section in `element`. */
+  Rose.lastBurst = function (element) {
+    burst = element;
+    if (latestBurst) account(latestBurst);
+  };
+})(window.Rose);

@@ -1,0 +1,65 @@
+/* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
+"use strict";
+(function (Rose) {
+  const TEXT = /^(text|number|search|email|url|password|)$/;
+
+  function typing(target) {
+    if (!(target instanceof HTMLElement)) return false;
+    return target.isContentEditable || target.tagName === "TEXTAREA" || target.tagName === "SELECT" || (target.tagName === "INPUT" && TEXT.test(target.type));
+  }
+
+  function press(id) {
+    const button = document.getElementById(id);
+    if (button) button.click();
+  }
+
+  function help() {
+    const dialog = document.getElementById("rp-help");
+    if (dialog.open) dialog.close();
+    else dialog.showModal();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
+    if (event.key === "?") help();
+    else if (document.querySelector("dialog[open]")) return;
+    else if (event.key === "b") press("burst");
+    else if (event.key === ".") press("stop");
+    else if (/^[1-8]$/.test(event.key)) Rose.lanes.focus(Number(event.key));
+    else return;
+    event.preventDefault();
+  });
+
+  // ---- words ------------------------------------------------------------------------------------------------
+  /* Gradio mounts its controls one by one: those that are not there yet are tried again. */
+  function explain(left = 40) {
+    const missing = Object.entries(window.RoseTerms).filter(([id, meaning]) => {
+      const element = document.getElementById(id);
+      if (element) element.title = meaning;
+      return !element;
+    });
+    const mix = document.getElementById("mix");
+    if (mix) mix.setAttribute("aria-label", "Prompts");
+    what();
+    if (missing.length && left) setTimeout(explain, 250, left - 1);
+  }
+
+  /* What Burst would send: on a phone its settings are folded away. */
+  function what() {
+    const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
+    const kind = document.querySelector("#mix label.selected");
+    if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
+  }
+  document.addEventListener("input", () => setTimeout(what, 50));
+
+  /** The header's buttons in `element`. */
+  Rose.tools = function (element) {
+    element.querySelector("#rp-theme").onclick = window.RoseTheme;
+    element.querySelector("#rp-help-button").onclick = help;
+    const knobs = () => document.getElementById("rp-knobs-button");
+    document.addEventListener("click", (event) => {
+      if (knobs() && knobs().contains(event.target)) knobs().setAttribute("aria-expanded", document.body.classList.toggle("rp-open"));
+    });
+    explain();
+  };
+})(window.Rose);

@@ -1,0 +1,208 @@
+/* Rose.lanes: the chats. Model text enters the page as text nodes only, appended to as polls bring it.
+ *
+ * The server keeps a tab's lanes; this file keeps, for each, the stamp of what it has (`have`), which every poll sends back so
+ * that a lost answer or a reload costs nothing. */
+"use strict";
+(function (Rose) {
+  const KEY = "roseplay-lanes", DEFAULT = 4, HUES = 8, FIGURES_MS = 250, BOTTOM_PX = 24;
+  const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
+  const NAMES = ["", "the lane", "both lanes", "all three lanes", "all four lanes", "all five lanes", "all six lanes", "all seven lanes", "all eight lanes"];
+  const OVER = new Set(["done", "stopped", "error"]);
+  const lanes = [];
+  let box = null, dots = null, said = null, count = stored();
+
+  function stored() {
+    try {
+      const n = Number(sessionStorage.getItem(KEY));
+      return n >= 1 && n <= 8 ? n : DEFAULT;
+    } catch {
+      return DEFAULT;
+    }
+  }
+
+  // ---- building ---------------------------------------------------------------------------------------------
+  const make = (tag, className, parent) => {
+    const element = document.createElement(tag);
+    if (className) element.className = className;
+    if (parent) parent.append(element);
+    return element;
+  };
+
+  function build(index, halt) {
+    const root = make("section", "rp-lane", box);
+    root.id = `rp-lane-${index + 1}`;
+    root.tabIndex = -1;
+    root.setAttribute("aria-label", `Lane ${index + 1}`);
+    root.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
+    const head = make("header", "", root);
+    make("b", "", head).textContent = index + 1;
+    const title = make("h4", "", head), stop = make("button", "", head);
+    stop.type = "button";
+    stop.hidden = true;
+    stop.setAttribute("aria-label", `Stop lane ${index + 1}`);
+    stop.title = "Stop this lane";
+    stop.innerHTML = '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/></svg>';
+    stop.onclick = () => halt(index + 1);
+    const meta = make("div", "rp-meta", root), state = make("span", "rp-state", meta), ttft = make("span", "rp-ttft", meta);
+    ttft.title = "Time to first token";
+    const text = make("div", "rp-text", root);
+    text.setAttribute("role", "log");
+    text.setAttribute("aria-live", "off");
+    const prefill = make("div", "rp-prefill", root), track = make("div", "", prefill);
+    const bars = [make("i", "", track), make("i", "", track)], words = make("span", "", prefill);
+    const lane = {
+      index, root, title, stop, state, ttft, text, bars, words, dot: make("i", "", dots),
+      node: document.createTextNode(""), news: null, have: "", shown: 0, due: false,
+    };
+    lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
+    root.onmouseenter = () => lane.news && Rose.emit("hover", lane.news.rid);
+    root.onmouseleave = () => Rose.emit("hover", null);
+    hint(lane);
+    return lane;
+  }
+
+  function hint(lane) {
+    const words = make("span", "rp-hint");
+    words.innerHTML = lane.index ? "–" : "Write a prompt below, or press Burst.";
+    lane.text.replaceChildren(words);
+  }
+
+  // ---- filling ----------------------------------------------------------------------------------------------
+  function take(news) {
+    const lane = lanes[news.lane];
+    if (!lane) return;
+    const before = lane.news, other = !before || before.rid !== news.rid;
+    lane.news = news;
+    lane.have = news.have;
+    const changed = other || before.state !== news.state;
+    if (changed) {
+      lane.root.dataset.state = news.state;
+      lane.stop.hidden = OVER.has(news.state);
+      Rose.write(lane.title, news.title);
+      lane.title.title = news.title;
+    }
+    fill(lane, news, other);
+    if (changed && !other && OVER.has(news.state)) Rose.write(said, `Lane ${lane.index + 1}: ${stateText(news)}`);
+    lane.due = true;
+    if (changed) lane.shown = 0; // a new state is told at once, figures four times a second
+  }
+
+  function fill(lane, news, other) {
+    const asking = news.tokens === 0 && !news.text && news.text_from === 0 && !OVER.has(news.state);
+    lane.root.classList.toggle("rp-asking", asking);
+    if (asking) {
+      if (other) lane.text.replaceChildren(document.createTextNode(news.title));
+      lane.node.data = "";
+      return;
+    }
+    const text = lane.text, atBottom = text.scrollHeight - text.scrollTop - text.clientHeight < BOTTOM_PX;
+    if (news.text_from === 0) lane.node.data = news.text;
+    else lane.node.appendData(news.text);
+    if (lane.node.parentNode !== text || text.childNodes.length > 1) text.replaceChildren(lane.node);
+    if (news.error) text.append(document.createTextNode((lane.node.data ? "\n" : "") + news.error));
+    if (atBottom || other) text.scrollTop = text.scrollHeight;
+  }
+
+  function stateText(news) {
+    const tokens = `${Rose.format.count(news.tokens)} tok`;
+    switch (news.state) {
+      case "queued": return "queued";
+      case "prefill": return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
+      case "decode": return `decode · ${tokens}${news.tok_s == null ? "" : ` · ${Math.round(news.tok_s)} tok/s`}`;
+      case "done": return `done · ${tokens} · ${news.reason}`;
+      case "stopped": return `stopped · ${tokens}`;
+      default: return "error";
+    }
+  }
+
+  function figures(lane, now) {
+    const news = lane.news;
+    if (!lane.due || now - lane.shown < FIGURES_MS) return;
+    lane.due = news.state === "queued" || news.state === "prefill";
+    lane.shown = now;
+    Rose.write(lane.state, stateText(news));
+    const waited = news.waiting_ms == null ? null : news.waiting_ms;
+    Rose.write(lane.ttft, news.ttft_ms != null ? `TTFT ${Rose.format.seconds(news.ttft_ms)}` : waited == null ? "" : `waiting ${Rose.format.seconds(waited)}`);
+    if (news.state !== "prefill" || !news.target) return;
+    lane.bars[0].style.width = `${(100 * news.cached) / news.target}%`;
+    lane.bars[1].style.width = `${(100 * Math.max(0, news.computed - news.cached)) / news.target}%`;
+    Rose.write(lane.words, `${news.cached} cached + ${Math.max(0, news.computed - news.cached)} computed, ${news.target - news.computed} to go`);
+  }
+
+  Rose.on("own", (own) => {
+    if (!box) return;
+    for (const news of own.lanes || []) take(news);
+    const now = performance.now();
+    for (const lane of lanes) if (lane.news) figures(lane, now);
+  });
+
+  // A server that started anew knows nothing of the answers that were under way.
+  let boot = null;
+  Rose.on("reset", (delta) => {
+    const anew = boot !== null && boot !== delta.boot_id;
+    boot = delta.boot_id;
+    if (!anew) return;
+    for (const lane of lanes) {
+      lane.have = "";
+      if (lane.news && !OVER.has(lane.news.state)) {
+        take({ ...lane.news, state: "error", text_from: 1, text: "", have: "", waiting_ms: null, error: "The server was restarted while this answer was under way." });
+      }
+    }
+  });
+
+  Rose.on("hover", (rid) => {
+    if (!box) return;
+    box.classList.toggle("rp-pointed", rid !== null && lanes.some((lane) => lane.news && lane.news.rid === rid));
+    for (const lane of lanes) lane.root.classList.toggle("rp-on", Boolean(lane.news && lane.news.rid === rid));
+  });
+
+  // ---- how many ---------------------------------------------------------------------------------------------
+  function show() {
+    box.dataset.count = count;
+    document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
+    for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
+    const prompt = document.querySelector("#prompt input");
+    if (prompt) prompt.placeholder = `Ask ${NAMES[count]}…`;
+  }
+
+  /** For the drop-down list of lane counts; answers what "send to" should be then. */
+  Rose.showLanes = function (chosen, to) {
+    count = Number(chosen);
+    try {
+      sessionStorage.setItem(KEY, String(count));
+    } catch {
+      // then only until the next reload
+    }
+    show();
+    return Number(String(to).replace("lane ", "")) > count ? "all lanes" : to;
+  };
+
+  Rose.lanesShown = () => String(count);
+
+  function swiped() {
+    const at = Math.round(box.scrollLeft / Math.max(1, box.clientWidth));
+    for (const lane of lanes) lane.dot.classList.toggle("rp-on", lane.index === at);
+  }
+
+  /** Build the lanes in `element`; `halt(lane)` stops one, counted from 1. */
+  Rose.lanes = function (element, most, halt) {
+    box = element.querySelector(".rp-lanes");
+    dots = element.querySelector(".rp-dots");
+    said = element.querySelector(".rp-said");
+    for (let i = 0; i < most; i++) lanes.push(build(i, halt));
+    box.addEventListener("scroll", swiped, { passive: true });
+    swiped();
+    show();
+  };
+
+  /** What this page has of its lanes, for the next poll. */
+  Rose.lanes.have = () => lanes.map((lane) => lane.have).filter(Boolean).join(",");
+
+  /** Put the keyboard's focus on a lane, from 1. */
+  Rose.lanes.focus = function (number) {
+    const lane = lanes[number - 1];
+    if (!lane || number > count) return;
+    lane.root.scrollIntoView({ block: "nearest", inline: "start" });
+    lane.root.focus({ preventScroll: true });
+  };
+})(window.Rose);

@@ -1,0 +1,67 @@
+/* Rose.poll: the page's one connection. Asks GET /ui/delta for what is new, ten times a second while the page is seen and
+ * once a second while it is hidden, never twice at a time, and hands it to Rose.store.
+ *
+ * Rose.tab is this tab's id: it outlives a reload, and says which lanes and bursts on the server are this tab's. */
+"use strict";
+(function (Rose) {
+  const VISIBLE_MS = 100, HIDDEN_MS = 1000, TIMEOUT_MS = 10000, RETRY_MS = [300, 500, 1000, 2000, 4000];
+
+  Rose.tab = (function () {
+    const KEY = "roseplay-tab";
+    const fresh = Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16).padStart(2, "0")).join("");
+    try {
+      const known = sessionStorage.getItem(KEY) || fresh;
+      sessionStorage.setItem(KEY, known);
+      return known;
+    } catch {
+      return fresh;
+    }
+  })();
+
+  const poll = (Rose.poll = { count: 0, failures: 0 });
+  let light = null, timer = 0, underWay = false;
+
+  function say(state, words) {
+    if (!light || light.dataset.state === state) return;
+    light.dataset.state = state;
+    light.lastElementChild.textContent = words;
+  }
+
+  function address() {
+    const query = new URLSearchParams({ since: Rose.store.cursor || 0, boot: Rose.store.bootId || "", tab: Rose.tab });
+    const have = Rose.lanes ? Rose.lanes.have() : "";
+    if (have) query.set("have", have);
+    return `/ui/delta?${query}`;
+  }
+
+  async function ask() {
+    if (underWay) return;
+    underWay = true;
+    clearTimeout(timer);
+    const started = performance.now();
+    let wait;
+    try {
+      const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const delta = await answer.json();
+      Rose.store.apply(delta);
+      Rose.emit("own", delta.own, delta);
+      poll.failures = 0;
+      poll.count++;
+      say("live", "live");
+      wait = (document.hidden ? HIDDEN_MS : VISIBLE_MS) - (performance.now() - started);
+    } catch {
+      wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
+      if (poll.failures > 1) say("lost", "reconnecting");
+    }
+    underWay = false;
+    timer = setTimeout(ask, Math.max(10, wait));
+  }
+
+  /** Begin; `element` holds the light that says whether the server answers. */
+  poll.start = function (element) {
+    light = element.querySelector(".rp-live");
+    document.addEventListener("visibilitychange", () => document.hidden || ask());
+    ask();
+  };
+})(window.Rose);

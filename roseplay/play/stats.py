@@ -1,0 +1,106 @@
+"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from roseplay.engine.messages import StepRecord
+
+WINDOW_NS = 15_000_000_000
+RATE_NS = 1_000_000_000
+CAPACITY = 1 << 16
+
+
+class Samples:
+    """The newest (time, value) pairs in fixed memory, for percentiles over a window of time."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._times = np.zeros(capacity, np.int64)
+        self._values = np.zeros(capacity, np.float64)
+        self._count = 0
+
+    def add(self, time_ns: int, value: float) -> None:
+        place = self._count % len(self._times)
+        self._times[place], self._values[place] = time_ns, value
+        self._count += 1
+
+    def count(self, since_ns: int) -> int:
+        return int(np.count_nonzero(self._times[: self._count] > since_ns))
+
+    def percentiles(self, since_ns: int, *percents: float) -> list[float | None]:
+        """Of the values after ``since_ns``; None for each when there are none."""
+        values = self._values[: self._count][self._times[: self._count] > since_ns]
+        if not len(values):
+            return [None] * len(percents)
+        return [round(float(p), 2) for p in np.percentile(values, percents)]
+
+
+class Stats:
+    """Rates over the last second, percentiles over the last 15 s *of traffic*.
+
+    While the engine is idle the window stands still, so that what a burst showed can be read in peace.
+    """
+
+    def __init__(self) -> None:
+        self._itl = Samples()
+        self._ttft = Samples()
+        self._tokens: deque[int] = deque(maxlen=CAPACITY)
+        self._record: StepRecord | None = None
+        self._running = self._waiting = 0
+        self._latest_ns = 0
+        self._saved = 0
+        self._computed = 0
+
+    def token(self, time_ns: int, itl_ms: float | None) -> None:
+        self._tokens.append(time_ns)
+        self._latest_ns = max(self._latest_ns, time_ns)
+        if itl_ms is not None:
+            self._itl.add(time_ns, itl_ms)
+
+    def first_token(self, time_ns: int, ttft_ms: float) -> None:
+        self._ttft.add(time_ns, ttft_ms)
+
+    def step(self, record: StepRecord, saved_tokens: int) -> None:
+        self._record = record
+        self._saved += saved_tokens
+        self._computed += record.prompt_tokens
+
+    def live(self, unfinished: int) -> None:
+        """How many requests have not ended; a step's record is as old as the step, and idle engines make none."""
+        self._running = min(self._record.running if self._record else 0, unfinished)
+        self._waiting = unfinished - self._running
+
+    def figures(self, now_ns: int) -> dict[str, Any]:
+        """The ``stats`` of a frame."""
+        since = self._latest_ns - WINDOW_NS
+        ttft_p50, ttft_p95 = self._ttft.percentiles(since, 50, 95)
+        itl_p50, itl_p95, itl_p99 = self._itl.percentiles(since, 50, 95, 99)
+        while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
+            self._tokens.popleft()
+        record, prompt = self._record, self._saved + self._computed
+        blocks = (
+            (record.blocks_free, record.blocks_cached, record.blocks_active, record.blocks_shared)
+            if record
+            else (None,) * 4
+        )
+        return {
+            "tok_s": round(len(self._tokens) * 1e9 / RATE_NS),
+            "running": self._running,
+            "waiting": self._waiting,
+            "ttft_p50": ttft_p50,
+            "ttft_p95": ttft_p95,
+            "itl_p50": itl_p50,
+            "itl_p95": itl_p95,
+            "itl_p99": itl_p99,
+            "kv_total": sum(b for b in blocks if b is not None) if record else None,
+            "kv_free": blocks[0],
+            "kv_cached": blocks[1],
+            "kv_active": blocks[2],
+            "kv_shared": blocks[3],
+            "saved_tokens": self._saved,
+            "saved_pct": round(100 * self._saved / prompt, 1) if prompt else None,
+            "step": record.step_id if record else None,
+        }

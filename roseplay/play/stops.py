@@ -1,0 +1,47 @@
+"""A slider's places, far apart in value and even on the track, with "unlimited" at the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+UNLIMITED = "∞"
+
+
+@dataclass(frozen=True)
+class Stops:
+    """The values of a slider's places; None is unlimited, and stands twice at the end so that it stands apart."""
+
+    name: str
+    values: tuple[int | None, ...]
+
+    def place(self, value: int | None) -> int:
+        """The place nearest to a value, on a logarithmic scale."""
+        if value is None:
+            return len(self.values) - 1
+        return min(
+            (i for i, stop in enumerate(self.values) if stop is not None),
+            key=lambda i: abs(math.log((self.values[i] or 1) / value)),
+        )
+
+    def text(self, value: int | None) -> str:
+        return UNLIMITED if value is None else str(value)
+
+    def parse(self, text: str) -> int | None:
+        """A typed value; raises ``ValueError`` for what is neither a number of at least 1 nor "unlimited"."""
+        word = str(text).strip().lower().replace("\u202f", "").replace(" ", "")
+        if word in ("", UNLIMITED, "null", "none") or word.startswith(("inf", "unl")):
+            return None
+        if not word.isdecimal() or not 1 <= int(word) <= 10**9:
+            raise ValueError(f"{self.name} takes a number of at least 1, or {UNLIMITED}.")
+        return int(word)
+
+    def ticks(self, values: tuple[int | None, ...]) -> str:
+        """HTML of the scale under the track."""
+        last = len(self.values) - 1
+        marks = (f'<span style="--p:{self.place(v) / last:.4f}">{self.text(v)}</span>' for v in values)
+        return f'<div class="rp-ticks" aria-hidden="true">{"".join(marks)}</div>'
+
+
+BUDGET = Stops("The prefill budget", (16, 32, 64, 128, 256, 512, 1024, 2048, None, None))
+REQUESTS = Stops("Prefill requests", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, None))

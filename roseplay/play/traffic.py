@@ -1,0 +1,119 @@
+"""The rail's section Traffic and the prompt bar: what the user sends, and how it is stopped.
+
+A tab's id travels with each of its events: the browser puts it in place of a hidden field's value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.play.bursts import LABELS, MAX_SIZE
+from roseplay.play.controls import slider
+from roseplay.play.lanes import MAX_LANES
+from roseplay.play.markup import section
+from roseplay.play.playground import Playground
+
+DEFAULT_LANES = 4
+DEFAULT_BURST = 20
+DEFAULT_ANSWER = 64
+ALL_LANES = "all lanes"
+
+# In Gradio's queue: only there an error becomes a message on the page instead of a failed request.
+EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+REFUSALS = (ValueError, EngineBusyError, EngineError)
+
+
+def refused(error: Exception) -> gr.Error:
+    """The error as a message to the user."""
+    return gr.Error(str(error), print_exception=False, title="Not possible")
+
+
+def lane_params(playground: Playground) -> SamplingParams:
+    """How a lane's answers are drawn: differing from lane to lane, and ended by the model itself where it can."""
+    longest = playground.engine.info.max_model_len
+    return SamplingParams(max_new_tokens=max(1, min(256, longest // 2)), temperature=0.6, top_p=0.9)
+
+
+class Traffic:
+    """The section Traffic: bursts, and Stop all."""
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        longest = max(16, min(256, playground.engine.info.max_model_len // 2 // 16 * 16))
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
+            section("Traffic", "", "traffic")
+            self.size = slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")
+            self.length = slider("Answer length", "duration", 16, longest, min(DEFAULT_ANSWER, longest), "answer-length", step=16)
+            self.kind = gr.Radio(
+                list(LABELS.values()), value=LABELS["shared_head"], label="Prompts", show_label=False, container=False,
+                min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,
+            )  # fmt: skip
+            self.burst = gr.Button("Burst", variant="primary", min_width=0, elem_id="burst", elem_classes="rp-key")
+            self.stop = gr.Button("Stop all", min_width=0, elem_id="stop", elem_classes="rp-key")
+            self.tab = gr.Textbox(visible=False)
+
+    def wire(self) -> None:
+        inputs = [self.size, self.length, self.kind, self.tab]
+        js = "(size, length, kind) => [size, length, kind, Rose.tab]"
+        self.burst.click(self._burst, inputs, None, js=js, api_name="_burst", trigger_mode="multiple", **EVENT)
+        self.stop.click(self._stop, self.tab, None, js="() => Rose.tab", api_name="_stop", trigger_mode="multiple", **EVENT)
+
+    def _burst(self, size: float, length: float, kind: str, tab: str) -> None:
+        try:
+            burst = self._playground.burst(size=int(size), kind=kind, max_new_tokens=int(length), seed=7, tab_id=tab)
+        except REFUSALS as error:
+            raise refused(error) from None
+        if burst.size < size:
+            gr.Warning(f"The engine took {burst.size} of {int(size)} requests: too many wait already.")
+
+    def _stop(self, tab: str) -> None:
+        self._playground.stop(tab_id=tab)
+
+
+class PromptBar:
+    """Under the lanes: how many there are, which of them are asked, the prompt, Send."""
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        numbers = [str(n) for n in range(1, MAX_LANES + 1)]
+        with gr.Row(elem_id="rp-say"):
+            settings: dict[str, Any] = {"show_label": False, "container": False, "filterable": False, "min_width": 0}
+            self.count = gr.Dropdown(
+                [(f"{n} lane{'s' * (n != '1')}", n) for n in numbers], value=str(DEFAULT_LANES), label="Lanes shown",
+                elem_id="lane-count", elem_classes="rp-drop", interactive=True, **settings,
+            )  # fmt: skip
+            self.to = gr.Dropdown(
+                [ALL_LANES, *(f"lane {n}" for n in numbers)], value=ALL_LANES, label="Send to", elem_id="to",
+                elem_classes="rp-drop", interactive=True, **settings,
+            )  # fmt: skip
+            self.prompt = gr.Textbox(
+                placeholder="Ask all lanes…", label="Prompt", show_label=False, container=False, lines=1, max_lines=1,
+                min_width=0, elem_id="prompt", interactive=True,
+            )  # fmt: skip
+            self.send = gr.Button("Send", variant="primary", min_width=0, elem_id="send")
+            self.tab = gr.Textbox(visible=False)
+
+    def wire(self, lanes: gr.HTML) -> None:
+        gr.on(
+            [self.prompt.submit, self.send.click], self._send, [self.prompt, self.to, self.count, self.tab], self.prompt,
+            js="(prompt, to, count) => [prompt, to, count, Rose.tab]", api_name="_send", trigger_mode="multiple", **EVENT,
+        )  # fmt: skip
+        self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
+        lanes.halt(self._halt, None, None, api_name="_halt", trigger_mode="multiple", **EVENT)
+        # A reload brings the page back as it was built; the tab remembers how many lanes it showed.
+        lanes.restore(None, None, self.count, js="() => Rose.lanesShown()", **EVENT)
+
+    def _send(self, prompt: str, to: str, count: str, tab: str) -> str:
+        lanes = list(range(1, int(count) + 1)) if to == ALL_LANES else [int(to.removeprefix("lane "))]
+        try:
+            self._playground.send(prompt, lanes=lanes, tab_id=tab, params=lane_params(self._playground))
+        except REFUSALS as error:
+            raise refused(error) from None
+        return ""
+
+    def _halt(self, event: gr.EventData) -> None:
+        self._playground.stop(tab_id=str(event.tab), lane=int(event.lane))

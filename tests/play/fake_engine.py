@@ -1,0 +1,145 @@
+"""An engine without a model: it keeps to the interface of ``roseplay.Engine`` and says a few words at a set pace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from typing import Any
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.core.info import EngineInfo
+from roseplay.core.request import FinishReason
+from roseplay.engine.errors import EngineBusyError
+from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
+
+WORDS = ("A step ", "packs prompts ", "and answers ", "into one row, ", "so nobody ", "waits <b>long</b> ", "für 🌹 ", "it. ")
+INFO = EngineInfo(
+    model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, vocab_size=100,
+    block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1,
+)  # fmt: skip
+now = time.perf_counter_ns
+
+
+class Words:
+    """A decoder for which token n is the n-th word."""
+
+    def push(self, token_id: int) -> str:
+        return WORDS[token_id % len(WORDS)]
+
+    def flush(self) -> str:
+        return ""
+
+
+class FakeEngine:
+    """``step()`` does one step; ``run=True`` has a thread do them all the time."""
+
+    def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
+        self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
+        self.telemetry = Telemetry(4096)
+        self.streams: dict[int, Stream] = {}
+        self._left: dict[int, int] = {}
+        self._ids, self._steps = itertools.count(1), itertools.count()
+        self._step_s, self._max_waiting = step_s, max_waiting
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        if run:
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+        params = params or SamplingParams()
+        if len(prompt) + params.max_new_tokens > INFO.max_model_len:
+            raise ValueError(f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}")
+        with self._lock:
+            if sum(not s.finished for s in self.streams.values()) >= self._max_waiting:
+                raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
+            stream = Stream(next(self._ids), list(prompt), params, Words(), self.abort, now(), on_update)
+            self.streams[stream.request_id] = stream
+            self._left[stream.request_id] = len(prompt)
+            self._tell("submitted", stream)
+        return stream
+
+    def abort(self, request_id: int) -> bool:
+        with self._lock:
+            stream = self.streams.get(request_id)
+            if stream is None or stream.finished:
+                return False
+            self._finish(stream, FinishReason.ABORT)
+            return True
+
+    def abort_all(self) -> int:
+        return sum(self.abort(request_id) for request_id in list(self.streams))
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        old, self.knobs = self.knobs, self.knobs.changed(changes)
+        changed = {k: (getattr(old, k), v) for k, v in changes.items() if getattr(old, k) != v}
+        if changed:
+            self.telemetry.add(KnobEvent(self.knobs, 0, now(), changed))
+        return self.knobs
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def step(self, count: int = 1) -> None:
+        """Some steps over everybody; none where there is nothing to do."""
+        for _ in range(count):
+            with self._lock:
+                live = [s for s in self.streams.values() if not s.finished]
+                if live:
+                    self._step(live)
+
+    def _step(self, live: list[Stream]) -> None:
+        start, budget = now(), self.knobs.prefill_max_tokens or 10**9
+        running = live[: self.knobs.max_batch_size]
+        entries, tokens = [], []
+        for stream in running:
+            if stream.metrics.scheduled_ns is None:
+                stream.metrics.scheduled_ns = start
+                self._tell("scheduled", stream)
+            part = min(budget, self._left[stream.request_id])
+            budget -= part
+            self._left[stream.request_id] -= part
+            prefilling = self._left[stream.request_id] > 0
+            target = len(stream.prompt_token_ids)
+            decode = int(not prefilling and not part)
+            computed = target - self._left[stream.request_id]
+            entries.append(EntryRecord(stream.request_id, part, decode, computed, target, cached=0, shared=0))
+            if not prefilling:
+                tokens.append(self._token(stream))
+        record = self._record(start, entries, len(running), len(live) - len(running))
+        self.telemetry.add(StepEvent(record, tokens))
+
+    def _token(self, stream: Stream) -> TokenEvent:
+        time_ns, last = now(), stream.metrics.last_token_ns
+        token_id = len(stream.token_ids)
+        stream.push(token_id, time_ns)
+        stream.notify()
+        if last is None:
+            self._tell("first_token", stream)
+        if len(stream.token_ids) >= stream.params.max_new_tokens:
+            self._finish(stream, FinishReason.LENGTH)
+        return TokenEvent(stream.request_id, token_id, time_ns, None if last is None else time_ns - last)
+
+    def _record(self, start: int, entries: list[EntryRecord], running: int, waiting: int) -> StepRecord:
+        values: dict[str, Any] = {field.name: 0 for field in dataclasses.fields(StepRecord)}
+        active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
+        values |= {
+            "step_id": next(self._steps), "start_ns": start, "end_ns": now(), "running": running, "waiting": waiting,
+            "prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e.decode_tokens for e in entries),
+            "blocks_active": active, "blocks_free": 448 - active, "entries": entries, "admitted": [], "preempted": [],
+        }  # fmt: skip
+        return StepRecord(**values)
+
+    def _finish(self, stream: Stream, reason: FinishReason) -> None:
+        stream.finish(reason, now())
+        self._tell("finished", stream)
+
+    def _tell(self, kind: Any, stream: Stream) -> None:
+        self.telemetry.add(RequestEvent(kind, stream.request_id, now(), stream))
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._step_s):
+            self.step()
