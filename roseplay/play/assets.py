@@ -19,7 +19,7 @@ STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", 
 
 # In order: each may use what those before it have put on window.Rose.
 CORE_SCRIPTS = ("store.js", "theme.js", "view.js", "poll.js", "format.js", "lanes.js", "figures.js", "knobs.js", "keys.js")
-CHART_SCRIPTS = ("charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
+CHART_SCRIPTS = ("charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js", "rows.js", "steering.js", "steps.js", "blockmap.js")
 FOREVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(prefix="/ui")

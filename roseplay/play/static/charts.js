@@ -9,7 +9,7 @@
 
   const touch = matchMedia("(pointer: coarse)");
 
-  /* spec: name, hz, follows, timed (shares Rose.view), margin {l, r, t, b}, legend (html for the head's right side),
+  /* spec: name, every, follows, timed (shares Rose.view), small, flags, margin {l, r, t, b}, legend (html for the head's right side),
    * draw(frame) -> {traces, layout} or null when there is nothing to show, describe().
    * frame: {window, width, height (of the plot in px), T (colours), axes(...)}. */
   Rose.chart = function (element, spec) {
@@ -17,13 +17,13 @@
     const margin = spec.margin;
     let made = false, draggedSince = 0;
 
-    head.innerHTML = (spec.timed ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
+    head.innerHTML = (spec.timed && !spec.small ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
     const back = head.querySelector(".rp-back");
     if (back) back.onclick = Rose.view.clear;
 
     const panel = Rose.panel(plot, {
       ...spec,
-      draw(width, height) {
+      draw(width, height, now) {
         if (plot._dragging && made) { // Plotly's own flag: a redraw now would take the zoom box away
           draggedSince = draggedSince || performance.now();
           if (performance.now() - draggedSince < DRAG_MS) return false;
@@ -31,7 +31,8 @@
         draggedSince = 0;
         const T = Rose.tokens();
         const frame = { T, width: width - margin.l - margin.r, height: height - margin.t - margin.b };
-        frame.window = spec.timed ? Rose.view.window() : null;
+        frame.window = spec.timed ? Rose.view.window(now) : null;
+        frame.seconds = (ms) => onHalfPixel(ms, frame.window, frame.width);
         const drawn = spec.draw(frame) || {};
         const layout = { ...base(T, width, height), ...drawn.layout };
         layout.xaxis = { ...axis(T, true), ...(spec.timed ? timeAxis(frame.window, frame.width) : {}), ...layout.xaxis };
@@ -66,7 +67,7 @@
     function axis(T, isX) {
       return {
         showgrid: true, gridcolor: T.grid, gridwidth: 1, zeroline: false, showline: isX, linecolor: T.line2, linewidth: 1,
-        ticks: "", fixedrange: !(isX && spec.timed) || touch.matches, automargin: false, ticklabelstandoff: isX ? 2 : 4,
+        ticks: "", fixedrange: !(isX && spec.timed) || touch.matches, automargin: false, ticklabeloverflow: "allow", ticklabelstandoff: isX ? 2 : 4,
       };
     }
 
@@ -92,33 +93,45 @@
   // ---- time axis --------------------------------------------------------------------------------------------
   const minus = (text) => text.replace("-", "−");
 
-  function timeAxis({ x0, x1, now, live }, width) {
-    const seconds = (x1 - x0) / 1000;
-    const small = width < 260;
-    const step = live ? (small ? 5 : 3) : Rose.axis(seconds, small ? 3 : 5).step;
+  /** Where a time axis is labelled: [{x: ms, text}], counted from the window's now. `least`: px between two labels. */
+  Rose.timeTicks = function ({ x0, x1, now, live }, width, least = 80) {
+    const span = (x1 - x0) / 1000, most = Math.max(2, width / least);
+    const step = live ? [1, 2, 3, 5].find((s) => span / s <= most) || 5 : Rose.axis(span, Math.floor(most)).step;
     const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) + 0.01)));
-    const tickvals = [], ticktext = [];
+    const ticks = [];
     for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {
-      const first = !tickvals.length;
-      tickvals.push(now / 1000 + n * step);
-      const unit = small && !first ? "" : " s";
-      ticktext.push(n === 0 ? (Rose.time.idle() ? "idle" : "now") : minus((n * step).toFixed(live ? 0 : digits)) + unit);
+      const unit = ticks.length && width < 260 ? "" : " s";
+      const text = n === 0 ? (Rose.time.idle() ? "idle" : "now") : minus((n * step).toFixed(live ? 0 : digits)) + unit;
+      ticks.push({ x: now + n * step * 1000, text });
     }
-    return { range: [x0 / 1000, x1 / 1000], tickmode: "array", tickvals, ticktext };
+    return ticks;
+  };
+
+  function timeAxis(window, width) {
+    const ticks = Rose.timeTicks(window, width);
+    return { range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array", tickvals: ticks.map(({ x }) => x / 1000), ticktext: ticks.map(({ text }) => text) };
   }
 
-  const edge = (T) => ({ type: "line", xref: "paper", yref: "paper", x0: 1, x1: 1, y0: 0, y1: 1, line: { color: T.line2, width: 1 }, layer: "below" });
+  /* Lines one pixel wide are sharp only between pixel borders. Seconds. */
+  function onHalfPixel(ms, { x0, x1 }, width) {
+    const perPixel = (x1 - x0) / width;
+    return (x0 + (Math.round((ms - x0) / perPixel - 0.5) + 0.5) * perPixel) / 1000;
+  }
+
+  const edge = (T) => ({
+    type: "line", xref: "paper", yref: "paper", xsizemode: "pixel", xanchor: 1, x0: 0.5, x1: 0.5, y0: 0, y1: 1, line: { color: T.line2, width: 1 }, layer: "below",
+  });
 
   // ---- marks on the time axis -------------------------------------------------------------------------------
   const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
   const CLOSE_PX = 40, CHAR_PX = 6.1;
 
   /* One rose line where settings changed; `flags`: with a flag and words above the plot. */
-  function addKnobs(layout, { window, width, T }, flags) {
+  function addKnobs(layout, { window, width, seconds, T }, flags) {
     const marks = Rose.knobMarks(window.x0, window.x1);
     const perMs = width / (window.x1 - window.x0);
     marks.forEach((mark, i) => {
-      const x = mark.x / 1000;
+      const x = seconds(mark.x);
       layout.shapes.push({
         name: "knob", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.rose, width: 1 }, layer: "above",
       });
@@ -141,10 +154,10 @@
   }
 
   /* Where idle time was left out. */
-  function addCuts(layout, { window, T }, words) {
+  function addCuts(layout, { window, seconds, T }, words) {
     for (const cut of Rose.time.cuts) {
-      const x = (cut.from - cut.before) / 1000;
-      if (x * 1000 <= window.x0 || x * 1000 >= window.x1) continue;
+      if (cut.from - cut.before <= window.x0 || cut.from - cut.before >= window.x1) continue;
+      const x = seconds(cut.from - cut.before);
       layout.shapes.push({
         name: "idle", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.line2, width: 1, dash: "2px,3px" }, layer: "below",
       });

@@ -7,8 +7,10 @@
 (function (Rose) {
   const MOST_POINTS = 4000;
   const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
-  const LABEL_PX = 22, CALM_MS = 1500; // the axis shrinks only when it could have for this long
+  const LABEL_PX = 25, CALM_MS = 1500; // the axis shrinks only when it could have for this long
   const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
+
+  const gapsSeen = new Float32Array(Rose.store.tokens.capacity);
 
   Rose.itl = function (element) {
     const scale = { log: false, zoom: null, max: 0, calm: 0 };
@@ -17,7 +19,7 @@
     let summary = "No tokens yet.";
 
     const panel = Rose.chart(element, {
-      name: "itl", hz: 4, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
+      name: "itl", every: 2, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
       legend: Rose.legend(Rose.legendDot("ink2"), "slow, by request") + toggle.html,
       hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
       zoomedY: (range) => {
@@ -35,103 +37,106 @@
     });
 
     function draw(frame) {
-      const gaps = collect(frame.window);
-      if (!gaps.length) {
+      const { runs, sorted } = collect(frame.window);
+      if (!sorted.length) {
         summary = "No tokens in view.";
-        return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, p: [] }, frame) } };
+        return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, p: [] }) } };
       }
-      const sorted = Float32Array.from(gaps, (gap) => gap.itl).sort();
-      const p = LINES.map(([, q]) => Rose.quantile(sorted, q));
-      summary = `p50 ${Rose.ms(p[0])} ms, p95 ${Rose.ms(p[1])} ms, p99 ${Rose.ms(p[2])} ms, longest ${Rose.ms(sorted[sorted.length - 1])} ms, of ${gaps.length} tokens.`;
-      const range = { max: top(p[2], frame), least: sorted[0], most: sorted[sorted.length - 1], p };
-      const yaxis = yAxis(range, frame);
+      const p = LINES.map(([, q]) => Rose.quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
+      summary = `p50 ${Rose.format.ms(p[0])} ms, p95 ${Rose.format.ms(p[1])} ms, p99 ${Rose.format.ms(p[2])} ms, longest ${Rose.format.ms(most)} ms, of ${sorted.length} gaps.`;
+      const yaxis = yAxis({ max: top(p[2], frame), least, most, p });
       const limit = scale.log ? Infinity : yaxis.range[1];
-      const groups = group(gaps, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
+      const { usual, slow, beyond } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
       const layout = { yaxis, shapes: [], annotations: [] };
       addLines(layout, p, yaxis, frame);
-      const beyond = outside(gaps, limit, frame);
-      addBeyond(layout, beyond, frame);
-      points = groups.map((one) => one.gaps);
-      const traces = groups.map((one) => trace(one, frame.T));
-      addSelected(traces, layout, gaps, limit, frame);
+      addBeyond(layout, farApart(beyond, frame), frame);
+      points = [usual, slow];
+      const traces = [trace(usual, false, frame.T), trace(slow, true, frame.T)];
+      addSelected(traces, layout, [...slow, ...usual], frame);
       return { traces, layout };
     }
 
-    /* Every gap in the window: {rid, step, itl, x (s of view time), slot, of}. Tokens of one step stand together in the ring. */
+    /* The window's tokens as runs, one a step (its tokens stand together in the ring), newest first: {from, to (ring rows), step, end
+     * (view ms), took}; and all their gaps, sorted. */
     function collect({ x0, x1 }) {
-      const { tokens, steps } = Rose.store, gaps = [];
-      let i = tokens.end - 1;
-      while (i >= tokens.first) {
-        const step = tokens.step[i & tokens.mask];
-        let from = i;
-        while (from - 1 >= tokens.first && tokens.step[(from - 1) & tokens.mask] === step) from--;
-        const end = Rose.time.x(tokens.t[i & tokens.mask]);
+      const { tokens, steps, stepRow } = Rose.store, runs = [];
+      let n = 0;
+      for (let to = tokens.end - 1, from; to >= tokens.first; to = from - 1) {
+        const step = tokens.step[to & tokens.mask];
+        for (from = to; from > tokens.first && tokens.step[(from - 1) & tokens.mask] === step; from--);
+        const end = Rose.time.x(tokens.t[to & tokens.mask]);
         if (end < x0) break;
-        const row = Rose.store.stepRow(step) & steps.mask;
-        const known = row >= 0 && steps.step[row] === step;
-        const took = known ? steps.t1[row] - steps.t0[row] : 0;
-        const of = i - from + 1;
-        for (let k = from; k <= i && end <= x1; k++) {
-          const slot = k & tokens.mask;
-          if (!(tokens.itl[slot] >= 0)) continue;
-          const across = took * (0.9 - (0.8 * (k - from + 0.5)) / of);
-          gaps.push({ rid: tokens.rid[slot], step, itl: tokens.itl[slot], t: tokens.t[slot], x: (end - across) / 1000, end: end / 1000 });
-        }
-        i = from - 1;
+        if (end > x1) continue;
+        const row = stepRow(step);
+        runs.push({ from, to, step, end, took: row < 0 ? 0 : steps.t1[row & steps.mask] - steps.t0[row & steps.mask] });
+        for (let i = from; i <= to; i++) if (tokens.itl[i & tokens.mask] >= 0) gapsSeen[n++] = tokens.itl[i & tokens.mask];
       }
-      return gaps;
+      return { runs, sorted: gapsSeen.slice(0, n).sort() };
     }
 
-    /* Dots by how they look: {hue: 0–7 or null for grey, slow, gaps}. */
-    function group(gaps, slow, p95, limit) {
-      const usual = new Map(), large = new Map();
-      const put = (map, key, gap) => (map.get(key) || map.set(key, []).get(key)).push(gap);
-      let lastStep = null, kept = new Set();
-      const least = gaps.filter((gap) => gap.itl > slow).length;
-      const stride = Math.ceil(Math.max(1, least / (MOST_POINTS * 0.6)));
+    /* A token as a dot: slots of a step are spread over four fifths of it. */
+    function dot(run, i) {
+      const { tokens } = Rose.store, slot = i & tokens.mask;
+      const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
+      return { rid: tokens.rid[slot], step: run.step, itl: tokens.itl[slot], t: tokens.t[slot], x: (run.end - back) / 1000 };
+    }
+
+    /* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is slower than p95. */
+    function choose(runs, sorted, slowFrom, p95, limit) {
+      const { tokens } = Rose.store, usual = [], slow = [], beyond = [];
+      const mild = upTo(sorted, p95) - upTo(sorted, slowFrom), stride = Math.ceil(Math.max(1, mild / (MOST_POINTS / 4)));
       let n = 0;
-      for (const gap of gaps) {
-        if (gap.itl > limit) continue;
-        if (gap.itl > slow) {
-          if (gap.itl > p95 || n++ % stride === 0) put(large, Rose.hue(gap.rid), gap);
-          continue;
+      for (const run of runs) {
+        const looks = []; // within a step, usual dots of one look are one dot
+        for (let i = run.from; i <= run.to; i++) {
+          const itl = tokens.itl[i & tokens.mask];
+          if (!(itl >= 0)) continue;
+          if (itl > limit) beyond.push(dot(run, i));
+          else if (itl > slowFrom) {
+            if (itl > p95 || n++ % stride === 0) slow.push(dot(run, i));
+          } else {
+            const lane = laneHue(tokens.rid[i & tokens.mask]), look = Math.round(itl * 2) * 16 + lane;
+            if (looks.includes(look)) continue;
+            looks.push(look);
+            usual.push({ ...dot(run, i), lane });
+          }
         }
-        const known = Rose.store.requests.get(gap.rid);
-        if (known && known.lane !== null) {
-          put(usual, Rose.hue(gap.rid), gap);
-          continue;
-        }
-        if (gap.step !== lastStep) {
-          lastStep = gap.step;
-          kept = new Set();
-        }
-        const height = Math.round(gap.itl * 2); // within a step, dots of one height are one dot
-        if (kept.has(height)) continue;
-        kept.add(height);
-        put(usual, null, gap);
       }
-      const groups = [];
-      for (const [hue, list] of usual) groups.push({ hue, slow: false, gaps: thin(list, MOST_POINTS * 0.4 / usual.size) });
-      for (const [hue, list] of large) groups.push({ hue, slow: true, gaps: list });
-      return groups.sort((a, b) => a.slow - b.slow || (a.hue ?? -1) - (b.hue ?? -1));
+      return { usual: thin(usual, MOST_POINTS - slow.length).sort((a, b) => a.lane - b.lane), slow, beyond };
+    }
+
+    /** How many of a sorted array are at most `v`. */
+    function upTo(sorted, v) {
+      let low = 0, high = sorted.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (sorted[middle] <= v) low = middle + 1;
+        else high = middle;
+      }
+      return low;
+    }
+
+    /** A lane's hue, or -1 for everybody else. */
+    function laneHue(rid) {
+      const known = Rose.store.requests.get(rid);
+      return known && known.lane !== null ? Rose.hue(rid) : -1;
     }
 
     function thin(list, most) {
-      const stride = Math.ceil(list.length / most);
+      const stride = Math.ceil(list.length / Math.max(1, most));
       return stride > 1 ? list.filter((gap) => gap.step % stride === 0) : list; // by step, so that the same ones stay
     }
 
-    function trace({ hue, slow, gaps }, T) {
-      const color = hue === null ? T.ink3 : T.hues[hue];
-      let opacity = slow || hue !== null ? 0.9 : 0.38;
-      if (Rose.hovered !== null) {
-        const his = gaps.some((gap) => gap.rid === Rose.hovered);
-        if (!his) opacity *= 0.25;
-        else gaps = gaps.filter((gap) => gap.rid === Rose.hovered);
-      }
+    function trace(gaps, slow, T) {
+      const hues = T.hues.map((hue) => [Rose.fade(hue, 0.9), Rose.fade(hue, 0.22)]);
+      const grey = [Rose.fade(T.ink3, 0.42), Rose.fade(T.ink3, 0.12)];
+      const paint = (gap) => {
+        const hue = slow ? Rose.hue(gap.rid) : gap.lane;
+        return (hue < 0 ? grey : hues[hue])[Rose.hovered !== null && gap.rid !== Rose.hovered ? 1 : 0];
+      };
       return {
         type: "scattergl", mode: "markers", x: Float64Array.from(gaps, (gap) => gap.x), y: Float32Array.from(gaps, (gap) => gap.itl),
-        marker: { color, opacity, size: slow ? 4 : 2, line: { width: 0 } }, hoverinfo: slow ? "none" : "skip", showlegend: false,
+        marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, hoverinfo: slow ? "none" : "skip",
       };
     }
 
@@ -161,13 +166,14 @@
 
     function addLines(layout, p, yaxis, { height, T }) {
       const shown = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height })).filter((one) => one.at >= 0 && one.at <= height + 1);
+      const sharp = (px) => (Math.round(px - 0.5) + 0.5) / height;
       const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
       shown.forEach(({ name, dash, v, at }, i) => {
         layout.shapes.push({
-          name, type: "line", xref: "paper", x0: 0, x1: 1, y0: v, y1: v, line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "between",
+          name, type: "line", xref: "paper", x0: 0, x1: 1, yref: "paper", y0: sharp(at), y1: sharp(at), line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "above",
         });
         const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
-        layout.annotations.push({ ...Rose.lineLabel(T, y, name, Rose.ms(v), T.ink, labels[i] - at), name });
+        layout.annotations.push({ ...Rose.lineLabel(T, y, name, Rose.format.ms(v), T.ink, labels[i] - at), name });
       });
     }
 
@@ -182,10 +188,10 @@
     // ---- what lies beyond ------------------------------------------------------------------------------------
     const APART_PX = 90, MOST_TRIANGLES = 3;
 
-    /* The longest gaps over the limit, far enough apart to be labelled. */
-    function outside(gaps, limit, { window, width }) {
+    /* The longest of them, far enough apart to be labelled. */
+    function farApart(dots, { window, width }) {
       const perS = (width / (window.x1 - window.x0)) * 1000, kept = [];
-      for (const gap of gaps.filter((one) => one.itl > limit).sort((a, b) => b.itl - a.itl)) {
+      for (const gap of dots.sort((a, b) => b.itl - a.itl)) {
         if (kept.length === MOST_TRIANGLES) break;
         if (kept.every((other) => Math.abs(other.x - gap.x) * perS > APART_PX)) kept.push(gap);
       }
@@ -202,7 +208,7 @@
         });
         const why = cause(gap);
         layout.annotations.push({
-          name: "beyond", text: `<b>${Math.round(gap.itl)}</b>${why ? ` ${why}` : ""}`, x: gap.x, yref: "paper", y: 1, yanchor: "top", yshift: 4,
+          name: "beyond", text: `<b>${Math.round(gap.itl)}</b>${why ? ` ${why}` : ""}`, x: gap.x, yref: "paper", y: 1, yanchor: "top", yshift: 2,
           xanchor: right ? "left" : "right", xshift: right ? 6 : -6, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
         });
       }
@@ -217,9 +223,9 @@
     }
 
     // ---- the selected token ----------------------------------------------------------------------------------
-    function addSelected(traces, layout, gaps, limit, { T }) {
-      const chosen = Rose.selected && gaps.find((gap) => gap.rid === Rose.selected.rid && gap.step === Rose.selected.step);
-      if (!chosen || chosen.itl > limit) return;
+    function addSelected(traces, layout, dots, { T }) {
+      const chosen = Rose.selected && dots.find((gap) => gap.rid === Rose.selected.rid && gap.step === Rose.selected.step);
+      if (!chosen) return;
       const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
       layout.shapes.push({ name: "stem", type: "line", x0: chosen.x, x1: chosen.x, y0, y1: chosen.itl, line: { color: T.ink, width: 1, dash: "1px,2px" } });
       for (const [color, size, width] of [[T.surface, 11, 1.5], [Rose.color(chosen.rid), 5, 0]])

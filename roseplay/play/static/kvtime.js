@@ -4,13 +4,13 @@
  * A diamond marks a preemption: the pool was full. */
 "use strict";
 (function (Rose) {
-  const SAMPLE_PX = 1.5;
+  const SAMPLE_PX = 1.5, APART_PX = 12;
 
   Rose.kvtime = function (element) {
     let summary = "No steps yet.";
 
     Rose.chart(element, {
-      name: "kvtime", hz: 2, timed: true, margin: { l: 38, r: 12, t: 8, b: 18 },
+      name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
       legend: Rose.legend(Rose.legendBox("shared"), "shared") + Rose.legend(Rose.legendBox("ink3"), "active") + Rose.legend(Rose.legendBox("cached"), "cached"),
       draw, describe: () => `KV blocks over time. ${summary}`,
     });
@@ -47,13 +47,13 @@
     /* Counts after each step of the window, one sample a pixel or so (the fullest), oldest first. */
     function collect({ window, width }) {
       const { steps } = Rose.store, samples = [], preemptions = [];
-      const least = (SAMPLE_PX * (window.x1 - window.x0)) / width / 1000;
+      const pixel = (window.x1 - window.x0) / width / 1000, least = SAMPLE_PX * pixel;
       for (let i = steps.end - 1; i >= steps.first; i--) {
         const row = i & steps.mask, ms = Rose.time.x(steps.t1[row]);
         if (ms > window.x1) continue;
         const before = ms < window.x0; // one more, so that the area begins at the left edge
         const sample = { x: Math.max(ms, window.x0) / 1000, shared: steps.sharedBlocks[row], active: steps.active[row], cached: steps.cachedBlocks[row], free: steps.free[row] };
-        if (steps.preempted[row] && !before) preemptions.push(sample.x);
+        if (steps.preempted[row] && !before && !(preemptions[preemptions.length - 1] - sample.x < APART_PX * pixel)) preemptions.push(sample.x);
         const last = samples[samples.length - 1];
         if (!last || last.x - sample.x >= least || before) samples.push(sample);
         else if (sample.shared + sample.active > last.shared + last.active && samples.length > 1) samples[samples.length - 1] = { ...sample, x: last.x };

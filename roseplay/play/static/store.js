@@ -102,7 +102,7 @@ window.Rose = window.Rose || {};
       known = {
         rid, kind: "api", lane: null, burst: null, prompt: 0, submitted: null, scheduled: null, first: null, finished: null,
         queue: null, ttft: null, e2e: null, reason: null, tokens: 0, error: null, computed: 0, target: 0, cached: 0, shared: 0,
-        preempted: [],
+        preempted: [], resumed: [],
       };
       store.requests.set(rid, known);
     }
@@ -143,7 +143,7 @@ window.Rose = window.Rose || {};
   /* A snapshot's request: the same fields as its events, and the times of those that have happened. */
   function applyMeta(rid, meta) {
     const known = request(rid);
-    for (const [name, value] of Object.entries(meta)) if (name in known && name !== "preempted") known[name] = value;
+    for (const [name, value] of Object.entries(meta)) if (name in known && !Array.isArray(known[name])) known[name] = value;
     known.prompt = meta.prompt_tokens ?? known.prompt;
     known.queue = meta.queue_ms ?? known.queue;
     known.ttft = meta.ttft_ms ?? known.ttft;
@@ -208,8 +208,13 @@ window.Rose = window.Rose || {};
       entries.computed[e] = computed; entries.target[e] = target; entries.cached[e] = c; entries.shared[e] = s;
       const known = request(rid);
       known.computed = computed; known.target = target; known.cached = c; known.shared = s;
+      if (known.preempted.length > known.resumed.length) known.resumed.push(t0);
     }
-    for (const rid of preempted || []) request(rid).preempted.push(t0);
+    for (const rid of preempted || []) {
+      const known = request(rid);
+      if (known.preempted.length > known.resumed.length) known.resumed.push(t0); // again before it ran
+      known.preempted.push(t0);
+    }
   }
 
   function applyToken([rid, t, itl, step]) {

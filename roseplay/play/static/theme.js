@@ -39,6 +39,13 @@
     return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
   };
 
+  /** A colour between two #rrggbb ones. */
+  Rose.mix = function (from, to, share) {
+    const a = parseInt(from.slice(1), 16), b = parseInt(to.slice(1), 16);
+    const part = (shift) => Math.round(((a >> shift) & 255) + (((b >> shift) & 255) - ((a >> shift) & 255)) * share);
+    return `rgb(${part(16)},${part(8)},${part(0)})`;
+  };
+
   /** The text colour that can be read on a #rrggbb colour. */
   Rose.textOn = function (color) {
     const n = parseInt(color.slice(1), 16);

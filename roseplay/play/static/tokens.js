@@ -13,7 +13,7 @@
     let summary = "No steps yet.";
 
     Rose.chart(element, {
-      name: "tokens", hz: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
+      name: "tokens", every: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
       legend:
         Rose.legend(Rose.legendBox("prompt"), "prompt") + Rose.legend(Rose.legendBox("decode"), "decode") +
         Rose.legend(Rose.legendLine("rose", 1.25, "4 3"), "budget").replace("rp-lg", "rp-lg rp-hand"),
@@ -26,7 +26,7 @@
       const budget = budgetLine("prefill_max_tokens", window), total = budgetLine("step_max_tokens", window);
       const most = bars.reduce((max, bar) => Math.max(max, bar.prompt + bar.decode), 0);
       const limits = [budget.now, total.now, ...budget.ys, ...total.ys].filter((v) => v !== null && v <= most * 4);
-      const ceiling = Math.max(8, most, ...limits);
+      const ceiling = bars.length ? Math.max(8, most, ...limits) : budget.now || 512;
       const yaxis = yAxis(ceiling, window.live);
       const layout = { yaxis, shapes: [], annotations: [] };
       label(layout, budget.now, "budget", yaxis, frame);
@@ -109,7 +109,7 @@
 
     function label(layout, value, name, yaxis, { T, height }) {
       const max = yaxis.range[1], beyond = value === null || value > max;
-      const words = value === null ? "∞" : beyond ? `${value} ↑` : String(value);
+      const words = value === null ? "∞" : beyond ? `${Rose.format.count(value)} ↑` : Rose.format.count(value);
       const y = beyond ? max : value;
       const shift = Math.min(0, (1 - y / max) * height - 6) || 0;
       layout.annotations.push({ ...Rose.lineLabel(T, y, name, words, T.rose, beyond ? -8 : shift), name: "budget" });

@@ -12,7 +12,7 @@
     let legend = "";
 
     const head = element.querySelector(".rp-rt");
-    Rose.chart(element, { name: "ttft", hz: 1, timed: false, margin: { l: 38, r: 12, t: 8, b: 18 }, draw, describe: () => `Time to first token. ${summary}` });
+    Rose.chart(element, { name: "ttft", every: 8, timed: false, margin: { l: 38, r: 12, t: 8, b: 18 }, draw, describe: () => `Time to first token. ${summary}` });
 
     function draw(frame) {
       const curves = collect();
@@ -25,7 +25,6 @@
       const last = curves[curves.length - 1];
       const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])));
       layout.shapes = [];
-      layout.annotations = [];
       const max = layout.xaxis.range[1];
       const traces = curves.map((curve) => ({
         type: "scatter", mode: "lines", ...stairs(curve.ttft, max), hoverinfo: "skip",
@@ -33,7 +32,7 @@
       }));
       addMedian(traces, layout, Rose.quantile(last.ttft, 0.5), frame);
       addKnob(layout, curves, frame);
-      summary = curves.map((curve) => `${curve.name}: p50 ${Rose.ms(Rose.quantile(curve.ttft, 0.5))} ms, p95 ${Rose.ms(Rose.quantile(curve.ttft, 0.95))} ms of ${curve.ttft.length}`).join(". ") + ".";
+      summary = curves.map((curve) => `${curve.name}: p50 ${Rose.format.ms(Rose.quantile(curve.ttft, 0.5))} ms, p95 ${Rose.format.ms(Rose.quantile(curve.ttft, 0.95))} ms of ${curve.ttft.length}`).join(". ") + ".";
       return { traces, layout };
     }
 
@@ -55,7 +54,10 @@
       const { max, step } = Rose.axis(most, 3);
       const tickvals = [0, step, 2 * step, max];
       return {
-        xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === 3 ? `${+v.toPrecision(6)} ms   ` : String(+v.toPrecision(6)))) },
+        xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === 3 ? "" : String(+v.toPrecision(6)))) },
+        annotations: [{
+          name: "unit", text: `${+max.toPrecision(6)} ms`, xref: "paper", x: 1, yref: "paper", y: 0, xanchor: "right", yanchor: "top", xshift: 8, yshift: -5, showarrow: false, borderpad: 0,
+        }],
         yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
       };
     }
@@ -74,7 +76,7 @@
     function addMedian(traces, layout, p50, { T }) {
       traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } } });
       layout.annotations.push({
-        name: "p50", text: `<b>${Rose.ms(p50)}</b>`, x: p50, y: 0.5, xanchor: p50 > layout.xaxis.range[1] * 0.75 ? "right" : "left", yanchor: "top",
+        name: "p50", text: `<b>${Rose.format.ms(p50)}</b>`, x: p50, y: 0.5, xanchor: p50 > layout.xaxis.range[1] * 0.75 ? "right" : "left", yanchor: "top",
         xshift: p50 > layout.xaxis.range[1] * 0.75 ? -6 : 6, yshift: -2, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
       });
     }

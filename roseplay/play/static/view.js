@@ -2,8 +2,8 @@
  *
  *   Rose.view    the stretch of time that the time charts show: the last 15 s of work, or what somebody zoomed into
  *                (then they stand still together until Esc, a double click, or "back to now")
- *   Rose.panel   keeps one view drawn: as often as it wants to, never while it cannot be seen, one view at a time so that
- *                the main thread is never taken for longer than one of them needs, and not at all when nothing has changed
+ *   Rose.panel   keeps one view drawn: on the common beat, never while it cannot be seen, one view at a time so that the main
+ *                thread is never taken for longer than one of them needs, and not at all when nothing has changed
  *   Rose.knobMarks  the changes of settings in a stretch of time, with the words that stand on their flags */
 "use strict";
 (function (Rose) {
@@ -14,9 +14,8 @@
   const view = (Rose.view = { zoom: null, serial: 0 });
 
   /** {x0, x1, now, live} in ms of view time; `now` is what tick labels count from. */
-  view.window = function (span = SPAN_MS) {
+  view.window = function (now, span = SPAN_MS) {
     if (view.zoom) return { ...view.zoom, live: false };
-    const now = Rose.time.now();
     return { x0: now - span, x1: now, now, live: true };
   };
 
@@ -55,56 +54,76 @@
   });
 
   // ---- panels -----------------------------------------------------------------------------------------------
-  const TICK_MS = 25;
-  const SHARE = 6; // a view that takes long is drawn less often: at most a sixth of the time goes into it
+  /* Views are drawn on a common beat and with the time of that beat, so that those which share an axis end at the same "now"
+   * and a knob's line runs straight through all of them. In between the main thread is free: one view a tick. */
+  const BEAT_MS = 125, TICK_MS = 20;
+  const MOST_SHARE = 0.3; // of the main thread; a slow machine gets fewer beats, not a stuck page
   const DESCRIBE_MS = 5000; // what screen readers are told changes no more often than this
   const panels = (Rose.panels = []);
+  const beat = { count: 0, at: 0, ms: BEAT_MS };
 
-  /* spec: name, hz, follows (whether hovering a request changes it), draw(width, height), describe() -> text.
-   * `box` is the element whose size the view fills. */
+  /* spec: name, every (beats), follows (whether hovering a request changes it), draw(width, height, now), describe() -> text.
+   * `box` is the element whose size the view fills. `now` is the view time of the beat that it is drawn for. */
   Rose.panel = function (box, spec) {
-    const panel = {
-      name: spec.name, hz: spec.hz, follows: spec.follows, box, draws: 0, cost: 0, longest: 0, next: 0, described: 0, key: "", onScreen: true,
-      /** Draw at the next opportunity, whatever has changed. */
-      soon() {
-        panel.key = "";
-        panel.next = 0;
-      },
+    const panel = { name: spec.name, every: spec.every, follows: spec.follows, box, draws: 0, cost: 0, longest: 0, due: null, drawn: 0, told: 0, key: "", onScreen: true };
+
+    /** Draw at the next tick, whatever has changed. */
+    panel.soon = () => {
+      panel.key = "";
+      panel.due = Rose.time.now();
     };
-    panel.turn = function (now) {
-      const width = box.clientWidth, height = box.clientHeight;
-      if (!width || !height) return false;
-      const key = `${Rose.store.version} ${Math.round(Rose.time.now())} ${view.serial} ${width} ${height}`;
-      panel.next = now + 1000 / Math.min(panel.hz, reducedMotion.matches ? 2 : Infinity);
-      if (key === panel.key) return false;
-      if (spec.draw(width, height) === false) return false; // not now: somebody is dragging in it
+
+    panel.turn = function () {
+      const width = box.clientWidth, height = box.clientHeight, now = panel.due;
+      const key = `${Rose.store.version} ${Math.round(now)} ${view.serial} ${width} ${height}`;
+      panel.due = null;
+      if (!width || !height || key === panel.key) return false;
+      const began = performance.now();
+      if (spec.draw(width, height, now) === false) return false; // not now: somebody is dragging in it
       panel.key = key;
-      panel.draws++;
-      const took = performance.now() - now;
-      panel.cost = panel.draws > 1 ? panel.cost + (took - panel.cost) * 0.2 : took;
-      if (panel.draws > 3) panel.longest = Math.max(panel.longest, took);
-      panel.next = Math.max(panel.next, now + panel.cost * SHARE);
-      if (spec.describe && now - panel.described > DESCRIBE_MS) {
-        panel.described = now;
+      panel.drawn = began;
+      measure(performance.now() - began);
+      if (spec.describe && began - panel.told > DESCRIBE_MS) {
+        panel.told = began;
         box.setAttribute("aria-label", spec.describe());
       }
       return true;
     };
+
+    function measure(took) {
+      panel.draws++;
+      if (panel.draws < 3) return; // the first ones set things up
+      panel.cost = panel.cost ? panel.cost + (took - panel.cost) * 0.2 : took;
+      panel.longest = Math.max(panel.longest, took);
+    }
+
     box.setAttribute("role", "img");
     new ResizeObserver(panel.soon).observe(box);
     new IntersectionObserver((seen) => {
       panel.onScreen = seen[seen.length - 1].isIntersecting;
+      if (panel.onScreen) panel.soon();
     }).observe(box);
     panels.push(panel);
     return panel;
   };
 
+  function nextBeat(time) {
+    const unfinished = panels.some((panel) => panel.due !== null && panel.onScreen);
+    if (time - beat.at < beat.ms || unfinished) return;
+    beat.at = time;
+    beat.count++;
+    const now = Rose.time.now();
+    const seen = panels.filter((panel) => panel.onScreen && panel.box.isConnected);
+    for (const panel of seen) if (beat.count % (reducedMotion.matches ? Math.max(4, panel.every) : panel.every) === 0) panel.due = now;
+    const share = seen.reduce((sum, panel) => sum + panel.cost / panel.every, 0) / BEAT_MS;
+    beat.ms = BEAT_MS * Math.max(1, share / MOST_SHARE);
+  }
+
   setInterval(() => {
     if (document.hidden) return;
-    const now = performance.now();
-    const due = panels.filter((panel) => panel.onScreen && panel.next <= now && panel.box.isConnected);
-    due.sort((a, b) => a.next - b.next);
-    for (const panel of due) if (panel.turn(now)) break;
+    nextBeat(performance.now());
+    const due = panels.filter((panel) => panel.due !== null && panel.onScreen).sort((a, b) => a.drawn - b.drawn);
+    for (const panel of due) if (panel.turn()) break;
   }, TICK_MS);
 
   const all = () => panels.forEach((panel) => panel.soon());
@@ -164,6 +183,4 @@
     const step = power * NICE.find((n) => n * power >= least * 0.9999);
     return { max: step * parts, step };
   };
-
-  Rose.ms = (v) => (v < 100 ? v.toFixed(1) : Math.round(v).toString());
 })(window.Rose);

@@ -1,0 +1,75 @@
+/* Rose.Rows: which row of the step timeline a request has, for as long as anybody can see it.
+ *
+ * The first rows belong to the lanes. Everybody else takes the first row that is free when they come and keeps it, so nothing
+ * jumps while one looks at it. */
+"use strict";
+(function (Rose) {
+  const LEAST_LANES = 4;
+  const APART_MS = 60; // between the end of one request and the next in its row
+
+  Rose.Rows = class {
+    constructor() {
+      this.clear();
+    }
+
+    clear() {
+      this.rows = new Map(); // rid -> row
+      this.last = []; // row -> the request that came into it last
+      this.lanes = LEAST_LANES;
+      this.visible = []; // requests in the window
+      this.count = LEAST_LANES; // rows up to the last one in use
+      this.seen = 0;
+    }
+
+    /** Take over what is new, and find out who is in the window. */
+    update({ x0, x1 }) {
+      const { requests } = Rose.store;
+      for (const rid of this.rows.keys()) if (!requests.has(rid)) this.rows.delete(rid);
+      this.visible = [];
+      this.count = this.lanes;
+      this.hues = Rose.tokens().hues;
+      for (const known of requests.values()) {
+        if (known.lane > this.lanes && !this.rows.has(known.rid)) this.widen(known.lane);
+        const from = Rose.time.x(known.submitted ?? known.scheduled ?? 0);
+        if (from > x1 || (known.finished !== null && Rose.time.x(known.finished) < x0)) continue;
+        if (!this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known));
+        this.visible.push(known);
+        this.count = Math.max(this.count, this.rows.get(known.rid) + 1);
+      }
+    }
+
+    /* More lanes than thought: everybody behind them moves down. */
+    widen(lanes) {
+      const by = lanes - this.lanes;
+      for (const [rid, row] of this.rows) if (row >= this.lanes) this.rows.set(rid, row + by);
+      this.last.splice(this.lanes, 0, ...Array(by).fill(undefined));
+      this.lanes = lanes;
+    }
+
+    find(known) {
+      const free = (row) => {
+        const before = this.last[row];
+        return !before || before === known || (before.finished !== null && before.finished + APART_MS < (known.submitted ?? Infinity));
+      };
+      let row = known.lane !== null ? known.lane - 1 : -1;
+      if (row < 0 || !free(row)) { // another tab may be using the lane of the same number
+        row = this.lanes;
+        while (!free(row)) row++;
+      }
+      this.last[row] = known;
+      return row;
+    }
+
+    rowOf(rid) {
+      return this.rows.get(rid) ?? -1;
+    }
+
+    of(known) {
+      return this.rowOf(known.rid);
+    }
+
+    color(rid) {
+      return this.hues[Rose.hue(rid)];
+    }
+  };
+})(window.Rose);

@@ -1,0 +1,360 @@
+/* Rose.steps: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits, a diamond where it was
+ * preempted, a tick where it ended; running and waiting on top. From Rose.store.steps, .entries and .requests; on a canvas.
+ *
+ * Wheel or + and − zoom, dragging or the arrow keys pan, Esc returns to now; all time charts go along. Pointing at a row emits
+ * "hover", a click on a step of it "select". */
+"use strict";
+(function (Rose) {
+  const LEFT = 44, RIGHT = 12, BOTTOM = 18, TOP = 52, OVERVIEW = [15, 43];
+  const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more seconds
+  const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
+  const NOTCH_PX = 3; // steps wider than this stand apart
+  const SHADES = 6; // of ink, for ITL
+
+  Rose.steps = function (element) {
+    const canvas = document.createElement("canvas"), g = canvas.getContext("2d");
+    canvas.className = "rp-steps";
+    canvas.tabIndex = 0;
+    element.querySelector(".rp-plot").append(canvas);
+    const rows = new Rose.Rows();
+    const toggle = Rose.toggle("colour", ["request", "ITL"]);
+    const state = { byItl: false, T: null, window: null, width: 0, height: 0, rowHeight: ROW, x: null, y: null };
+    let summary = "No steps yet.";
+
+    element.querySelector(".rp-rt").innerHTML = legend() + toggle.html;
+    const panel = Rose.panel(canvas, { name: "steps", every: 1, follows: true, draw, describe: () => `Step timeline. ${summary}` });
+    toggle.bind(element, (word) => {
+      state.byItl = word === "ITL";
+      panel.soon();
+    });
+    Rose.on("reset", () => rows.clear());
+    Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at });
+
+    // ---- drawing --------------------------------------------------------------------------------------------
+    function draw(width, height, now) {
+      const scale = devicePixelRatio || 1;
+      if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+        canvas.width = Math.round(width * scale);
+        canvas.height = Math.round(height * scale);
+      }
+      g.setTransform(scale, 0, 0, scale, 0, 0);
+      g.clearRect(0, 0, width, height);
+      const left = LEFT, plot = width - LEFT - RIGHT;
+      const span = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
+      const window = Rose.view.window(now, span);
+      const x = (ms) => left + ((ms - window.x0) / (window.x1 - window.x0)) * plot;
+      Object.assign(state, { T: Rose.tokens(), window, width, height, plot, x });
+      rows.update(window);
+      layRows();
+      g.font = '10px "RP Mono", monospace';
+      g.textBaseline = "alphabetic";
+      grid();
+      column();
+      g.save();
+      g.beginPath();
+      g.rect(left, 0, plot + 1, height);
+      g.clip();
+      overview();
+      waiting();
+      const seen = work();
+      marks();
+      g.restore();
+      labels();
+      knobs();
+      if (!rows.visible.length) note(window.live ? "Press Burst." : "Nothing here. Esc returns to now.");
+      sub(span);
+      summary = `${seen} steps in view, ${rows.visible.length} requests; ${rows.visible.filter((r) => r.finished === null).length} of them unfinished.`;
+    }
+
+    /* Where row i has its middle. Lanes first, then a line, then everybody else. */
+    function layRows() {
+      const room = state.height - BOTTOM - TOP - LANES_GAP, count = Math.max(rows.count, 1);
+      state.rowHeight = Math.max(LEAST_ROW, Math.min(ROW, room / count));
+      state.shown = Math.min(rows.count, Math.floor(room / state.rowHeight));
+      state.y = (row) => TOP + state.rowHeight * (row + 0.5) + (row >= rows.lanes ? LANES_GAP : 0);
+    }
+
+    const sharp = (v) => Math.round(v - 0.5) + 0.5;
+
+    function line(x0, y0, x1, y1, color, dash = []) {
+      g.strokeStyle = color;
+      g.lineWidth = 1;
+      g.setLineDash(dash);
+      g.beginPath();
+      g.moveTo(x0, y0);
+      g.lineTo(x1, y1);
+      g.stroke();
+      g.setLineDash([]);
+    }
+
+    function text(words, x, y, color, align = "left", bold = false) {
+      g.font = `${bold ? "700 " : ""}10px "RP Mono", monospace`;
+      g.textAlign = align;
+      g.lineJoin = "round";
+      g.lineWidth = 3;
+      g.strokeStyle = state.T.surface; // a halo, so that it can be read over data
+      g.strokeText(words, x, y);
+      g.fillStyle = color;
+      g.fillText(words, x, y);
+    }
+
+    function grid() {
+      const { T, window, plot, height } = state, bottom = height - BOTTOM;
+      const ticks = Rose.timeTicks(window, plot, 60);
+      ticks.forEach((tick, i) => {
+        const x = sharp(state.x(tick.x)), last = i === ticks.length - 1 && tick.x > window.x1 - 1, first = tick.x < window.x0 + 1;
+        line(x, 0, x, bottom, T.grid);
+        text(tick.text, x, bottom + 13, T.ink3, last ? "right" : first ? "left" : "center");
+      });
+      if (window.live) line(sharp(LEFT + plot), 0, sharp(LEFT + plot), bottom, T.line2);
+      line(LEFT, OVERVIEW[1] + 0.5, LEFT + plot, OVERVIEW[1] + 0.5, T.line);
+      const under = sharp(TOP + state.rowHeight * rows.lanes + LANES_GAP / 2);
+      line(8, under, LEFT + plot, under, T.line);
+    }
+
+    /* The selected token's step, as a shaded column. */
+    function column() {
+      const { steps } = Rose.store, row = Rose.selected ? Rose.store.stepRow(Rose.selected.step) : -1;
+      if (row < 0) return;
+      const x0 = state.x(Rose.time.x(steps.t0[row & steps.mask])), x1 = state.x(Rose.time.x(steps.t1[row & steps.mask]));
+      g.fillStyle = Rose.fade(state.T.ink, 0.1);
+      g.fillRect(x0, 0, Math.max(1.5, x1 - x0), state.height - BOTTOM);
+      const right = x0 > state.width / 2;
+      text(`step ${Rose.selected.step}`, right ? x0 - 5 : x1 + 5, 10, state.T.ink, right ? "right" : "left", true);
+    }
+
+    /** Calls fn(slot) for each step that touches the window, oldest first. */
+    function eachStep(fn) {
+      const { steps } = Rose.store, { x0, x1 } = state.window;
+      let first = steps.end;
+      while (first > steps.first && Rose.time.x(steps.t1[(first - 1) & steps.mask]) >= x0) first--;
+      for (let i = first; i < steps.end; i++) {
+        if (Rose.time.x(steps.t0[i & steps.mask]) > x1) break;
+        fn(i & steps.mask);
+      }
+    }
+
+    function overview() {
+      const { steps } = Rose.store, { T } = state, [top, bottom] = OVERVIEW, points = [];
+      let most = 8;
+      eachStep((slot) => {
+        points.push([state.x(Rose.time.x(steps.t0[slot])), state.x(Rose.time.x(steps.t1[slot])), steps.running[slot], steps.waiting[slot]]);
+        most = Math.max(most, steps.running[slot], steps.waiting[slot]);
+      });
+      if (!points.length) return;
+      const y = (v) => bottom - (v / most) * (bottom - top);
+      const path = (k) => {
+        g.beginPath();
+        let lastX = points[0][0];
+        g.moveTo(lastX, y(0));
+        for (const point of points) {
+          if (point[0] - lastX > 20) g.lineTo(lastX, y(0)), g.lineTo(point[0], y(0)); // idle between
+          g.lineTo(point[0], y(point[k]));
+          g.lineTo((lastX = point[1]), y(point[k]));
+        }
+        g.lineTo(lastX, y(0));
+      };
+      path(2);
+      g.fillStyle = Rose.fade(T.decode, 0.38);
+      g.fill();
+      g.lineWidth = 1;
+      g.strokeStyle = T.ink3;
+      g.stroke();
+      path(3);
+      g.strokeStyle = T.ink;
+      g.setLineDash([2, 2]);
+      g.stroke();
+      g.setLineDash([]);
+    }
+
+    const dim = (rid) => (Rose.hovered !== null && Rose.hovered !== rid ? 0.25 : 1);
+
+    /* Dotted: from submit to its first step, and from a preemption to the step that takes it up again. */
+    function waiting() {
+      const { T } = state;
+      for (const known of rows.visible) {
+        if (!shown(known)) continue;
+        g.globalAlpha = dim(known.rid);
+        const until = known.scheduled ?? known.finished, y = sharp(state.y(rows.of(known)));
+        dotted(known.submitted, until, y);
+        known.preempted.forEach((t, i) => dotted(t, known.resumed[i] ?? known.finished, y));
+      }
+      g.globalAlpha = 1;
+
+      function dotted(from, to, y) {
+        const x0 = Math.max(LEFT, state.x(Rose.time.x(from))), x1 = Math.min(LEFT + state.plot, to === null ? Infinity : state.x(Rose.time.x(to)));
+        if (from !== null && x1 - x0 > 2) line(x0, y, x1, y, T.ink3, [1, 3]);
+      }
+    }
+
+    const shown = (known) => rows.of(known) < state.shown;
+
+    /* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
+    function work() {
+      const { steps, entries } = Rose.store, open = new Map(), pixel = (state.window.x1 - state.window.x0) / state.plot;
+      const high = Math.min(CHUNK, state.rowHeight - 1.5), thin = Math.min(DECODE, state.rowHeight - 2);
+      const shades = state.byItl ? inkShades() : null;
+      let seen = 0;
+      const flush = (rid, run) => {
+        g.fillStyle = run.color;
+        g.globalAlpha = dim(rid);
+        g.fillRect(run.x0, run.y - thin / 2, Math.max(0.7, run.x1 - run.x0), thin);
+      };
+      eachStep((slot) => {
+        seen++;
+        const t0 = steps.t0[slot], t1 = steps.t1[slot], x0 = Math.max(LEFT, state.x(Rose.time.x(t0))), x1 = state.x(Rose.time.x(t1));
+        const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
+        const shade = shades && shades(t1 - t0);
+        for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
+          if (e < entries.first) continue;
+          const at = e & entries.mask, rid = entries.rid[at], row = rows.rowOf(rid);
+          if (row < 0 || row >= state.shown) continue;
+          const color = shade || rows.color(rid), run = open.get(rid);
+          if (entries.prompt[at] > 0) {
+            g.fillStyle = color;
+            g.globalAlpha = dim(rid);
+            g.fillRect(x0, state.y(row) - high / 2, Math.max(1.4, x1 - x0 - 0.6), high);
+          } else if (entries.decode[at] > 0) {
+            if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
+            else {
+              if (run) flush(rid, run);
+              open.set(rid, { x0, x1: x1 - notch, y: state.y(row), color });
+            }
+          }
+        }
+      });
+      for (const [rid, run] of open) flush(rid, run);
+      g.globalAlpha = 1;
+      return seen;
+    }
+
+    /* A step's duration as a shade between the light and the dark ink. */
+    function inkShades() {
+      const { T } = state, took = [];
+      const { steps } = Rose.store;
+      eachStep((slot) => took.push(steps.t1[slot] - steps.t0[slot]));
+      const sorted = Float32Array.from(took).sort(), low = Rose.quantile(sorted, 0.5), high = Math.max(Rose.quantile(sorted, 0.99), low * 2);
+      const colors = Array.from({ length: SHADES }, (_, i) => Rose.mix(T.decode, T.ink, i / (SHADES - 1)));
+      return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
+    }
+
+    /* Preemptions and ends. */
+    function marks() {
+      const { T } = state;
+      for (const known of rows.visible) {
+        if (!shown(known)) continue;
+        const y = state.y(rows.of(known));
+        g.globalAlpha = dim(known.rid);
+        if (known.finished !== null) {
+          g.fillStyle = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
+          g.fillRect(state.x(Rose.time.x(known.finished)), y - 3.5, 1.5, 7);
+        }
+        for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.rowHeight / 2 + 1));
+      }
+      g.globalAlpha = 1;
+    }
+
+    function diamond(x, y, r) {
+      g.beginPath();
+      g.moveTo(x, y - r);
+      g.lineTo(x + r, y);
+      g.lineTo(x, y + r);
+      g.lineTo(x - r, y);
+      g.closePath();
+      g.fillStyle = state.T.surface;
+      g.fill();
+      g.strokeStyle = g.fillStyle = state.T.ink;
+      g.lineWidth = 1.25;
+      g.stroke();
+      if (r > 5) {
+        g.fillRect(x - 0.6, y - 2.6, 1.2, 3.2);
+        g.fillRect(x - 0.6, y + 1.6, 1.2, 1.2);
+      }
+    }
+
+    // ---- words ----------------------------------------------------------------------------------------------
+    function labels() {
+      const { T } = state, every = Math.ceil(10 / state.rowHeight);
+      text("run", LEFT - 6, 28, T.ink3, "right");
+      text("wait", LEFT - 6, 40, T.ink3, "right");
+      for (let row = 0; row < state.shown; row++) {
+        const y = Math.round(state.y(row));
+        if (row < rows.lanes) badge(row, y);
+        else if ((row - rows.lanes) % every === 0) text(String(row + 1), LEFT - 12, y + 3.5, T.ink3, "right");
+      }
+      if (state.shown < rows.count) text(`${rows.count - state.shown} more`, LEFT + state.plot, state.height - BOTTOM - 3, T.ink3, "right");
+    }
+
+    function badge(row, y) {
+      const color = state.T.hues[row % 8], half = Math.min(6, state.rowHeight / 2);
+      g.fillStyle = color;
+      g.beginPath();
+      g.roundRect(LEFT - 24, y - half, 12, half * 2, 2);
+      g.fill();
+      if (half < 5) return;
+      g.font = '700 10px "RP Mono", monospace';
+      g.textAlign = "center";
+      g.fillStyle = Rose.textOn(color);
+      g.fillText(String(row + 1), LEFT - 18, y + 3.5);
+    }
+
+    function knobs() {
+      const { T, window } = state, found = Rose.knobMarks(window.x0, window.x1);
+      found.forEach((mark, i) => {
+        const x = sharp(state.x(mark.x)), next = found[i + 1];
+        line(x, 0, x, state.height - BOTTOM, T.rose);
+        const room = (next ? state.x(next.x) : state.width) - x, long = mark.text.length * 6.1 + 10;
+        if (room > long) text(mark.text, x + 5, 10, T.rose, "left", true);
+        else if (!next && x - LEFT > long) text(mark.text, x - 5, 10, T.rose, "right", true);
+      });
+      for (const cut of Rose.time.cuts) {
+        const at = cut.from - cut.before;
+        if (at > window.x0 && at < window.x1) line(sharp(state.x(at)), TOP - 4, sharp(state.x(at)), state.height - BOTTOM, T.line2, [2, 3]);
+      }
+    }
+
+    function note(words) {
+      g.font = '12px "RP Sans", sans-serif';
+      g.textAlign = "center";
+      g.fillStyle = state.T.ink3;
+      g.fillText(words, LEFT + state.plot / 2, (TOP + state.height - BOTTOM) / 2);
+    }
+
+    const subtitle = element.querySelector(".rp-sub");
+    function sub(span) {
+      const words = Rose.view.zoom ? `${((Rose.view.zoom.x1 - Rose.view.zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
+      if (subtitle && subtitle.textContent !== words) subtitle.textContent = words;
+    }
+
+    function legend() {
+      const svg = (w, h, inside) => `<svg width="${w}" height="${h}" aria-hidden="true">${inside}</svg>`;
+      const ink = 'fill="var(--rp-ink2)"';
+      return [
+        [svg(9, 12, `<rect width="3" height="12" ${ink}/><rect x="5" width="3" height="12" ${ink}/>`), "prompt chunk", ""],
+        [svg(12, 4, `<rect width="12" height="3" ${ink}/>`), "decode", ""],
+        [svg(12, 12, '<path d="M6 1l5 5l-5 5l-5 -5z" fill="var(--rp-surface)" stroke="var(--rp-ink)"/>'), "preempted", "rp-roomy"],
+        [svg(12, 4, '<line x2="12" y1="2" y2="2" stroke="var(--rp-ink3)" stroke-dasharray="1 2"/>'), "queued", "rp-roomy"],
+      ].map(([mark, words, kind]) => `<span class="rp-lg ${kind}">${mark}${words}</span>`).join("");
+    }
+
+    // ---- pointing -------------------------------------------------------------------------------------------
+    /** What lies at a point of the canvas: {rid, step} with step null between steps; null where nobody is. */
+    function at(px, py) {
+      if (!state.window) return null;
+      const { x0, x1 } = state.window, ms = x0 + ((px - LEFT) / state.plot) * (x1 - x0), slack = (6 * (x1 - x0)) / state.plot;
+      let row = -1;
+      for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.rowHeight / 2) row = i;
+      if (row < 0) return null;
+      const here = rows.visible.filter((known) => rows.of(known) === row);
+      const known = here.find((one) => Rose.time.x(one.submitted ?? 0) - slack <= ms && (one.finished === null || Rose.time.x(one.finished) + slack >= ms));
+      if (!known) return null;
+      let step = null;
+      eachStep((slot) => {
+        const { steps, entries } = Rose.store;
+        if (Rose.time.x(steps.t0[slot]) > ms || Rose.time.x(steps.t1[slot]) < ms) return;
+        for (let k = 0; k < steps.entries[slot]; k++) if (entries.rid[(steps.entry[slot] + k) & entries.mask] === known.rid) step = steps.step[slot];
+      });
+      return { rid: known.rid, step };
+    }
+  };
+})(window.Rose);
