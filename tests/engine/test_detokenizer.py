@@ -1,0 +1,83 @@
+"""Never half a character, never half a stop string."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from roseplay.engine.detokenizer import PlainDecoder, StopStrings, StreamDecoder, make_decoder
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer():
+    """A token a byte, so that every character beyond ASCII is split across tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@pytest.mark.parametrize("text", ["plain", "naïve café", "日本語のテスト", "👩‍👩‍👧 ok 🎉🎉", "a\u0301 mixed 中 end"])
+def test_characters_are_never_cut(byte_tokenizer, kind, text):
+    decoder = kind(byte_tokenizer, byte_tokenizer("prompt ")["input_ids"])
+    pieces = [decoder.push(token) for token in byte_tokenizer(text)["input_ids"]]
+    assert "".join(pieces) + decoder.flush() == text
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+def test_half_a_character_at_the_end_is_told_as_a_replacement(byte_tokenizer, kind):
+    decoder = kind(byte_tokenizer, byte_tokenizer("p")["input_ids"])
+    ids = byte_tokenizer("ab🎉")["input_ids"][:-1]
+    text = "".join(decoder.push(token) for token in ids)
+    assert text == "ab"
+    assert set(decoder.flush()) == {"\ufffd"}
+
+
+def test_without_a_tokenizer_there_is_no_text():
+    decoder = make_decoder(None, [1])
+    assert decoder.push(5) + decoder.flush() == ""
+
+
+def test_a_stop_string_across_tokens_is_cut():
+    stop = StopStrings(("END", "###"))
+    shown = "".join(stop.push(piece) for piece in ["Hello E", "N", "", "D and more"])
+    assert (shown, stop.hit) == ("Hello ", True)
+
+
+def test_what_only_begins_like_a_stop_string_is_shown_after_all():
+    stop = StopStrings(("END",))
+    assert [stop.push("an E"), stop.push("Nough"), stop.push(" EN")] == ["an ", "ENough", " "]
+    assert (stop.flush(), stop.hit) == ("EN", False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.text("abX", max_size=30),
+    stops=st.lists(st.text("abX", min_size=1, max_size=4), max_size=3),
+    cuts=st.lists(st.integers(0, 30), max_size=8),
+)
+def test_however_it_is_cut_the_text_ends_before_the_first_stop_string(text, stops, cuts):
+    edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    filter_ = StopStrings(tuple(stops))
+    shown = ""
+    for start, end in zip(edges, edges[1:], strict=False):
+        shown += filter_.push(text[start:end])
+        if filter_.hit:
+            break
+    if not filter_.hit:
+        shown += filter_.flush()
+    # The earliest end of a stop string decides, as a reader of the stream would have seen it.
+    hits = [(text.find(s) + len(s), text.find(s)) for s in stops if s in text]
+    if not hits:
+        assert shown == text
+        assert not filter_.hit
+    else:
+        assert filter_.hit
+        assert text.startswith(shown)
+        assert all(stop not in shown for stop in stops)

@@ -1,0 +1,118 @@
+"""When things break: requests end with a reason, blocks come back, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineError
+from roseplay.model.runner import ModelRunner
+from tests.engine.test_engine import LONG, wait_until
+
+
+def break_next_step(monkeypatch, error):
+    """The next step raises; later ones do not."""
+    execute, broken = ModelRunner.execute, []
+
+    def once(self, step):
+        if not broken:
+            broken.append(step)
+            raise error
+        return execute(self, step)
+
+    monkeypatch.setattr(ModelRunner, "execute", once)
+
+
+def test_a_step_that_raises_ends_its_requests_and_the_engine_goes_on(engine, monkeypatch):
+    expected = engine.submit([3, 4, 5], LONG).result(20).token_ids
+    break_next_step(monkeypatch, RuntimeError("out of luck"))
+    failed = engine.submit([6, 7, 8, 9, 10], LONG).result(20)
+    assert failed.finish_reason == "error"
+    assert failed.error == "RuntimeError: out of luck"
+    again = engine.submit([3, 4, 5], LONG).result(20)
+    assert again.token_ids == expected
+    after = engine.submit([6, 7, 8, 9, 10], LONG).result(20)
+    assert after.finish_reason == "length"
+    assert after.metrics.cached_tokens == 0  # nothing of the failed step was findable
+
+
+def test_a_scheduler_that_raises_does_not_end_the_engine(engine, monkeypatch):
+    from roseplay.core.scheduler import Scheduler
+
+    def schedule(self):
+        monkeypatch.undo()
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    assert engine.submit([3], LONG).result(20).error == "IndexError: a bug"
+    assert engine.submit([3], LONG).result(20).finish_reason == "length"
+
+
+def test_a_frozen_thread_ends_every_stream_and_says_to_restart(tiny_llama, monkeypatch):
+    engine = Engine(tiny_llama, block_size=4, num_blocks=50, step_timeout_s=0.3)
+    execute = ModelRunner.execute
+
+    def freeze(self, step):
+        time.sleep(1.5)
+        return execute(self, step)
+
+    monkeypatch.setattr(ModelRunner, "execute", freeze)
+    streams = [engine.submit([3 + i], LONG) for i in range(3)]
+    for stream in streams:
+        assert stream.result(10).finish_reason == "error"
+        assert "restart" in stream.error
+    with pytest.raises(EngineError, match="restart"):
+        engine.submit([3], LONG)
+    assert not engine.alive
+    engine.close()
+
+
+def test_a_model_in_memory_cannot_go_to_a_process(tiny_llama):
+    with pytest.raises(ValueError, match="thread"):
+        Engine(tiny_llama, worker="process")
+
+
+@pytest.fixture(scope="module")
+def process_engine(tmp_path_factory, tiny_llama):
+    directory = tmp_path_factory.mktemp("model")
+    tiny_llama.save_pretrained(directory)
+    with Engine(str(directory), worker="process", block_size=4, num_blocks=100, slow_motion=1) as engine:
+        yield engine
+
+
+def test_the_same_loop_runs_in_a_process(process_engine, tiny_llama):
+    with Engine(tiny_llama, block_size=4, num_blocks=100) as engine:
+        expected = [engine.submit([5 + i] * 9, LONG).result(20).token_ids for i in range(3)]
+    streams = [process_engine.submit([5 + i] * 9, LONG) for i in range(3)]
+    assert [stream.result(30).token_ids for stream in streams] == expected
+    assert process_engine.set_knobs(max_batch_size=7).max_batch_size == 7
+
+
+def test_a_killed_process_ends_every_stream_within_a_second_and_is_replaced(process_engine):
+    process_engine.set_knobs(slow_motion=20)
+    streams = [process_engine.submit([3 + i], LONG) for i in range(3)]
+    wait_until(lambda: streams[0].token_ids)
+    killed = time.monotonic()
+    os.kill(process_engine._transport.pid, signal.SIGKILL)
+    for stream in streams:
+        assert stream.result(5).finish_reason == "error"
+    assert time.monotonic() - killed < 3  # a second, on a machine that may be busy
+    assert "process ended" in streams[0].error
+    process_engine.set_knobs(slow_motion=1)
+    assert process_engine.submit([3], LONG).result(60).finish_reason == "length"
+
+
+def test_client_gone_while_streaming_frees_the_blocks(engine):
+    engine.set_knobs(slow_motion=20)
+    stream = engine.submit([3, 4], LONG)
+    for _ in stream:
+        break  # the reader leaves
+    stream.cancel()
+    assert stream.result(10).finish_reason == "abort"
+    engine.set_knobs(slow_motion=1)
+    engine.submit([5], SamplingParams(max_new_tokens=1)).result(10)
+    wait_until(lambda: not engine._receiver.live())
