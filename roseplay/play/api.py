@@ -1,9 +1,9 @@
 """The named endpoints: whatever a button does, ``gradio_client`` can do too.
 
-    client = gradio_client.Client("http://127.0.0.1:7860")
-    client.predict("What is a KV block?", api_name="/chat")
-    client.predict({"prefill_max_tokens": 64}, api_name="/set_knobs")
-    client.predict(32, "equal", api_name="/burst")
+client = gradio_client.Client("http://127.0.0.1:7860")
+client.predict("What is a KV block?", api_name="/chat")
+client.predict({"prefill_max_tokens": 64}, api_name="/set_knobs")
+client.predict(32, "equal", api_name="/burst")
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, REFUSALS, refused
 
+DEFAULT_PROMPT = "What is a KV block?"
+
 
 def add_endpoints(playground: Playground) -> None:
     """Add the endpoints to the page that is being built."""
 
     def submit(
-        prompt: str, lane: int = 0, max_new_tokens: int = 128, temperature: float = 0.0, seed: int | None = None, tab: str = ""
+        prompt: str = DEFAULT_PROMPT,
+        lane: int = 0,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        tab: str = "",
     ) -> dict:
         """Send a prompt and answer at once with the ids of its requests.
 
@@ -31,16 +38,19 @@ def add_endpoints(playground: Playground) -> None:
         """
         try:
             params = _params(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-            if not 0 <= int(lane) <= MAX_LANES:
+            number = _whole(lane, "lane")
+            if not 0 <= number <= MAX_LANES:
                 raise ValueError(f"there is no lane {lane}: use 1 to {MAX_LANES}, or 0 for all")
             if not tab:
                 return {"ids": [playground.ask(prompt, params).request_id]}
-            lanes = [int(lane)] if lane else list(range(1, DEFAULT_LANES + 1))
+            lanes = [number] if number else list(range(1, DEFAULT_LANES + 1))
             return {"ids": playground.send(prompt, lanes=lanes, tab_id=tab, params=params)}
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
 
-    async def chat(prompt: str, max_new_tokens: int = 128, temperature: float = 0.0, seed: int | None = None) -> str:
+    async def chat(
+        prompt: str = DEFAULT_PROMPT, max_new_tokens: int = 128, temperature: float = 0.0, seed: int | None = None
+    ) -> str:
         """Send a prompt and answer with the whole text once it is there."""
         try:
             params = _params(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
@@ -57,34 +67,54 @@ def add_endpoints(playground: Playground) -> None:
         return stream.text
 
     def burst(
-        size: int = DEFAULT_BURST, kind: str = "shared head", max_new_tokens: int = DEFAULT_ANSWER, seed: int = 7, tab: str = ""
+        size: int = DEFAULT_BURST,
+        kind: str = "shared head",
+        max_new_tokens: int = DEFAULT_ANSWER,
+        seed: int = 7,
+        tab: str = "",
     ) -> dict:
         """Send many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long)."""
         try:
             made = playground.burst(
-                size=int(size), kind=kind, max_new_tokens=int(max_new_tokens), seed=int(seed), tab_id=tab
+                size=_whole(size, "size"),
+                kind=kind,
+                max_new_tokens=_whole(max_new_tokens, "max_new_tokens"),
+                seed=_whole(seed, "seed"),
+                tab_id=tab,
             )
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
         return {"burst": made.burst_id, "ids": [tracked.request_id for tracked in made.requests]}
 
-    def set_knobs(changes: dict | None = None) -> dict:
+    def set_knobs(knobs: dict | None = None) -> dict:
         """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""
         try:
-            return playground.set_knobs(parse_changes(changes))
+            return playground.set_knobs(parse_changes(knobs))
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
 
     def stop(ids: list[int] | None = None, tab: str = "") -> int:
         """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
         try:
-            wanted = None if ids is None else [int(i) for i in (ids if isinstance(ids, list) else [ids])]
+            wanted = (
+                None
+                if ids is None
+                else [_whole(i, "a request's id") for i in (ids if isinstance(ids, list) else [ids])]
+            )
             return playground.stop(tab_id=tab, ids=wanted)
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
 
     for endpoint in (submit, chat, burst, set_knobs, stop):
         gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+
+
+def _whole(value: Any, what: str) -> int:
+    """A program's whole number, as such or as text."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} is {value!r}: use a whole number") from None
 
 
 def _params(**settings: Any) -> SamplingParams:

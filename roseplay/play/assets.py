@@ -17,9 +17,20 @@ from fastapi.responses import FileResponse
 STATIC = Path(__file__).parent / "static"
 STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "narrow.css")
 
-# In order: each may use what those before it have put on window.Rose.
-CORE_SCRIPTS = ("store.js", "theme.js", "view.js", "poll.js", "format.js", "lanes.js", "figures.js", "knobs.js", "keys.js")
-CHART_SCRIPTS = ("charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js", "rows.js", "steering.js", "steps.js", "blockmap.js")
+# In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
+CORE = (
+    "store.js",
+    "theme.js",
+    "view.js",
+    "poll.js",
+    "format.js",
+    "lanes.js",
+    "figures.js",
+    "knobs.js",
+    "keys.js",
+)
+VIEWS = ("itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
+HEAD_SCRIPTS = ("boot.js",)
 FOREVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(prefix="/ui")
@@ -50,10 +61,13 @@ def script_tags(*, charts: bool) -> str:
 
     Gradio awaits them before the component's ``js_on_load``, loads each once and runs them in this order.
     """
-    sources = [f"/ui/static/{version()}/{name}" for name in CORE_SCRIPTS if has(name)]
+    names = [name for name in CORE if has(name)]
+    sources = [f"/ui/static/{version()}/{name}" for name in names]
     if charts:
         sources.append(f"/ui/plotly.min.js?v={plotly_bundle()[1]}")
-        sources += [f"/ui/static/{version()}/{name}" for name in CHART_SCRIPTS if has(name)]
+        known = {*CORE, *VIEWS, *HEAD_SCRIPTS}
+        helpers = sorted(path.name for path in STATIC.glob("*.js") if path.name not in known)
+        sources += [f"/ui/static/{version()}/{name}" for name in (*helpers, *filter(has, VIEWS))]
     return "".join(f'<script src="{source}"></script>' for source in sources)
 
 

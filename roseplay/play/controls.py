@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.play.assets import script_tags
 from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
 from roseplay.play.stops import BUDGET, REQUESTS, Stops
@@ -26,7 +27,9 @@ SWITCHES = {
 SLOW_FACTOR = 10
 
 
-def slider(label: str, hint: str, low: int, high: int, value: int, name: str, *, step: int = 1, bare: bool = False) -> gr.Slider:
+def slider(
+    label: str, hint: str, low: int, high: int, value: int, name: str, *, step: int = 1, bare: bool = False
+) -> gr.Slider:
     """A slider in the page's dress; ``bare``: without its number box."""
     classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]
     return gr.Slider(
@@ -37,7 +40,14 @@ def slider(label: str, hint: str, low: int, high: int, value: int, name: str, *,
 
 def switch(label: str, hint: str, on: bool, name: str, *, interactive: bool = True) -> gr.Checkbox:
     return gr.Checkbox(
-        on, label=label, info=hint, container=False, min_width=0, elem_id=name, elem_classes=["rp-switch"], interactive=interactive
+        on,
+        label=label,
+        info=hint,
+        container=False,
+        min_width=0,
+        elem_id=name,
+        elem_classes=["rp-switch"],
+        interactive=interactive,
     )
 
 
@@ -62,7 +72,9 @@ class StopSlider:
     def wire(self) -> None:
         slide = f"(i) => Rose.slid('{self._name}', i)"
         self.slider.input(None, self.slider, self.box, js=slide, show_progress="hidden", api_visibility="private")
-        self.slider.input(self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET)
+        self.slider.input(
+            self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET
+        )
         # In the queue, because only there a warning reaches the user. Enter and leaving the box both end typing.
         gr.on(
             [self.box.submit, self.box.blur], self._typed, self.box, [self.slider, self.box], show_progress="hidden",
@@ -111,7 +123,8 @@ class Controls:
                 self.slow = switch("Slow motion", "", knobs["slow_motion"] > 1, "slow")
                 factor = knobs["slow_motion"] if knobs["slow_motion"] > 1 else SLOW_FACTOR
                 self.factor = number_box(f"×{factor:g}", "Slow motion, times", "slow-factor")
-        self.sync = html("", elem_id="rp-sync", js_on_load="Rose.syncs((kept) => trigger('sync', kept))", visible=True)
+        scripts = script_tags(charts=False)
+        self.sync = html("", elem_id="rp-sync", head=scripts, js_on_load="Rose.syncs(() => trigger('sync'))")
 
     def _switch(self, knob: str, on: bool) -> gr.Checkbox:
         name, label, hint = SWITCHES[knob]

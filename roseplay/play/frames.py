@@ -91,7 +91,14 @@ class FrameBuilder:
 
         ``burst`` is the state of the newest burst where it changed, else None.
         """
-        frame: dict[str, Any] = {"seq": 0, "t": self._clock.now(), "steps": [], "tokens": [], "requests": [], "knobs": []}
+        frame: dict[str, Any] = {
+            "seq": 0,
+            "t": self._clock.now(),
+            "steps": [],
+            "tokens": [],
+            "requests": [],
+            "knobs": [],
+        }
         held, self._held = self._held, []
         for event in (*held, *events):
             if isinstance(event, StepEvent):

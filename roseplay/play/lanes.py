@@ -93,4 +93,3 @@ def rate(times_ns: list[int]) -> float | None:
     times = times_ns[-_RATE_TOKENS:]
     span = times[-1] - times[0] if len(times) > 1 else 0
     return round((len(times) - 1) * 1e9 / span, 1) if span > 0 else None
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import sys
@@ -15,6 +16,10 @@ from typing import Any
 from roseplay.play.options import Options, parse
 
 PAGE_STARTS_WITHIN_S = 60.0
+EMBEDDED_MODEL = "tiny-chat"
+# The embedded model is so small that all memory would be one sea of free blocks. These fill seven rows of the block
+# map, and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` win.
+WATCHABLE_BLOCKS = 449
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         listener = _listen(options.host, options.port)
     except OSError as error:
-        return _refuse(f"port {options.port} of {options.host} cannot be used: {error.strerror or error}; choose another with --port, 0 takes a free one")
+        return _refuse(
+            f"port {options.port} of {options.host} cannot be used: {error.strerror or error}; choose another with --port, 0 takes a free one"
+        )
     with listener:
         try:
             engine = _start_engine(options)
@@ -65,7 +72,10 @@ def _listen(host: str, port: int) -> socket.socket:
 def _start_engine(options: Options) -> Any:
     from roseplay.engine.client import Engine
 
-    return Engine(options.model, config=options.config, knobs=options.knobs)
+    config = options.config
+    if options.model == EMBEDDED_MODEL and config.num_blocks is None and config.kv_cache_memory is None:
+        config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
+    return Engine(options.model, config=config, knobs=options.knobs)
 
 
 def _serve(engine: Any, listener: socket.socket, options: Options) -> None:

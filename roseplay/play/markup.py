@@ -30,7 +30,9 @@ _BURST_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved", 
 LAST_BURST = (
     f'<h3 title="{TERMS["Last burst"]}">Last burst<span>none yet</span></h3><div class="rp-bar" aria-hidden="true">'
     '<i></i><i class="rose"></i></div><table>'
-    + "".join(f"<tr{' class=rose' if 'saved by' in name else ''}><td>{name}</td><td>–</td></tr>" for name in _BURST_ROWS)
+    + "".join(
+        f"<tr{' class=rose' if 'saved by' in name else ''}><td>{name}</td><td>–</td></tr>" for name in _BURST_ROWS
+    )
     + "</table>"
 )
 HELP = (
@@ -58,7 +60,9 @@ def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str
 def section(title: str, hint: str, name: str) -> gr.HTML:
     """The head of a section of the rail."""
     return html(
-        f'<h3 title="{escape(TERMS[title])}">{title}<span>{hint}</span></h3>', elem_classes="rp-sechead", elem_id=f"rp-{name}-head"
+        f'<h3 title="{escape(TERMS[title])}">{title}<span>{hint}</span></h3>',
+        elem_classes="rp-sechead",
+        elem_id=f"rp-{name}-head",
     )
 
 

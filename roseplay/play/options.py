@@ -59,12 +59,19 @@ def _parser() -> Parser:
         argument_default=...,
     )
     parser.add_argument(
-        "--model", default="tiny-chat", metavar="PATH_OR_HF_ID", help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)"
+        "--model",
+        default="tiny-chat",
+        metavar="PATH_OR_HF_ID",
+        help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)",
     )
     parser.add_argument("--host", default=default_host(), help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="0 takes any free port (default: %(default)s)")
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="a name this server goes by when it listens beyond this machine"
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name this server goes by when it listens beyond this machine",
     )
     _add_fields(parser.add_argument_group("engine, fixed at start"), EngineConfig)
     _add_fields(parser.add_argument_group("knobs, which the page changes while it runs"), Knobs)
@@ -93,7 +100,13 @@ def _add_fields(group: Any, kind: type) -> None:
         if field.name == "dtype":
             choices = DTYPES
         text += f" (default: {_default_text(kind, default)})"
-        group.add_argument(flag, type=str if choices else _reader(base, optional), choices=choices, help=text, metavar=None if choices else base.__name__.upper())
+        group.add_argument(
+            flag,
+            type=str if choices else _reader(base, optional),
+            choices=choices,
+            help=text,
+            metavar=None if choices else base.__name__.upper(),
+        )
 
 
 def _default_text(kind: type, default: Any) -> str:

@@ -16,6 +16,10 @@ from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS
 from roseplay.play.traffic import PromptBar, Traffic
 
+_LANES = f"""Rose.lanes(element, {MAX_LANES},
+  (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
+  (lane, prompt) => trigger('ask', {{lane, prompt, tab: Rose.tab}}));
+trigger('restore');"""
 _CORE = assets.script_tags(charts=False)
 _CHARTS = assets.script_tags(charts=True)
 
@@ -57,7 +61,9 @@ def _header(playground: Playground) -> None:
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
     html(brand, elem_id="rp-brand", head=_CORE, js_on_load="Rose.poll.start(element)")
-    about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(",", " ")
+    about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(
+        ",", " "
+    )
     chip = f'<span class="rp-chip" title="{about}">{info.model}<i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
     html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>', elem_id="rp-chip")
     figures = (
@@ -83,7 +89,7 @@ def _middle(playground: Playground) -> None:
             '<div class="rp-said" role="status" aria-live="polite"></div>',
             elem_id="rp-lanes",
             head=_CORE,
-            js_on_load=f"Rose.lanes(element, {MAX_LANES}, (lane) => trigger('halt', {{lane: lane, tab: Rose.tab}})); trigger('restore')",
+            js_on_load=_LANES,
         )
         PromptBar(playground).wire(lanes)
         if assets.has("steps.js"):

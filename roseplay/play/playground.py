@@ -20,6 +20,7 @@ from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
 from roseplay.play.session import Tabs
+from roseplay.traffic.prompts import Prompt
 
 FRAME_S = 0.1
 SNAPSHOT_MS = 20_000.0
@@ -163,7 +164,7 @@ class Playground:
 
     # How it is done
 
-    def _chat(self, prompt: str | list[int]) -> Any:
+    def _chat(self, prompt: Prompt) -> Any:
         """As one chat message where the model knows chats, else as it is; ids where there is no tokenizer."""
         if not isinstance(prompt, str):
             return prompt

@@ -47,7 +47,9 @@ class Traffic:
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
             section("Traffic", "", "traffic")
             self.size = slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")
-            self.length = slider("Answer length", "duration", 16, longest, min(DEFAULT_ANSWER, longest), "answer-length", step=16)
+            self.length = slider(
+                "Answer length", "duration", 16, longest, min(DEFAULT_ANSWER, longest), "answer-length", step=16
+            )
             self.kind = gr.Radio(
                 list(LABELS.values()), value=LABELS["shared_head"], label="Prompts", show_label=False, container=False,
                 min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,
@@ -60,7 +62,9 @@ class Traffic:
         inputs = [self.size, self.length, self.kind, self.tab]
         js = "(size, length, kind) => [size, length, kind, Rose.tab]"
         self.burst.click(self._burst, inputs, None, js=js, api_name="_burst", trigger_mode="multiple", **EVENT)
-        self.stop.click(self._stop, self.tab, None, js="() => Rose.tab", api_name="_stop", trigger_mode="multiple", **EVENT)
+        self.stop.click(
+            self._stop, self.tab, None, js="() => Rose.tab", api_name="_stop", trigger_mode="multiple", **EVENT
+        )
 
     def _burst(self, size: float, length: float, kind: str, tab: str) -> None:
         try:
@@ -103,17 +107,24 @@ class PromptBar:
             js="(prompt, to, count) => [prompt, to, count, Rose.tab]", api_name="_send", trigger_mode="multiple", **EVENT,
         )  # fmt: skip
         self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
+        lanes.ask(self._ask, None, None, api_name="_ask", trigger_mode="multiple", **EVENT)
         lanes.halt(self._halt, None, None, api_name="_halt", trigger_mode="multiple", **EVENT)
         # A reload brings the page back as it was built; the tab remembers how many lanes it showed.
         lanes.restore(None, None, self.count, js="() => Rose.lanesShown()", **EVENT)
 
     def _send(self, prompt: str, to: str, count: str, tab: str) -> str:
         lanes = list(range(1, int(count) + 1)) if to == ALL_LANES else [int(to.removeprefix("lane "))]
+        self._to_lanes(prompt, lanes, tab)
+        return ""
+
+    def _ask(self, event: gr.EventData) -> None:
+        self._to_lanes(str(event.prompt), [int(event.lane)], str(event.tab))
+
+    def _to_lanes(self, prompt: str, lanes: list[int], tab: str) -> None:
         try:
             self._playground.send(prompt, lanes=lanes, tab_id=tab, params=lane_params(self._playground))
         except REFUSALS as error:
             raise refused(error) from None
-        return ""
 
     def _halt(self, event: gr.EventData) -> None:
         self._playground.stop(tab_id=str(event.tab), lane=int(event.lane))

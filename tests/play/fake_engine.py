@@ -16,7 +16,16 @@ from roseplay.engine.messages import EntryRecord, StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 
-WORDS = ("A step ", "packs prompts ", "and answers ", "into one row, ", "so nobody ", "waits <b>long</b> ", "für 🌹 ", "it. ")
+WORDS = (
+    "A step ",
+    "packs prompts ",
+    "and answers ",
+    "into one row, ",
+    "so nobody ",
+    "waits <b>long</b> ",
+    "für 🌹 ",
+    "it. ",
+)
 INFO = EngineInfo(
     model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, vocab_size=100,
     block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1,
@@ -52,7 +61,9 @@ class FakeEngine:
     def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
         params = params or SamplingParams()
         if len(prompt) + params.max_new_tokens > INFO.max_model_len:
-            raise ValueError(f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}")
+            raise ValueError(
+                f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}"
+            )
         with self._lock:
             if sum(not s.finished for s in self.streams.values()) >= self._max_waiting:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")

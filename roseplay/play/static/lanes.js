@@ -7,6 +7,7 @@
   const KEY = "roseplay-lanes", DEFAULT = 4, HUES = 8, FIGURES_MS = 250, BOTTOM_PX = 24;
   const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
   const NAMES = ["", "the lane", "both lanes", "all three lanes", "all four lanes", "all five lanes", "all six lanes", "all seven lanes", "all eight lanes"];
+  const QUESTIONS = ["What is a KV block?", "Why did ITL spike?", "Tell me a story about a fox.", "What does the prefix cache do?"];
   const OVER = new Set(["done", "stopped", "error"]);
   const lanes = [];
   let box = null, dots = null, said = null, count = stored();
@@ -28,7 +29,7 @@
     return element;
   };
 
-  function build(index, halt) {
+  function build(index, halt, ask) {
     const root = make("section", "rp-lane", box);
     root.id = `rp-lane-${index + 1}`;
     root.tabIndex = -1;
@@ -57,13 +58,18 @@
     lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
     root.onmouseenter = () => lane.news && Rose.emit("hover", lane.news.rid);
     root.onmouseleave = () => Rose.emit("hover", null);
-    hint(lane);
+    hint(lane, ask);
     return lane;
   }
 
-  function hint(lane) {
-    const words = make("span", "rp-hint");
-    words.innerHTML = lane.index ? "–" : "Write a prompt below, or press Burst.";
+  function hint(lane, ask) {
+    const words = make("span", "rp-hint"), question = QUESTIONS[lane.index % QUESTIONS.length];
+    if (lane.index === 0) words.append("Write a prompt below, press Burst, or try ");
+    const button = make("button", "", words);
+    button.type = "button";
+    button.textContent = question;
+    button.title = "Ask this in this lane";
+    button.onclick = () => ask(lane.index + 1, question);
     lane.text.replaceChildren(words);
   }
 
@@ -184,12 +190,12 @@
     for (const lane of lanes) lane.dot.classList.toggle("rp-on", lane.index === at);
   }
 
-  /** Build the lanes in `element`; `halt(lane)` stops one, counted from 1. */
-  Rose.lanes = function (element, most, halt) {
+  /** Build the lanes in `element`; `halt(lane)` stops one, counted from 1, `ask(lane, prompt)` asks in it. */
+  Rose.lanes = function (element, most, halt, ask) {
     box = element.querySelector(".rp-lanes");
     dots = element.querySelector(".rp-dots");
     said = element.querySelector(".rp-said");
-    for (let i = 0; i < most; i++) lanes.push(build(i, halt));
+    for (let i = 0; i < most; i++) lanes.push(build(i, halt, ask));
     box.addEventListener("scroll", swiped, { passive: true });
     swiped();
     show();
