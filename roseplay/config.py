@@ -67,7 +67,10 @@ class EngineConfig:
     telemetry_steps: int = 8192
 
     def __post_init__(self) -> None:
-        _require(self.device in DEVICES or self.device.startswith("cuda:"), f"device is {self.device!r}: use one of {DEVICES}")
+        _require(
+            self.device in DEVICES or self.device.startswith("cuda:"),
+            f"device is {self.device!r}: use one of {DEVICES}",
+        )
         _require(self.dtype in DTYPES, f"dtype is {self.dtype!r}: use one of {DTYPES}")
         _require(self.worker in WORKERS, f"worker is {self.worker!r}: use one of {WORKERS}")
         for name, least in (("block_size", 1), ("max_waiting", 1), ("telemetry_steps", 1)):
@@ -75,9 +78,17 @@ class EngineConfig:
             _require(_is_int(value) and value >= least, f"{name} is {value!r}: use an integer of at least {least}")
         for name, least in (("num_blocks", 2), ("kv_cache_memory", 1), ("max_model_len", 1), ("threads", 1)):
             value = getattr(self, name)
-            _require(value is None or (_is_int(value) and value >= least), f"{name} is {value!r}: use an integer of at least {least}, or leave it out")
-        _require(self.num_blocks is None or self.kv_cache_memory is None, "give num_blocks or kv_cache_memory, not both")
-        _require(_is_number(self.step_timeout_s) and self.step_timeout_s > 0, f"step_timeout_s is {self.step_timeout_s!r}: use seconds above 0")
+            _require(
+                value is None or (_is_int(value) and value >= least),
+                f"{name} is {value!r}: use an integer of at least {least}, or leave it out",
+            )
+        _require(
+            self.num_blocks is None or self.kv_cache_memory is None, "give num_blocks or kv_cache_memory, not both"
+        )
+        _require(
+            _is_number(self.step_timeout_s) and self.step_timeout_s > 0,
+            f"step_timeout_s is {self.step_timeout_s!r}: use seconds above 0",
+        )
         _require(_is_int(self.seed), f"seed is {self.seed!r}: use an integer")
 
 
@@ -113,19 +124,38 @@ class Knobs:
     slow_motion: float = 1.0
 
     def __post_init__(self) -> None:
-        _require(_is_int(self.max_batch_size) and self.max_batch_size >= 1, f"max_batch_size is {self.max_batch_size!r}: use an integer of at least 1")
+        _require(
+            _is_int(self.max_batch_size) and self.max_batch_size >= 1,
+            f"max_batch_size is {self.max_batch_size!r}: use an integer of at least 1",
+        )
         for name in ("prefill_max_tokens", "prefill_max_batch_size", "step_max_tokens"):
             value = getattr(self, name)
-            _require(value is None or (_is_int(value) and value >= 1), f"{name} is {value!r}: use an integer of at least 1, or null for unlimited")
-        for name in ("chunked_prefill", "prefix_cache", "same_step_sharing", "batched_append", "cuda_graphs", "overlap"):
+            _require(
+                value is None or (_is_int(value) and value >= 1),
+                f"{name} is {value!r}: use an integer of at least 1, or null for unlimited",
+            )
+        for name in (
+            "chunked_prefill",
+            "prefix_cache",
+            "same_step_sharing",
+            "batched_append",
+            "cuda_graphs",
+            "overlap",
+        ):
             _require(isinstance(getattr(self, name), bool), f"{name} is {getattr(self, name)!r}: use true or false")
         _require(self.admission in ADMISSIONS, f"admission is {self.admission!r}: use one of {ADMISSIONS}")
-        _require(_is_number(self.slow_motion) and 1 <= self.slow_motion <= 1000, f"slow_motion is {self.slow_motion!r}: use a number from 1 (off) to 1000")
+        _require(
+            _is_number(self.slow_motion) and 1 <= self.slow_motion <= 1000,
+            f"slow_motion is {self.slow_motion!r}: use a number from 1 (off) to 1000",
+        )
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """A copy with ``changes`` applied; raises ``ValueError`` for an unknown name or a bad value."""
         unknown = sorted(set(changes) - {field.name for field in dataclasses.fields(self)})
-        _require(not unknown, f"unknown knob {', '.join(unknown)}: the knobs are {', '.join(f.name for f in dataclasses.fields(self))}")
+        _require(
+            not unknown,
+            f"unknown knob {', '.join(unknown)}: the knobs are {', '.join(f.name for f in dataclasses.fields(self))}",
+        )
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -169,16 +199,44 @@ class SamplingParams:
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        _require(_is_int(self.max_new_tokens) and self.max_new_tokens >= 1, f"max_new_tokens is {self.max_new_tokens!r}: use an integer of at least 1")
-        _require(_is_number(self.temperature) and 0 <= self.temperature <= 100, f"temperature is {self.temperature!r}: use a number from 0 (greedy) to 100")
-        _require(self.top_k is None or (_is_int(self.top_k) and self.top_k >= 1), f"top_k is {self.top_k!r}: use an integer of at least 1, or null for all")
-        _require(_is_number(self.top_p) and 0 < self.top_p <= 1, f"top_p is {self.top_p!r}: use a number above 0, at most 1")
+        _require(
+            _is_int(self.max_new_tokens) and self.max_new_tokens >= 1,
+            f"max_new_tokens is {self.max_new_tokens!r}: use an integer of at least 1",
+        )
+        _require(
+            _is_number(self.temperature) and 0 <= self.temperature <= 100,
+            f"temperature is {self.temperature!r}: use a number from 0 (greedy) to 100",
+        )
+        _require(
+            self.top_k is None or (_is_int(self.top_k) and self.top_k >= 1),
+            f"top_k is {self.top_k!r}: use an integer of at least 1, or null for all",
+        )
+        _require(
+            _is_number(self.top_p) and 0 < self.top_p <= 1, f"top_p is {self.top_p!r}: use a number above 0, at most 1"
+        )
         _require(_is_number(self.min_p) and 0 <= self.min_p <= 1, f"min_p is {self.min_p!r}: use a number from 0 to 1")
-        _require(_is_number(self.repetition_penalty) and 0 < self.repetition_penalty <= 100, f"repetition_penalty is {self.repetition_penalty!r}: use a number above 0 (1 is off)")
+        _require(
+            _is_number(self.repetition_penalty) and 0 < self.repetition_penalty <= 100,
+            f"repetition_penalty is {self.repetition_penalty!r}: use a number above 0 (1 is off)",
+        )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
-            _require(_is_number(value) and -2 <= value <= 2, f"{name} is {value!r}: use a number from -2 to 2 (0 is off)")
-        _require(self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**63), f"seed is {self.seed!r}: use an integer from 0 to 2**63 - 1, or null")
-        _require(all(isinstance(s, str) and s for s in stop), "stop has an empty string or something not a string: give non-empty strings")
-        _require(all(_is_int(t) and t >= 0 for t in self.stop_token_ids), "stop_token_ids must be token ids (integers of at least 0)")
-        _require(self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= 20), f"logprobs is {self.logprobs!r}: use an integer from 0 to 20, or null")
+            _require(
+                _is_number(value) and -2 <= value <= 2, f"{name} is {value!r}: use a number from -2 to 2 (0 is off)"
+            )
+        _require(
+            self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**63),
+            f"seed is {self.seed!r}: use an integer from 0 to 2**63 - 1, or null",
+        )
+        _require(
+            all(isinstance(s, str) and s for s in stop),
+            "stop has an empty string or something not a string: give non-empty strings",
+        )
+        _require(
+            all(_is_int(t) and t >= 0 for t in self.stop_token_ids),
+            "stop_token_ids must be token ids (integers of at least 0)",
+        )
+        _require(
+            self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= 20),
+            f"logprobs is {self.logprobs!r}: use an integer from 0 to 20, or null",
+        )

@@ -70,7 +70,9 @@ class Request:
         self.num_prompt_tokens = len(prompt_token_ids)
         self.sampling = sampling
         self.seed = sampling.seed if sampling.seed is not None else seed
-        self.eos_token_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else eos_token_ids)
+        self.eos_token_ids = frozenset(sampling.stop_token_ids) | (
+            frozenset() if sampling.ignore_eos else eos_token_ids
+        )
         self.status = RequestStatus.WAITING
         self.num_computed_tokens = 0
         self.prefill_end = self.num_prompt_tokens

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.budget import check_fits
+from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
-    EngineInfo,
+    Command,
     Failed,
     Finish,
     KnobsApplied,
@@ -71,7 +72,7 @@ class Engine:
         self._closed = False
         self._broken: str | None = None
         self._ids = itertools.count()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._admission = threading.Lock()
         self._knob_lock = threading.Lock()
         self.telemetry = Telemetry(self.config.telemetry_steps)
@@ -79,7 +80,9 @@ class Engine:
         self.tokenizer = _load_tokenizer(model, self.config)
         self._transport = start_transport(model, self.config, self._knobs)
         self.info: EngineInfo = self._wait_until_ready(self._transport)
-        self._thread = threading.Thread(target=_receive, args=(weakref.ref(self),), name="roseplay-receiver", daemon=True)
+        self._thread = threading.Thread(
+            target=_receive, args=(weakref.ref(self),), name="roseplay-receiver", daemon=True
+        )
         self._thread.start()
         self._atexit = weakref.WeakMethod(self.close)
         atexit.register(_close_at_exit, self._atexit)
@@ -106,7 +109,11 @@ class Engine:
         self._check_alive()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
         check_fits(
-            len(token_ids), params.max_new_tokens, self.info.max_model_len, self.info.num_blocks - 1, self.info.block_size
+            len(token_ids),
+            params.max_new_tokens,
+            self.info.max_model_len,
+            self.info.num_blocks - 1,
+            self.info.block_size,
         )
         if self._knobs.admission == "blocking":
             with self._admission:
@@ -128,14 +135,18 @@ class Engine:
             if self._receiver.num_waiting >= self.config.max_waiting:
                 raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
             self._receiver.add(stream)
-            self._transport.send(Submit(request_id, token_ids, params, submitted_ns))
+            self._send(Submit(request_id, token_ids, params, submitted_ns))
         return stream
+
+    def _send(self, command: Command) -> None:
+        with self._lock:  # a worker that is being replaced takes no commands
+            self._transport.send(command)
 
     def abort(self, request_id: int) -> bool:
         """End a request with ``abort``; False when it is unknown or has ended."""
         if self._receiver.get(request_id) is None:
             return False
-        self._transport.send(Abort(request_id))
+        self._send(Abort(request_id))
         return True
 
     def abort_all(self) -> int:
@@ -143,7 +154,7 @@ class Engine:
         return sum(self.abort(stream.request_id) for stream in self._receiver.live())
 
     def _finish_at(self, request_id: int) -> None:
-        self._transport.send(Finish(request_id))
+        self._send(Finish(request_id))
 
     # -- steering
 
@@ -165,13 +176,13 @@ class Engine:
                     raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.info.device}")
             if knobs != self._knobs:
                 self._knobs = knobs
-                self._transport.send(SetKnobs(knobs))
+                self._send(SetKnobs(knobs))
         return knobs
 
     def clear_cache(self) -> None:
         """Forget all cached prompts, so that what follows starts cold."""
         self._check_alive()
-        self._transport.send(ClearCache())
+        self._send(ClearCache())
 
     # -- life
 

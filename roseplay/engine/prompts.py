@@ -36,7 +36,9 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
         return "\n\n".join(str(message["content"]) for message in messages)
     try:
-        text = tokenizer.apply_chat_template([dict(message) for message in messages], add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+        )
     except Exception as error:  # templates raise whatever their author chose
         raise ValueError(f"the model's chat template refused the messages: {error}") from None
     assert isinstance(text, str)

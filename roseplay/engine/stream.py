@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import Decoder, StopStrings
+
+logger = logging.getLogger(__name__)
 
 Listener = Callable[["Stream"], None]
 
@@ -107,7 +112,7 @@ class Stream:
         self._cancel = cancel
         self._listener = listener
         self._changed = threading.Condition()
-        self._wakers: list[Callable[[], None]] = []
+        self._wakers: list[Callable[[], object]] = []
         self._read_text = 0
         self._read_tokens = 0
 
@@ -147,9 +152,13 @@ class Stream:
             self._changed.notify_all()
             wakers, self._wakers = self._wakers, []
         for wake in wakers:
-            wake()
+            with contextlib.suppress(RuntimeError):  # the reader's event loop was closed
+                wake()
         if self._listener is not None:
-            self._listener(self)
+            try:
+                self._listener(self)
+            except Exception:  # one listener's fault must not stop everybody's tokens
+                logger.exception("a listener of request %d failed", self.request_id)
 
     # -- for the reader
 
@@ -209,7 +218,7 @@ class Stream:
             with self._changed:
                 waiting = not self._has_news()
                 if waiting:
-                    self._wakers.append(lambda: loop.call_soon_threadsafe(event.set))
+                    self._wakers.append(partial(loop.call_soon_threadsafe, event.set))
             if waiting:
                 await event.wait()
             ended = self.finished

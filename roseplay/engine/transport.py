@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import queue
@@ -137,14 +138,10 @@ class ProcessTransport:
         self._commands.close()
 
 
-def _process_main(
-    model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, log_level: int
-) -> None:
+def _process_main(model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, log_level: int) -> None:
     logging.basicConfig(level=log_level)
-    try:
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):  # the client is gone: there is nobody left to tell
         run_worker(model, config, knobs, QueueInbox(commands), events.send)
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass  # the client is gone: there is nobody left to tell
 
 
 def start_transport(model: Any, config: EngineConfig, knobs: Knobs) -> Transport:

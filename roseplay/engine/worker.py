@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
@@ -16,7 +17,6 @@ from roseplay.engine.messages import (
     Abort,
     ClearCache,
     Command,
-    EngineInfo,
     EntryRecord,
     Event,
     Failed,
@@ -256,9 +256,7 @@ def _new_tokens(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry
     ]
 
 
-def run_worker(
-    model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]
-) -> None:
+def run_worker(model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]) -> None:
     """Load the model, then run the loop; says ``Failed`` instead of raising."""
     from roseplay.model.loader import UnsupportedModelError, load_model
     from roseplay.model.runner import ModelRunner

@@ -168,6 +168,4 @@ class Rig:
         for request in self.submitted.values():
             if request.finish_reason in ("stop", "length"):
                 prompt = request.token_ids[: request.num_prompt_tokens]
-                assert self.output(request) == expected_output(
-                    prompt, request.num_output_tokens, request.seed
-                )
+                assert self.output(request) == expected_output(prompt, request.num_output_tokens, request.seed)

@@ -38,7 +38,9 @@ def test_random_operations_conserve_blocks_and_histories(seed):
         if action < 0.25 and len(rig.scheduler.requests) < 40:
             rig.add(random_prompt(rng), rng.choice([1, 2, 5, 9]), seed=rng.randrange(2))
         elif action < 0.29 and rig.scheduler.requests:
-            rig.scheduler.end(rng.choice(list(rig.scheduler.requests)), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
+            rig.scheduler.end(
+                rng.choice(list(rig.scheduler.requests)), rng.choice([FinishReason.ABORT, FinishReason.STOP])
+            )
         elif action < 0.33:
             rig.scheduler.set_knobs(rig.scheduler.knobs.changed(random_knobs(rng)))
         elif action < 0.34:

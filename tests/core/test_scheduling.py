@@ -120,7 +120,9 @@ def test_end_of_sequence_and_stop_ids_end_a_request_unless_ignored():
 
 def test_requests_that_can_never_fit_are_refused_with_the_numbers():
     rig = Rig(num_blocks=6, max_model_len=100)
-    with pytest.raises(RequestTooLargeError, match="20 prompt tokens . 4 new tokens need 6 KV blocks .* the pool has 5"):
+    with pytest.raises(
+        RequestTooLargeError, match="20 prompt tokens . 4 new tokens need 6 KV blocks .* the pool has 5"
+    ):
         rig.add(range(20), 4)
     rig.submitted.clear()
     with pytest.raises(RequestTooLargeError, match="limit is 100"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,7 +68,7 @@ def test_however_it_is_cut_the_text_ends_before_the_first_stop_string(text, stop
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     filter_ = StopStrings(tuple(stops))
     shown = ""
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         shown += filter_.push(text[start:end])
         if filter_.hit:
             break
