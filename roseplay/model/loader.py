@@ -19,9 +19,9 @@ from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
 from roseplay.model.probe import probe
-from roseplay.model.rope import changes_with_length, freeze_rope, rope_parameters
+from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source
-from roseplay.model.support import UnsupportedModelError, check_class, check_config, needs_probe, refuse
+from roseplay.model.support import UnsupportedModelError, check_class, check_config, find_class, needs_probe, refuse
 from roseplay.model.tokenizer import load_tokenizer
 
 __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
@@ -69,14 +69,16 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedMode
     """
     if isinstance(model, PreTrainedModel):
         name = model.config.name_or_path or type(model).__name__
-        check_config(model.config, name=name, trust_remote_code=True)
-        max_model_len = _check(model.config, config, name)
+        if model.get_output_embeddings() is None:
+            raise refuse(name, f"{type(model).__name__} has no language model head")
+        max_model_len = _check(model.config, type(model), config, name)
         return _finish(_adopt(model, config), config, name, max_model_len)
 
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
-    check_config(hf_config, name=model, trust_remote_code=config.trust_remote_code)
-    max_model_len = _check(hf_config, config, model)
+    check_config(hf_config, name=model)
+    model_class = find_class(hf_config, name=model, trust_remote_code=config.trust_remote_code)
+    max_model_len = _check(hf_config, model_class, config, model)
     device = choose_device(config.device)
     dtype = _choose_dtype(config.dtype, hf_config, device)
     if config.random_weights:
@@ -86,12 +88,22 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedMode
     return _finish(built, config, model, max_model_len)
 
 
-def _check(hf_config: Any, config: EngineConfig, name: str) -> int:
-    """The model's length limit, once it is clear that the family works."""
+def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name: str) -> int:
+    """The model's length limit, once it is clear that its family works."""
+    check_config(hf_config, name=name)
+    if model_class is not None:
+        check_class(model_class, hf_config.model_type, name=name)
     max_model_len = _choose_max_model_len(hf_config, config.max_model_len, name)
-    if needs_probe(hf_config):
-        with _quiet():
-            probe(hf_config, name=name, trust_remote_code=config.trust_remote_code)
+
+    def build(small: Any) -> PreTrainedModel:
+        options: dict[str, Any] = {"attn_implementation": "eager", "dtype": torch.float32}
+        if model_class is not None:
+            return model_class._from_config(small, **options)  # type: ignore[attr-defined]
+        return AutoModelForCausalLM.from_config(small, trust_remote_code=config.trust_remote_code, **options)
+
+    if needs_probe(hf_config, model_class):
+        with _quiet(), torch.random.fork_rng():
+            probe(hf_config, name=name, build=build)
     return max_model_len
 
 
@@ -101,7 +113,7 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
         model.set_attn_implementation(ATTENTION_NAME)
     if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
         raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
-    model.eval().requires_grad_(False) if config.random_weights else model.eval()
+    model.eval()
     try:
         freeze_rope(model, max_model_len)
         shapes, vocab_size = record_layout(model)
@@ -217,8 +229,9 @@ def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:
         if asked is None:
             raise UnsupportedModelError(f"the config of {name} does not say how long its context is: set max_model_len")
         return asked
+    # Dynamic rotary embeddings stretch past the length the config names, by their factor.
     stretched = [p.get("factor") or 1.0 for p in rope_parameters(text) if "dynamic" in p["rope_type"]]
-    limit = int(limit * min(stretched)) if stretched and changes_with_length("dynamic") else limit
+    limit = int(limit * min(stretched, default=1.0))
     if asked is not None and asked > limit:
         raise UnsupportedModelError(f"max_model_len is {asked:,}, {name} goes up to {limit:,}: set it to that or less")
     return limit if asked is None else asked

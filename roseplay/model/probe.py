@@ -7,10 +7,11 @@ a model would answer, and answer wrong; so it is tried with few layers, small wi
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
@@ -35,12 +36,16 @@ _ALIASES = {
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
-def probe(config: Any, *, name: str, trust_remote_code: bool) -> None:
-    """Raise ``UnsupportedModelError`` when a small copy differs from eager attention, or cannot be tried."""
+def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> None:
+    """Raise ``UnsupportedModelError`` when a small copy differs from eager attention, or cannot be tried.
+
+    Args:
+        build: a float32 model with eager attention from a config.
+    """
     failures: list[str] = []
     for widths in (True, False):
         try:
-            model = _build(shrink(config, widths=widths), trust_remote_code)
+            model = _build(shrink(config, widths=widths), build)
         except Exception as error:
             failures.append(f"{type(error).__name__}: {error}")
             continue
@@ -59,13 +64,12 @@ def probe(config: Any, *, name: str, trust_remote_code: bool) -> None:
     )
 
 
-def _build(config: Any, trust_remote_code: bool) -> PreTrainedModel:
-    options = {"trust_remote_code": trust_remote_code, "attn_implementation": "eager", "dtype": torch.float32}
+def _build(config: Any, build: Callable[[Any], PreTrainedModel]) -> PreTrainedModel:
     with torch.device("meta"):
-        size = sum(p.numel() for p in AutoModelForCausalLM.from_config(copy.deepcopy(config), **options).parameters())
+        size = sum(parameter.numel() for parameter in build(copy.deepcopy(config)).parameters())
     if size > MOST_PARAMETERS:
         raise RuntimeError(f"its small copy has {size:,} parameters")
-    model = AutoModelForCausalLM.from_config(config, **options).eval()
+    model = build(config).eval()
     randomise(model)
     return model
 
@@ -73,12 +77,12 @@ def _build(config: Any, trust_remote_code: bool) -> PreTrainedModel:
 def shrink(config: Any, *, widths: bool) -> Any:
     """A copy of a config with few layers of each kind, small windows and vocabulary, and (``widths``) narrow layers."""
     values = config.to_dict()
-    for part in [values, *(v for v in values.values() if isinstance(v, dict))]:
+    for part in [values, *(v for v in values.values() if isinstance(v, dict) and _find(v, "layers"))]:
         _shrink_layers(part)
         if widths:
             _shrink_widths(part)
         for key, value in part.items():
-            if key.endswith("_token_id") or key.endswith("_token_index"):
+            if key.endswith(("_token_id", "_token_index")):
                 if isinstance(value, list) or (isinstance(value, int) and value >= VOCABULARY):
                     part[key] = VOCABULARY - 1
             elif ("window" in key or "chunk_size" in key) and "layers" not in key and _is_size(value):
@@ -105,7 +109,7 @@ def _shrink_layers(part: dict[str, Any]) -> None:
     old: int = part[layers]
     lists = {key: value for key, value in part.items() if isinstance(value, list) and len(value) == old > 1}
     firsts = [value.index(kind) + 1 for value in lists.values() for kind in {repr(v): v for v in value}.values()]
-    patterns = [v + 1 for key, v in part.items() if ("pattern" in key or key.endswith("_step")) and _is_size(v)]
+    patterns = [v for key, v in part.items() if ("pattern" in key or key.endswith("_step")) and _is_size(v)]
     new = min(old, MOST_LAYERS, max([4, *firsts, *patterns]))
     part[layers] = new
     part.update({key: value[:new] for key, value in lists.items()})

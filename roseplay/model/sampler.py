@@ -116,7 +116,7 @@ def _threshold(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.
 
 def _sorted_threshold(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
     """``[rows]``: the least logit that top-k and then top-p keep."""
-    device, vocabulary = logits.device, logits.shape[-1]
+    vocabulary = logits.shape[-1]
     cut_by_k = [k for k in top_k if k < vocabulary]
     candidates = min(max([TOP_P_CANDIDATES, *cut_by_k]), vocabulary)
     values = logits.topk(candidates, -1).values
@@ -126,7 +126,7 @@ def _sorted_threshold(logits: torch.Tensor, top_k: list[int], top_p: list[float]
         chosen = rows.tolist()
         values = logits[rows].sort(-1, descending=True).values
         least[rows] = _cut(logits[rows], values, [top_k[i] for i in chosen], [top_p[i] for i in chosen])[0]
-    return least.to(device)
+    return least
 
 
 def _cut(
@@ -136,14 +136,15 @@ def _cut(
     vocabulary, known = logits.shape[-1], values.shape[-1]
     k = torch.tensor(top_k, device=logits.device)[:, None]
     p = torch.tensor(top_p, dtype=torch.float64, device=logits.device)[:, None]
+    largest = values[:, :1]
     by_k = torch.where(k < vocabulary, values.gather(1, (k - 1).clamp(max=known - 1)), float("-inf"))
-    # Probabilities among what top-k keeps; in float64, so that sums do not depend on how many values are known.
-    weights = (values - values[:, :1]).double().exp()
-    kept_by_k = (weights * (values >= by_k)).sum(-1, keepdim=True)
-    rest = (logits - values[:, :1]).double().exp().sum(-1, keepdim=True)
-    total = torch.where(k < vocabulary, kept_by_k, rest)
+    if min(top_p) >= 1.0:
+        return by_k.flatten(), torch.ones_like(by_k, dtype=torch.bool).flatten()
+    # Sums in float64, and the total over the whole row: neither depends on how many values are known.
+    total = ((logits - largest).exp() * (logits >= by_k)).sum(-1, keepdim=True, dtype=torch.float64)
+    weights = (values - largest).exp().double()
     before = weights.cumsum(-1) - weights
-    last = ((before < p * total) & (p < 1.0)).sum(-1, keepdim=True)  # how many tokens it takes to reach p
-    by_p = torch.where(p < 1.0, values.gather(1, (last - 1).clamp(min=0)), float("-inf"))
-    done = (p >= 1.0) | (last < known) | (known == vocabulary) | (values[:, -1:] < by_k)
+    needed = (before < p * total).sum(-1, keepdim=True)  # how many tokens it takes to reach p
+    by_p = torch.where(p < 1.0, values.gather(1, needed - 1), float("-inf"))
+    done = (p >= 1.0) | (needed < known) | (known == vocabulary) | (values[:, -1:] < by_k)
     return torch.maximum(by_k, by_p).flatten(), done.flatten()

@@ -27,23 +27,33 @@ def refuse(name: str, why: str) -> UnsupportedModelError:
     return UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
 
 
-def check_config(config: Any, *, name: str, trust_remote_code: bool) -> None:
-    """Raise ``UnsupportedModelError`` when a model of this transformers config cannot be served."""
+def check_config(config: Any, *, name: str) -> None:
+    """Raise ``UnsupportedModelError`` when a model of this transformers config cannot be served, whatever its class."""
     kind = config.model_type
     if config.is_encoder_decoder:
         raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal language model head are")
     text = config.get_text_config()
     other_layers = set(getattr(text, "layer_types", None) or ()) - ATTENTION_LAYERS
     if other_layers:
-        raise refuse(name, f"{kind} has {', '.join(sorted(map(str, other_layers)))} layers, whose state is no KV cache")
+        raise refuse(
+            name, f"{kind} has {', '.join(sorted(map(str, other_layers)))} layers, which are not plain attention"
+        )
     if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None):
         raise refuse(name, f"this {kind} attends in both directions")
-    model_class = causal_lm_class(config)
-    if model_class is None:
-        if "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}) and trust_remote_code:
-            return  # its class is looked at once it is built
-        raise refuse(name, f"{kind} has no causal language model in transformers")
-    check_class(model_class, kind, name=name)
+
+
+def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | None:
+    """The class that a config's model will have; None when it comes with the checkpoint, as remote code.
+
+    Raises ``UnsupportedModelError`` when there is none.
+    """
+    found: Any = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    model_class: type | None = found[0] if isinstance(found, tuple) else found
+    if model_class is not None:
+        return model_class
+    if trust_remote_code and "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):
+        return None
+    raise refuse(name, f"{config.model_type} has no causal language model in transformers")
 
 
 def check_class(model_class: type, kind: str, *, name: str) -> None:
@@ -54,11 +64,10 @@ def check_class(model_class: type, kind: str, *, name: str) -> None:
         raise refuse(name, f"{kind} does its own attention in transformers (no attention backend support)")
 
 
-def causal_lm_class(config: Any) -> type | None:
-    """transformers' own class for a config, or None."""
-    found: Any = AutoModelForCausalLM._model_mapping.get(type(config), None)
-    return found[0] if isinstance(found, tuple) else found
-
-
-def needs_probe(config: Any) -> bool:
-    return config.model_type not in PROVEN or causal_lm_class(config) is None
+def needs_probe(config: Any, model_class: type | None) -> bool:
+    """Whether this is anything but transformers' own class of a proven family."""
+    return (
+        config.model_type not in PROVEN
+        or model_class is None
+        or not model_class.__module__.startswith("transformers.models.")
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from roseplay.model.batch import PagedBatch
@@ -20,8 +22,7 @@ def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, b
         keys[blocks, :, offsets] = k
         values[blocks, :, offsets] = v
         return
-    bounds = batch.host_cu_seqlens_q.tolist()
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
         keys[blocks[begin:end], :, offsets[begin:end]] = k[begin:end]
         values[blocks[begin:end], :, offsets[begin:end]] = v[begin:end]
 

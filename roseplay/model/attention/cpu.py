@@ -47,6 +47,7 @@ class CPUBackend:
     ) -> torch.Tensor:
         pieces = self._plan(layer, batch, window, q.dtype)
         out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
+        span: slice | torch.Tensor
         for piece in pieces:
             if isinstance(piece, Fresh):
                 span = slice(piece.begin, piece.begin + piece.rows * piece.length)

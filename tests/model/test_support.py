@@ -1,0 +1,147 @@
+"""Models that are refused, each by name and in one line, and unproven families that are tried at load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+
+from roseplay.config import EngineConfig
+from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.probe import shrink
+from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import eager_logits, make_runner, random_tokens
+
+_TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+
+REFUSED = {
+    "gptj": (lambda: tf.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4), "own attention"),
+    "bloom": (lambda: tf.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4), "own attention"),
+    "falcon": (lambda: tf.FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "own attention"),
+    "mamba": (lambda: tf.MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "state|not plain attention"),
+    "jamba": (lambda: tf.JambaConfig(**_TINY), "state|not plain attention"),
+    "qwen3_next": (lambda: tf.Qwen3NextConfig(**_TINY), "not plain attention"),
+    "lfm2": (lambda: tf.Lfm2Config(**_TINY, layer_types=["conv", "full_attention"]), "not plain attention"),
+    "t5": (lambda: tf.T5Config(vocab_size=64, d_model=32), "encoder-decoder"),
+    "llama4_text": (
+        lambda: tf.Llama4TextConfig(**_TINY, intermediate_size_mlp=48, head_dim=8, num_local_experts=2, attention_chunk_size=8192),
+        "something else|does not run",
+    ),
+    "phimoe": (lambda: tf.PhimoeConfig(**_TINY, num_local_experts=4, sliding_window=2047), "something else"),
+}  # fmt: skip
+
+
+def save_config(config, directory: Path) -> str:
+    config.save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_by_name_before_weights_are_read(kind: str, tmp_path: Path):
+    make, why = REFUSED[kind]
+    model = save_config(make(), tmp_path)
+    with pytest.raises(UnsupportedModelError, match=rf"{kind}.*({why})") as error:
+        load_model(model, EngineConfig(random_weights=True))
+    assert "\n" not in str(error.value)
+
+
+def test_refused_in_memory():
+    with pytest.raises(UnsupportedModelError, match="gptj"):
+        load_model(tf.GPTJForCausalLM(REFUSED["gptj"][0]()), EngineConfig())
+    with pytest.raises(UnsupportedModelError, match="no language model head"):
+        load_model(tf.LlamaModel(tf.LlamaConfig(**_TINY)), EngineConfig())
+    both_ways = tf.Gemma3TextConfig(**_TINY, head_dim=8, use_bidirectional_attention=True)
+    with pytest.raises(UnsupportedModelError, match="both directions"):
+        load_model(tf.Gemma3ForCausalLM(both_ways), EngineConfig())
+
+
+def test_encoder_decoder_without_its_config_class(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
+    with pytest.raises(UnsupportedModelError, match="config cannot be read"):
+        load_model(str(tmp_path), EngineConfig())
+
+
+def test_remote_code_is_not_run(tmp_path: Path):
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+        )
+    )
+    (tmp_path / "mine.py").write_text("raise SystemExit('this ran')\n")
+    with pytest.raises(UnsupportedModelError, match="trust_remote_code"):
+        load_model(str(tmp_path), EngineConfig())
+
+
+UNPROVEN = {
+    "olmo": lambda: tf.OlmoConfig(**_TINY),
+    "qwen2_moe": lambda: tf.Qwen2MoeConfig(
+        **_TINY, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16
+    ),
+    "olmo3": lambda: tf.Olmo3Config(**_TINY, sliding_window=8),
+    "ernie4_5": lambda: tf.Ernie4_5Config(**_TINY),
+}
+
+
+@pytest.mark.parametrize("kind", UNPROVEN)
+def test_unproven_family_is_tried_and_taken(kind: str):
+    model = tiny_model(UNPROVEN[kind]())
+    runner = make_runner(model)
+    assert runner.info().architecture == type(model).__name__
+
+
+class ForgetfulLlama(tf.LlamaForCausalLM):
+    """A class of one's own over a proven family: it drops what lies before a window, in the mask alone."""
+
+    def forward(self, *args, **kwargs):
+        if self.config._attn_implementation == "eager":
+            length = kwargs["input_ids"].shape[1]
+            near = torch.ones(length, length).tril().triu(-3) == 0
+            kwargs["attention_mask"] = torch.zeros(1, 1, length, length).masked_fill(near, float("-inf"))
+        return super().forward(*args, **kwargs)
+
+
+def test_own_class_of_a_proven_family_is_tried():
+    with pytest.raises(UnsupportedModelError, match="something else"):
+        load_model(ForgetfulLlama(tf.LlamaConfig(**_TINY)), EngineConfig())
+
+
+def test_shrink_keeps_each_kind_of_layer():
+    kinds = ["sliding_attention"] * 5 + ["full_attention"]
+    config = tf.Gemma3TextConfig(
+        num_hidden_layers=12, layer_types=kinds * 2, sliding_window=512, vocab_size=262208, eos_token_id=[1, 106]
+    )
+    small = shrink(config, widths=True)
+    assert small.layer_types == kinds
+    assert small.num_hidden_layers == 6
+    assert small.sliding_window == 8
+    assert small.vocab_size == 256
+    assert config.num_hidden_layers == 12
+
+
+def test_a_model_in_memory_is_left_as_it_was():
+    model = tiny_model(FAMILIES["llama"]())
+    tokens = random_tokens(12, 97, 0)
+    before = eager_logits(model, tokens)
+    loaded = load_model(model, EngineConfig(num_blocks=8))
+    assert model.config._attn_implementation == "eager"
+    assert torch.equal(eager_logits(model, tokens), before)
+    assert loaded.model.lm_head.weight.data_ptr() == model.lm_head.weight.data_ptr()
+
+
+def test_tied_weights_stay_tied_and_count_once():
+    model = tiny_model(FAMILIES["gpt2"]())
+    loaded = load_model(model, EngineConfig())
+    assert loaded.model.lm_head.weight is loaded.model.transformer.wte.weight
+    assert loaded.num_parameters == sum(p.numel() for p in model.parameters())
