@@ -186,7 +186,7 @@
     text: `${name}<br><b style="color:${color || T.ink}">${value}</b>`, font: { size: 10, color: T.ink3 }, borderpad: 0,
   });
 
-  Rose.legend = (mark, text) => `<span class="rp-lg">${mark}${text}</span>`;
+  Rose.legend = (mark, text, kind = "") => `<span class="rp-lg ${kind}">${mark}${text}</span>`;
   const mark = (w, h, inside) => `<svg width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" aria-hidden="true">${inside}</svg>`;
   Rose.legendBox = (name) => mark(8, 8, `<rect width="8" height="8" fill="var(--rp-${name})"/>`);
   Rose.legendDot = (name) => mark(8, 8, `<circle cx="4" cy="4" r="2.4" fill="var(--rp-${name})"/>`);

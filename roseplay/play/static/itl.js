@@ -20,7 +20,7 @@
 
     const panel = Rose.chart(element, {
       name: "itl", every: 2, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
-      legend: Rose.legend(Rose.legendDot("ink2"), "slow, by request") + toggle.html,
+      legend: Rose.legend(Rose.legendDot("ink2"), "slow, by request", "rp-roomy") + toggle.html,
       hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
       zoomedY: (range) => {
         scale.zoom = range;

@@ -11,7 +11,7 @@
 
     Rose.chart(element, {
       name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
-      legend: Rose.legend(Rose.legendBox("shared"), "shared") + Rose.legend(Rose.legendBox("ink3"), "active") + Rose.legend(Rose.legendBox("cached"), "cached"),
+      legend: [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]].map(([name, words]) => Rose.legend(Rose.legendBox(name), words, "rp-roomy")).join(""),
       draw, describe: () => `KV blocks over time. ${summary}`,
     });
 

@@ -29,9 +29,9 @@
       this.count = this.lanes;
       this.hues = Rose.tokens().hues;
       for (const known of requests.values()) {
-        if (known.lane > this.lanes && !this.rows.has(known.rid)) this.widen(known.lane);
-        const from = Rose.time.x(known.submitted ?? known.scheduled ?? 0);
-        if (from > x1 || (known.finished !== null && Rose.time.x(known.finished) < x0)) continue;
+        if (known.submitted === null) continue; // its steps have come before the word of who it is
+        if (known.lane > this.lanes) this.widen(known.lane);
+        if (Rose.time.x(known.submitted) > x1 || (known.finished !== null && Rose.time.x(known.finished) < x0)) continue;
         if (!this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known));
         this.visible.push(known);
         this.count = Math.max(this.count, this.rows.get(known.rid) + 1);
@@ -49,7 +49,7 @@
     find(known) {
       const free = (row) => {
         const before = this.last[row];
-        return !before || before === known || (before.finished !== null && before.finished + APART_MS < (known.submitted ?? Infinity));
+        return !before || before === known || (before.finished !== null && before.finished + APART_MS < known.submitted);
       };
       let row = known.lane !== null ? known.lane - 1 : -1;
       if (row < 0 || !free(row)) { // another tab may be using the lane of the same number

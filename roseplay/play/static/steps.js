@@ -68,10 +68,11 @@
 
     /* Where row i has its middle. Lanes first, then a line, then everybody else. */
     function layRows() {
-      const room = state.height - BOTTOM - TOP - LANES_GAP, count = Math.max(rows.count, 1);
-      state.rowHeight = Math.max(LEAST_ROW, Math.min(ROW, room / count));
-      state.shown = Math.min(rows.count, Math.floor(room / state.rowHeight));
-      state.y = (row) => TOP + state.rowHeight * (row + 0.5) + (row >= rows.lanes ? LANES_GAP : 0);
+      const below = TOP + ROW * rows.lanes + LANES_GAP, room = state.height - BOTTOM - below, others = Math.max(rows.count - rows.lanes, 1);
+      const high = (state.rowHeight = Math.max(LEAST_ROW, Math.min(ROW, room / others))); // the lanes keep theirs
+      state.shown = rows.lanes + Math.max(0, Math.min(rows.count - rows.lanes, Math.floor(room / high)));
+      state.y = (row) => (row < rows.lanes ? TOP + ROW * (row + 0.5) : below + high * (row - rows.lanes + 0.5));
+      state.high = (row) => (row < rows.lanes ? ROW : high);
     }
 
     const sharp = (v) => Math.round(v - 0.5) + 0.5;
@@ -108,7 +109,7 @@
       });
       if (window.live) line(sharp(LEFT + plot), 0, sharp(LEFT + plot), bottom, T.line2);
       line(LEFT, OVERVIEW[1] + 0.5, LEFT + plot, OVERVIEW[1] + 0.5, T.line);
-      const under = sharp(TOP + state.rowHeight * rows.lanes + LANES_GAP / 2);
+      const under = sharp(TOP + ROW * rows.lanes + LANES_GAP / 2);
       line(8, under, LEFT + plot, under, T.line);
     }
 
@@ -192,7 +193,7 @@
     /* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
     function work() {
       const { steps, entries } = Rose.store, open = new Map(), pixel = (state.window.x1 - state.window.x0) / state.plot;
-      const high = Math.min(CHUNK, state.rowHeight - 1.5), thin = Math.min(DECODE, state.rowHeight - 2);
+      const thin = Math.min(DECODE, state.rowHeight - 2);
       const shades = state.byItl ? inkShades() : null;
       let seen = 0;
       const flush = (rid, run) => {
@@ -210,11 +211,9 @@
           const at = e & entries.mask, rid = entries.rid[at], row = rows.rowOf(rid);
           if (row < 0 || row >= state.shown) continue;
           const color = shade || rows.color(rid), run = open.get(rid);
-          if (entries.prompt[at] > 0) {
-            g.fillStyle = color;
-            g.globalAlpha = dim(rid);
-            g.fillRect(x0, state.y(row) - high / 2, Math.max(1.4, x1 - x0 - 0.6), high);
-          } else if (entries.decode[at] > 0) {
+          if (entries.prompt[at] > 0) chunk(rid, row, x0, x1, color, true);
+          else if (entries.decode[at] === 0) chunk(rid, row, x0, x1, color, false); // all of its prompt was there already
+          else {
             if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
             else {
               if (run) flush(rid, run);
@@ -226,6 +225,19 @@
       for (const [rid, run] of open) flush(rid, run);
       g.globalAlpha = 1;
       return seen;
+    }
+
+    function chunk(rid, row, x0, x1, color, computed) {
+      const high = Math.min(CHUNK, state.high(row) - 1.5), width = Math.max(1.4, x1 - x0 - 0.6), top = state.y(row) - high / 2;
+      g.globalAlpha = dim(rid);
+      if (computed) {
+        g.fillStyle = color;
+        g.fillRect(x0, top, width, high);
+      } else {
+        g.strokeStyle = color;
+        g.lineWidth = 1;
+        g.strokeRect(x0 + 0.5, top + 0.5, Math.max(0.5, width - 1), high - 1);
+      }
     }
 
     /* A step's duration as a shade between the light and the dark ink. */
@@ -249,7 +261,7 @@
           g.fillStyle = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
           g.fillRect(state.x(Rose.time.x(known.finished)), y - 3.5, 1.5, 7);
         }
-        for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.rowHeight / 2 + 1));
+        for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.high(rows.of(known)) / 2 + 1));
       }
       g.globalAlpha = 1;
     }
@@ -286,12 +298,11 @@
     }
 
     function badge(row, y) {
-      const color = state.T.hues[row % 8], half = Math.min(6, state.rowHeight / 2);
+      const color = state.T.hues[row % 8], half = 6;
       g.fillStyle = color;
       g.beginPath();
       g.roundRect(LEFT - 24, y - half, 12, half * 2, 2);
       g.fill();
-      if (half < 5) return;
       g.font = '700 10px "RP Mono", monospace';
       g.textAlign = "center";
       g.fillStyle = Rose.textOn(color);
@@ -343,7 +354,7 @@
       if (!state.window) return null;
       const { x0, x1 } = state.window, ms = x0 + ((px - LEFT) / state.plot) * (x1 - x0), slack = (6 * (x1 - x0)) / state.plot;
       let row = -1;
-      for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.rowHeight / 2) row = i;
+      for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.high(i) / 2) row = i;
       if (row < 0) return null;
       const here = rows.visible.filter((known) => rows.of(known) === row);
       const known = here.find((one) => Rose.time.x(one.submitted ?? 0) - slack <= ms && (one.finished === null || Rose.time.x(one.finished) + slack >= ms));

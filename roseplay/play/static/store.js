@@ -292,7 +292,9 @@ window.Rose = window.Rose || {};
 
   /* A long pause with somebody waiting is no idleness, it is a stall and has to be seen. */
   function openAt(t) {
-    for (const rid of store.open) if ((request(rid).submitted ?? t) <= t) return true;
+    for (const { submitted, finished } of store.requests.values()) {
+      if (submitted !== null && submitted <= t && (finished === null || finished > t)) return true;
+    }
     return false;
   }
 

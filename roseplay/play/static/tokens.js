@@ -16,7 +16,7 @@
       name: "tokens", every: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
       legend:
         Rose.legend(Rose.legendBox("prompt"), "prompt") + Rose.legend(Rose.legendBox("decode"), "decode") +
-        Rose.legend(Rose.legendLine("rose", 1.25, "4 3"), "budget").replace("rp-lg", "rp-lg rp-hand"),
+        Rose.legend(Rose.legendLine("rose", 1.25, "4 3"), "budget", "rp-hand"),
       draw, describe: () => `Tokens per step. ${summary}`,
     });
 

@@ -19,11 +19,11 @@
       showLegend(curves);
       if (!curves.length) {
         summary = "No first token yet.";
-        return { empty: true, layout: axes(100) };
+        return { empty: true, layout: axes(100, frame) };
       }
       const { T } = frame;
       const last = curves[curves.length - 1];
-      const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])));
+      const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
       layout.shapes = [];
       const max = layout.xaxis.range[1];
       const traces = curves.map((curve) => ({
@@ -50,13 +50,13 @@
       return { name, requests: done, ttft: Float64Array.from(done, (request) => request.ttft).sort() };
     }
 
-    function axes(most) {
-      const { max, step } = Rose.axis(most, 3);
-      const tickvals = [0, step, 2 * step, max];
+    function axes(most, { width }) {
+      const parts = width < 190 ? 2 : 3, { max, step } = Rose.axis(most, parts);
+      const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
       return {
-        xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === 3 ? "" : String(+v.toPrecision(6)))) },
+        xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))) },
         annotations: [{
-          name: "unit", text: `${+max.toPrecision(6)} ms`, xref: "paper", x: 1, yref: "paper", y: 0, xanchor: "right", yanchor: "top", xshift: 8, yshift: -5, showarrow: false, borderpad: 0,
+          name: "unit", text: `${round(max)} ms`, xref: "paper", x: 1, yref: "paper", y: 0, xanchor: "right", yanchor: "top", xshift: 8, yshift: -5, showarrow: false, borderpad: 0,
         }],
         yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
       };
@@ -93,7 +93,7 @@
       const left = x / max > 0.5;
       const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
       layout.annotations.push({
-        name: "knob", text: `<b>${words}</b>`, x, yref: "paper", y: left ? 1 : 0, xanchor: left ? "right" : "left", yanchor: left ? "top" : "bottom",
+        name: "knob", text: `<b>${words}</b>`, x, yref: "paper", y: 0, xanchor: left ? "right" : "left", yanchor: "bottom", yshift: 2,
         xshift: left ? -4 : 4, showarrow: false, font: { color: T.rose, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
       });
     }
@@ -102,7 +102,7 @@
       const html = curves
         .map((one, i) => {
           const last = i === curves.length - 1;
-          return Rose.legend(last ? Rose.legendLine("ink", 1.5) : Rose.legendLine("ink3", 1.5, "4 3"), one.name);
+          return Rose.legend(last ? Rose.legendLine("ink", 1.5) : Rose.legendLine("ink3", 1.5, "4 3"), one.name, "rp-roomy");
         })
         .join("");
       if (html !== legend) head.innerHTML = legend = html;
