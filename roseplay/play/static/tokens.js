@@ -1,7 +1,7 @@
 /* Rose.tokenSteps: tokens computed in each step, prompt (dark) over decode (light), from Rose.store.steps and the knobs.
  *
- * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is the prefill budget; it steps
- * where somebody moved the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
+ * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar may rise: the
+ * prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
 "use strict";
 (function (Rose) {
   const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them
@@ -23,14 +23,14 @@
     function draw(frame) {
       const { window, T } = frame;
       const bars = collect(frame);
-      const budget = budgetLine("prefill_max_tokens", window), total = budgetLine("step_max_tokens", window);
+      const budget = overDecode(limit("prefill_max_tokens", window), bars, frame), total = limit("step_max_tokens", window);
       const most = bars.reduce((max, bar) => Math.max(max, bar.prompt + bar.decode), 0);
-      const limits = [budget.now, total.now, ...budget.ys, ...total.ys].filter((v) => v !== null && v <= most * 4);
+      const limits = [...budget.ys, ...total.ys].filter((v) => v !== null && v <= most * 4);
       const ceiling = bars.length ? Math.max(8, most, ...limits) : budget.now || 512;
       const yaxis = yAxis(ceiling, window.live);
       const layout = { yaxis, shapes: [], annotations: [] };
-      label(layout, budget.now, "budget", yaxis, frame);
-      if (total.now !== null) label(layout, total.now, "step", yaxis, frame);
+      label(layout, budget, "budget", yaxis, frame);
+      if (total.now !== null) label(layout, total, "step", yaxis, frame);
       const prompts = bars.filter((bar) => bar.prompt);
       const traces = [
         area(outline(prompts, (bar) => bar.prompt + bar.decode, GAP_PX, frame), T.prompt, 0.9),
@@ -82,17 +82,15 @@
     });
 
     // ---- budget ---------------------------------------------------------------------------------------------
-    /* A knob's value over the window, from its value now backwards through its changes; null is unlimited. */
-    function budgetLine(name, { x0, x1 }) {
-      const xs = [x1], ys = [];
-      let value = Rose.store.knobs[name] ?? null;
-      const now = value;
+    /* A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is unlimited. */
+    function limit(name, { x0, x1 }) {
+      const xs = [x1], ys = [], now = Rose.store.knobs[name] ?? null;
+      let value = now;
       for (let i = Rose.store.marks.length - 1; i >= 0; i--) {
-        const mark = Rose.store.marks[i], change = mark.changes[name];
+        const mark = Rose.store.marks[i], change = mark.changes[name], x = change && Rose.time.x(mark.t);
         if (!change) continue;
-        const x = Rose.time.x(mark.t);
+        if (x < x0) break;
         if (x < x1) {
-          if (x < x0) break;
           ys.push(change[1], change[1]);
           xs.push(x, x);
         }
@@ -100,17 +98,44 @@
       }
       ys.push(value, value);
       xs.push(x0);
-      return { xs: xs.reverse().map((x) => x / 1000), ys: ys.reverse(), now };
+      return { now, xs: xs.reverse(), ys: ys.reverse() };
+    }
+
+    /* The same line on top of each bar's decode tokens. */
+    function overDecode(line, bars, { window, width }) {
+      const pixel = (window.x1 - window.x0) / width, xs = [], ys = [];
+      const put = (x0, x1, y) => {
+        xs.push(x0, x1);
+        ys.push(y, y);
+      };
+      for (let k = 0; k + 1 < line.xs.length; k += 2) {
+        const to = line.xs[k + 1], budget = line.ys[k];
+        let x = line.xs[k];
+        if (budget === null) {
+          put(x, to, null);
+          continue;
+        }
+        for (const bar of bars) {
+          const from = Math.max(bar.x0 * 1000, x), until = Math.min(bar.x1 * 1000, to);
+          if (until <= from) continue;
+          if (from - x > 3 * pixel) put(x, from, budget); // nobody decodes here
+          put(from, until, budget + bar.decode);
+          x = until;
+        }
+        if (to - x > 3 * pixel || !xs.length) put(x, to, budget);
+        else put(x, to, ys[ys.length - 1]);
+      }
+      return { now: line.now, xs, ys };
     }
 
     const limitLine = ({ xs, ys }, T) => ({
-      type: "scatter", mode: "lines", x: xs.slice(0, ys.length), y: ys, connectgaps: false, hoverinfo: "skip", line: { color: T.rose, width: 1.25, dash: "4px,3px", simplify: false },
+      type: "scatter", mode: "lines", x: xs.map((x) => x / 1000), y: ys, connectgaps: false, hoverinfo: "skip", line: { color: T.rose, width: 1.25, dash: "4px,3px", simplify: false },
     });
 
-    function label(layout, value, name, yaxis, { T, height }) {
-      const max = yaxis.range[1], beyond = value === null || value > max;
-      const words = value === null ? "∞" : beyond ? `${Rose.format.count(value)} ↑` : Rose.format.count(value);
-      const y = beyond ? max : value;
+    function label(layout, { now, ys }, name, yaxis, { T, height }) {
+      const max = yaxis.range[1], at = ys[ys.length - 1], beyond = now === null || at > max;
+      const words = now === null ? "∞" : beyond ? `${Rose.format.count(now)} ↑` : Rose.format.count(now);
+      const y = beyond ? max : at;
       const shift = Math.min(0, (1 - y / max) * height - 6) || 0;
       layout.annotations.push({ ...Rose.lineLabel(T, y, name, words, T.rose, beyond ? -8 : shift), name: "budget" });
     }
