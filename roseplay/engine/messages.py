@@ -132,7 +132,7 @@ class StepOutput:
 
     tokens: list[NewToken]
     finished: list[Finished]
-    record: StepRecord | None
+    record: StepRecord
     published_ns: int
 
 

@@ -72,11 +72,9 @@ class Receiver:
         """One step's outcome: streams first, so that who sees the telemetry finds the text there."""
         self._last_sign = time.monotonic()
         time_ns = output.published_ns
-        if output.record is not None:
-            self._note_progress(output.record)
+        self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
-        if output.record is not None:
-            self._telemetry.add(StepEvent(output.record, tokens))
+        self._telemetry.add(StepEvent(output.record, tokens))
         for finished in output.finished:
             stream = self._streams.get(finished.request_id)
             if stream is not None:

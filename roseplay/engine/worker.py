@@ -85,6 +85,7 @@ class Worker:
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
+        self._blocks_changed = False
         self._running = True
 
     def _new_scheduler(self, knobs: Knobs) -> Scheduler:
@@ -100,17 +101,18 @@ class Worker:
         """The loop; returns after ``Shutdown``."""
         self.send(Ready(self.info, self.scheduler.knobs))
         while self._running:
-            idle = not self.scheduler.has_work and not self._finished
+            idle = not self.scheduler.has_work and not self._blocks_changed
             self._obey(self.inbox.take(None if idle else 0.0))
             if self._running and self.scheduler.has_work:
                 self._step()
-            elif self._finished:
-                self._publish([], None)
+            elif self._blocks_changed:
+                self._tell_counts()
 
     # -- commands
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
+            self._blocks_changed = True
             match command:
                 case Submit():
                     self._add(command)
@@ -186,7 +188,7 @@ class Worker:
             try:
                 ended = self.scheduler.fail(step)
                 self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in ended]
-                self._publish([], None)
+                self._tell_counts()
                 return
             except Exception:
                 logger.exception("the failed step could not be undone")
@@ -197,10 +199,18 @@ class Worker:
         next_step_id = self.scheduler.next_step_id
         self.scheduler = self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = next_step_id
-        self._publish([], None)
+        self._tell_counts()
 
-    def _publish(self, tokens: list[NewToken], record: StepRecord | None) -> None:
+    def _tell_counts(self) -> None:
+        """Blocks were freed or forgotten outside of a step: one without entries says so, with what ended."""
+        now_ns = time.perf_counter_ns()
+        step = Step(self.scheduler.next_step_id)
+        self.scheduler.next_step_id += 1
+        self._publish([], self._record(step, StepResult([], []), now_ns, 0, []))
+
+    def _publish(self, tokens: list[NewToken], record: StepRecord) -> None:
         finished, self._finished = self._finished, []
+        self._blocks_changed = False
         self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
         late, self._late = self._late, []
         self._obey(late)

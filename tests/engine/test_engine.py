@@ -172,6 +172,22 @@ def test_the_telemetry_tells_each_request_and_token_once(engine):
         assert step.schedule_ns + step.prepare_ns + step.forward_ns + step.sample_ns <= step.end_ns - step.start_ns
 
 
+def test_blocks_freed_by_an_abort_or_a_cleared_cache_are_told(engine):
+    def newest():
+        return [e.record for e in engine.telemetry.since(0)[1] if isinstance(e, StepEvent)][-1]
+
+    engine.set_knobs(slow_motion=20)
+    stream = engine.submit([3] * 10, LONG)
+    wait_until(lambda: stream.token_ids)
+    assert newest().blocks_active > 0
+    stream.cancel()
+    stream.result(20)
+    wait_until(lambda: newest().blocks_active == 0 and newest().running == 0)
+    assert newest().blocks_cached > 0
+    engine.clear_cache()
+    wait_until(lambda: newest().blocks_free == engine.info.num_blocks - 1)
+
+
 def test_blocking_admission_returns_when_the_prompt_is_done(engine):
     params = SamplingParams(max_new_tokens=20, ignore_eos=True)
     engine.set_knobs(slow_motion=5)
