@@ -1,0 +1,78 @@
+"""Blocks: copies over all layers, and how large the pool is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from roseplay.config import EngineConfig
+from roseplay.model import kv_cache
+from roseplay.model.kv_cache import KVCache, LayerShape, bytes_per_token, choose_num_blocks
+
+CPU = torch.device("cpu")
+SHAPES = {0: LayerShape(2, 8, 8), 1: LayerShape(4, 6, 3), 5: LayerShape(2, 8, 8)}
+
+
+def filled(num_blocks: int = 6) -> KVCache:
+    cache = KVCache(SHAPES, num_blocks=num_blocks, block_size=4, dtype=torch.float32, device=CPU)
+    for layer in SHAPES:
+        for tensors in (cache.keys, cache.values):
+            tensors[layer].copy_(torch.randn(tensors[layer].shape))
+    return cache
+
+
+def snapshot(cache: KVCache) -> list[torch.Tensor]:
+    return [tensors[layer].clone() for layer in SHAPES for tensors in (cache.keys, cache.values)]
+
+
+def test_shapes_are_each_layers_own():
+    cache = filled()
+    assert cache.keys[1].shape == (6, 4, 4, 6)
+    assert cache.values[1].shape == (6, 4, 4, 3)
+    assert bytes_per_token(SHAPES, torch.float32) == 4 * (2 * 2 * 16 + 4 * 9)
+
+
+def test_copies_read_everything_before_they_write():
+    cache = filled()
+    before = snapshot(cache)
+    cache.copy_blocks([(1, 2), (2, 3), (1, 4)])
+    for old, new in zip(before, snapshot(cache), strict=True):
+        assert torch.equal(new[2], old[1])
+        assert torch.equal(new[3], old[2])
+        assert torch.equal(new[4], old[1])
+        assert torch.equal(new[[0, 1, 5]], old[[0, 1, 5]])
+
+
+@pytest.mark.parametrize("copies", [[(1, 2), (3, 2)], [(1, 6)], [(0, 1)], [(1, 0)], [(-1, 2)]])
+def test_copies_that_make_no_sense_change_nothing(copies: list[tuple[int, int]]):
+    cache = filled()
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match="cop"):
+        cache.copy_blocks(copies)
+    assert all(torch.equal(old, new) for old, new in zip(before, snapshot(cache), strict=True))
+
+
+def test_pool_size(monkeypatch: pytest.MonkeyPatch):
+    def choose(max_model_len: int = 2048, **settings: int) -> int:
+        return choose_num_blocks(EngineConfig(**settings), SHAPES, torch.float32, CPU, max_model_len)
+
+    block_bytes = 16 * bytes_per_token(SHAPES, torch.float32)
+    assert choose(num_blocks=7) == 7
+    assert choose(kv_cache_memory=10 * block_bytes + 1) == 10
+    with pytest.raises(ValueError, match=f"at least {2 * block_bytes:,}"):
+        choose(kv_cache_memory=block_bytes)
+    free = 10**9
+    monkeypatch.setattr(kv_cache, "free_memory", lambda device: free)
+    assert choose() == 64 * 128 + 1
+    assert choose(max_model_len=16) == 512
+    free = 4 * 1000 * block_bytes
+    assert choose() == 1000
+    free = 200 * block_bytes  # a quarter is less than one request of 128 blocks, which still fits
+    assert choose() == 129
+    free = 100 * block_bytes
+    with pytest.raises(ValueError, match="set max_model_len lower"):
+        choose()
+
+
+def test_free_memory_is_believable():
+    assert 2**20 < kv_cache.free_memory(CPU) < 2**50

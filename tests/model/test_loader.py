@@ -1,0 +1,153 @@
+"""Where models come from, what is chosen for them, and how it is said when something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+from safetensors.torch import load_file, save_file
+
+from roseplay.config import EngineConfig
+from roseplay.model.loader import UnsupportedModelError, load_model, load_tokenizer
+from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, step_of
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    tiny_model(FAMILIES["llama"]()).to(torch.bfloat16).save_pretrained(directory)
+    return directory
+
+
+def config_only(directory: Path) -> str:
+    FAMILIES["gpt2"]().save_pretrained(directory)
+    return str(directory)
+
+
+def test_directory(checkpoint: Path):
+    loaded = load_model(str(checkpoint), EngineConfig(device="cpu"))
+    assert loaded.dtype == torch.float32  # auto, on a CPU
+    assert loaded.max_model_len == 64
+    assert loaded.eos_token_ids == {2}
+    assert loaded.vocab_size == loaded.num_embeddings == 97
+    assert loaded.name == str(checkpoint)
+    assert [loaded.kv_shapes[i].num_kv_heads for i in range(3)] == [2, 2, 2]
+    asked = load_model(str(checkpoint), EngineConfig(device="cpu", dtype="bfloat16", max_model_len=32))
+    assert asked.dtype == torch.bfloat16
+    assert asked.max_model_len == 32
+
+
+def test_eos_list_of_the_generation_config(checkpoint: Path, tmp_path: Path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((checkpoint / name).read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 7]}')
+    assert load_model(str(tmp_path), EngineConfig()).eos_token_ids == {5, 7}
+
+
+def test_mla_layers_have_keys_and_values_of_their_own_sizes():
+    loaded = load_model(tiny_model(FAMILIES["deepseek_v3"]()), EngineConfig())
+    assert (loaded.kv_shapes[0].k_dim, loaded.kv_shapes[0].v_dim) == (24, 12)
+
+
+def test_random_weights_depend_on_the_seed_alone(tmp_path: Path):
+    model = config_only(tmp_path)
+    state = torch.random.get_rng_state()
+    first, again, other = (
+        load_model(model, EngineConfig(random_weights=True, seed=seed)).model.state_dict() for seed in (1, 1, 2)
+    )
+    name = "transformer.h.0.mlp.c_fc.weight"
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first[name], other[name])
+    assert first["lm_head.weight"].data_ptr() == first["transformer.wte.weight"].data_ptr()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert load_tokenizer(model, EngineConfig()) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("/no/such/directory", "not found: there is no such directory"),
+        ("./nowhere", "not found"),
+        ("a/b/c", "not found"),
+        ("nobody/has-this-model", "not on the Hugging Face hub.*tiny-chat"),
+        (__file__, "is a file"),
+    ],
+)
+def test_not_found(model: str, message: str):
+    with pytest.raises(UnsupportedModelError, match=message) as error:
+        load_model(model, EngineConfig())
+    assert "\n" not in str(error.value)
+
+
+def test_unfit_directories(checkpoint: Path, tmp_path: Path):
+    with pytest.raises(UnsupportedModelError, match=r"no config\.json"):
+        load_model(str(tmp_path), EngineConfig())
+    with pytest.raises(UnsupportedModelError, match="no weights; set random_weights"):
+        load_model(config_only(tmp_path), EngineConfig())
+    (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    weights = load_file(checkpoint / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModelError, match=r"lacks 1 weights, model\.norm\.weight"):
+        load_model(str(tmp_path), EngineConfig())
+    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UnsupportedModelError, match="weights cannot be read"):
+        load_model(str(tmp_path), EngineConfig())
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UnsupportedModelError, match="config cannot be read"):
+        load_model(str(tmp_path), EngineConfig())
+
+
+def test_lengths_and_devices_that_are_not_there(checkpoint: Path):
+    with pytest.raises(UnsupportedModelError, match="max_model_len is 65, .* goes up to 64"):
+        load_model(str(checkpoint), EngineConfig(max_model_len=65))
+    with pytest.raises(UnsupportedModelError, match="device cuda:99 is not there"):
+        load_model(str(checkpoint), EngineConfig(device="cuda:99"))
+
+
+def test_in_memory_with_another_dtype_is_a_full_copy():
+    model = tiny_model(FAMILIES["llama"]())
+    loaded = load_model(model, EngineConfig(dtype="bfloat16"))
+    assert loaded.dtype == torch.bfloat16
+    assert model.dtype == torch.float32
+
+
+def test_the_embedded_model():
+    config = EngineConfig(num_blocks=32)
+    loaded, tokenizer = load_model("tiny-chat", config), load_tokenizer("tiny-chat", config)
+    assert tokenizer is not None
+    assert loaded.name == "tiny-chat"
+    assert loaded.max_model_len == 2048
+    assert loaded.eos_token_ids
+    assert max(tokenizer.get_vocab().values()) < loaded.num_embeddings
+
+
+def test_the_engine_copy_says_what_it_is():
+    loaded = load_model(tiny_model(FAMILIES["llama"]()), EngineConfig())
+    with pytest.raises(RuntimeError, match="runs in the engine only"):
+        loaded.model(input_ids=torch.tensor([[3, 4]]))
+
+
+def test_the_last_position_of_learned_embeddings():
+    model = tiny_model(FAMILIES["opt"]())
+    tokens = random_tokens(64, 97, 0)
+    driver = Driver(make_runner(model), [tokens])
+    driver.step({0: 63})
+    assert (driver.step({0: 1})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
+    assert step_of(driver.runner).token_ids == []
+
+
+def test_a_model_without_logits_to_keep():
+    class Plain(tf.LlamaForCausalLM):
+        def forward(self, input_ids=None, position_ids=None, use_cache=None, **others):
+            return super().forward(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache, **others)
+
+    model = tiny_model(FAMILIES["llama"]())
+    plain = Plain(model.config).eval()
+    plain.load_state_dict(model.state_dict())
+    tokens = random_tokens(9, 97, 0)
+    driver = Driver(make_runner(plain), [tokens])
+    assert (driver.step({0: 9})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4

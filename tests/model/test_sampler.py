@@ -1,0 +1,261 @@
+"""Drawing tokens: each request's draw is its own, and each parameter does what its name says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import Request
+from roseplay.model import sampler
+from roseplay.model.noise import gumbel, row_keys
+from roseplay.model.sampler import sample, token_logprobs
+
+VOCABULARY = 1000
+
+
+def request(prompt: tuple[int, ...] = (1, 2, 3), answer: tuple[int, ...] = (), **params: Any) -> Request:
+    made = Request(0, list(prompt), SamplingParams(**params))
+    made.token_ids += answer
+    return made
+
+
+def random_logits(rows: int, vocabulary: int = VOCABULARY, seed: int = 0, scale: float = 3.0) -> torch.Tensor:
+    return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def drawn_set(row: torch.Tensor, draws: int = 400, **params: Any) -> set[int]:
+    """Which tokens come up over many seeds."""
+    requests = [request(seed=seed, temperature=1.0, **params) for seed in range(draws)]
+    return set(sample(row.expand(draws, -1), requests))
+
+
+def naive_kept(row: torch.Tensor, top_k: int | None, top_p: float, min_p: float, temperature: float) -> set[int]:
+    """What the cuts leave, one token at a time."""
+    scores = (row / temperature).tolist()
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    kept = order[: top_k or len(order)]
+    total = sum(math.exp(scores[i] - scores[order[0]]) for i in kept)
+    result, mass = [], 0.0
+    for i in kept:
+        if top_p < 1 and mass >= top_p:
+            break
+        result.append(i)
+        mass += math.exp(scores[i] - scores[order[0]]) / total
+    return {i for i in result if math.exp(scores[i] - scores[order[0]]) >= min_p}
+
+
+MIXED = [
+    {"temperature": 0.0},
+    {"temperature": 0.8, "seed": 1},
+    {"temperature": 1.0, "seed": 2, "top_k": 5},
+    {"temperature": 1.0, "seed": 3, "top_p": 0.5},
+    {"temperature": 1.2, "seed": 4, "min_p": 0.1},
+    {"temperature": 0.7, "seed": 5, "top_k": 700, "top_p": 0.99, "repetition_penalty": 1.3},
+    {"temperature": 30.0, "seed": 6, "top_p": 0.9},
+    {"temperature": 0.0, "presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {"temperature": 0.9, "seed": 7, "top_k": 10**9},
+]
+
+
+def test_a_request_draws_the_same_whatever_it_is_batched_with():
+    requests = [request(answer=(4, 4, 9), **params) for params in MIXED]
+    logits = random_logits(len(requests))
+    alone = [sample(logits[i : i + 1], [r])[0] for i, r in enumerate(requests)]
+    assert sample(logits, requests) == alone
+    order = [5, 0, 8, 3, 3, 1, 7, 6, 2, 4]
+    assert sample(logits[order], [requests[i] for i in order]) == [alone[i] for i in order]
+
+
+def test_draws_depend_on_seed_and_position():
+    row = random_logits(1, scale=0.1)
+    base = dict(temperature=1.0, seed=1)
+    first = sample(row, [request(**base)])
+    assert sample(row, [request(prompt=(7, 8, 9), **base)]) == first  # what the tokens are does not matter
+    others = {sample(row, [request(answer=(1,) * n, **base)])[0] for n in range(1, 9)}
+    others |= {sample(row, [request(temperature=1.0, seed=seed)])[0] for seed in range(2, 10)}
+    assert len(others) > 12
+
+
+def test_big_seeds_are_all_different():
+    keys = {row_keys(seed, position) for seed in (0, 1, 2**31, 2**32, 2**63 - 1, 2**64 - 1) for position in range(50)}
+    assert len(keys) == 300
+    assert all(-(2**31) <= k < 2**31 for pair in keys for k in pair)
+
+
+def test_noise_is_pinned():
+    """These numbers are a contract: a change of them changes every seeded answer."""
+    keys = torch.tensor([row_keys(42, 7), row_keys(2**63 - 1, 0)], dtype=torch.int32)
+    expected = torch.tensor([[0.9749, 0.0695, 0.6693], [0.7908, 2.4993, -1.1739]])
+    assert torch.allclose(gumbel(keys, 3), expected, atol=1e-4)
+
+
+def test_noise_is_what_plain_integers_give():
+    """The same hash on Python's integers, which have no sign bit and no wrap-around to go wrong."""
+
+    def lowbias32(x: int, key: int) -> int:
+        x ^= x >> 16
+        x = (x * 0x7FEB352D) & 0xFFFFFFFF
+        x ^= key
+        x ^= x >> 15
+        x = (x * 0x846CA68B) & 0xFFFFFFFF
+        return x ^ (x >> 16)
+
+    first, second = (key & 0xFFFFFFFF for key in row_keys(123456789, 31))
+    expected = [
+        -math.log(-math.log(((lowbias32(lowbias32(token + 1, 0) ^ first, second) >> 9) + 0.5) / 2**23))
+        for token in range(2000)
+    ]
+    keys = torch.tensor([row_keys(123456789, 31)], dtype=torch.int32)
+    assert gumbel(keys, 2000)[0].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_noise_is_gumbel_and_independent():
+    rows = [row_keys(seed, position) for seed in range(8) for position in range(8)]
+    noise = gumbel(torch.tensor(rows, dtype=torch.int32), 4096).double().numpy()
+    uniform = np.exp(-np.exp(-noise))
+    counts = np.histogram(uniform, bins=256, range=(0, 1))[0]
+    expected = uniform.size / 256
+    assert ((counts - expected) ** 2 / expected).sum() < 256 + 5 * math.sqrt(2 * 256)
+    correlations = np.corrcoef(uniform)
+    assert np.abs(correlations - np.eye(64)).max() < 5 / math.sqrt(4096)  # rows: seeds and positions
+    columns = np.corrcoef(uniform[:, :512].T)
+    assert abs((columns.sum() - 512) / (512 * 511)) < 0.005  # neighbouring tokens
+    bits = (uniform * 2**23).astype(np.int64)
+    assert all(abs(((bits >> bit) & 1).mean() - 0.5) < 0.005 for bit in range(23))
+
+
+def test_draws_follow_the_softmax():
+    row = torch.tensor([[2.0, 1.0, 0.0, -1.0, 0.5]])
+    draws = 20000
+    tokens = sample(row.expand(draws, -1), [request(temperature=1.5, seed=seed) for seed in range(draws)])
+    expected = (row[0] / 1.5).softmax(-1)
+    share = torch.bincount(torch.tensor(tokens), minlength=5) / draws
+    assert (share - expected).abs().max() < 4 * math.sqrt(0.25 / draws)
+
+
+def test_greedy_takes_the_largest_and_leaves_logits_alone():
+    logits = random_logits(4)
+    before = logits.clone()
+    requests = [request(temperature=0.0, top_k=3, top_p=0.1, seed=i) for i in range(4)]
+    assert sample(logits, requests) == logits.argmax(-1).tolist()
+    sample(logits, [request(temperature=1.0, seed=i, repetition_penalty=2.0, top_p=0.3) for i in range(4)])
+    assert torch.equal(logits, before)
+
+
+def test_tiny_temperatures_are_greedy():
+    logits = random_logits(3)
+    for temperature in (1e-40, 1e-6, 1e-4):
+        assert sample(logits, [request(temperature=temperature, seed=1)] * 3) == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("top_k", [None, VOCABULARY, VOCABULARY + 1, 10**12])
+def test_top_k_of_the_whole_vocabulary_and_top_p_of_one_cut_nothing(top_k: int | None):
+    logits = random_logits(6)
+    plain = sample(logits, [request(temperature=1.0, seed=i) for i in range(6)])
+    assert sample(logits, [request(temperature=1.0, seed=i, top_k=top_k, top_p=1.0) for i in range(6)]) == plain
+
+
+def test_top_k_of_one_is_greedy():
+    logits = random_logits(5)
+    assert sample(logits, [request(temperature=5.0, seed=i, top_k=1) for i in range(5)]) == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {"top_k": 4},
+        {"top_p": 0.6},
+        {"min_p": 0.2},
+        {"top_k": 6, "top_p": 0.7},
+        {"top_k": 6, "top_p": 0.9, "min_p": 0.15},
+        {"top_p": 1e-9},
+    ],
+)
+def test_cuts_keep_what_a_naive_reading_keeps(cuts: dict[str, Any]):
+    row = random_logits(1, vocabulary=24, seed=3, scale=1.5)
+    kept = naive_kept(row[0], cuts.get("top_k"), cuts.get("top_p", 1.0), cuts.get("min_p", 0.0), 1.0)
+    assert drawn_set(row, draws=4000, **cuts) == kept
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 40.0])
+def test_top_p_beyond_the_first_candidates(temperature: float):
+    """Flat rows need more than the candidates looked at first; the cut is the same as over everything."""
+    logits = random_logits(5, seed=4)
+    requests = [request(temperature=temperature, top_p=0.1 + 0.2 * i) for i in range(5)]
+    threshold = sampler._threshold(logits / temperature, [r.sampling for r in requests])
+    assert threshold is not None
+    for i, r in enumerate(requests):
+        kept = set(torch.nonzero(logits[i] / temperature >= threshold[i]).flatten().tolist())
+        assert kept == naive_kept(logits[i], None, r.sampling.top_p, 0.0, temperature)
+
+
+def test_equals_at_the_cut_are_all_kept():
+    row = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.0]])
+    assert drawn_set(row, top_k=2) == {0, 1, 2, 3}
+
+
+def naive_penalties(row: torch.Tensor, r: Request) -> torch.Tensor:
+    row, params = row.clone(), r.sampling
+    for token in range(row.shape[0]):
+        if token in r.token_ids:
+            row[token] = (
+                row[token] / params.repetition_penalty if row[token] > 0 else row[token] * params.repetition_penalty
+            )
+        count = r.token_ids[r.num_prompt_tokens :].count(token)
+        row[token] -= params.frequency_penalty * count + params.presence_penalty * (count > 0)
+    return row
+
+
+def test_penalties_are_those_of_a_naive_reading():
+    logits = random_logits(5)
+    requests = [
+        request((1, 2, 2), (5, 5, 6), repetition_penalty=1.7),
+        request((1, 2, 2), (5, 5, 6), presence_penalty=0.7),
+        request((1, 2, 2), (5, 5, 6), frequency_penalty=-0.4),
+        request((1, 2, 2), (5, 5, 2), repetition_penalty=0.5, presence_penalty=1.1, frequency_penalty=0.3),
+        request((1, 2, 2), ()),
+    ]
+    ours = sampler._penalised(logits, requests)
+    for row, (raw, r) in enumerate(zip(logits, requests, strict=True)):
+        assert torch.allclose(ours[row], naive_penalties(raw, r), atol=1e-5)
+
+
+def test_penalties_skip_tokens_that_have_no_logit():
+    logits = random_logits(1, vocabulary=10)
+    penalised = request((3, 99), (98, 4), repetition_penalty=2.0, frequency_penalty=1.0)
+    assert 0 <= sample(logits, [penalised])[0] < 10
+
+
+def test_penalised_greedy_avoids_repeats():
+    logits = torch.zeros(1, 10)
+    logits[0, 4] = 1.0
+    assert sample(logits, [request((1,), (4,), presence_penalty=2.0)]) != [4]
+    assert sample(logits, [request((4,), (), presence_penalty=2.0)]) == [4]  # the prompt does not count
+    assert sample(logits, [request((4,), (), repetition_penalty=1e2, frequency_penalty=2.0)]) == [4]
+
+
+def test_logprobs_are_of_the_raw_logits():
+    logits = random_logits(4)
+    requests = [
+        request(logprobs=3, temperature=9.0, seed=1, repetition_penalty=3.0),
+        request(),
+        request(logprobs=0),
+        request(logprobs=20),
+    ]
+    tokens = [7, 8, 9, 10]
+    result = token_logprobs(logits, requests, tokens)
+    expected = logits.log_softmax(-1)
+    assert result[1] is None
+    for row, count in ((0, 3), (2, 0), (3, 20)):
+        got = result[row]
+        assert got is not None
+        assert got.logprob == pytest.approx(float(expected[row, tokens[row]]), abs=1e-5)
+        values, ids = expected[row].topk(count)
+        assert [i for i, _ in got.top] == ids.tolist()
+        assert [v for _, v in got.top] == pytest.approx(values.tolist(), abs=1e-5)
+    assert token_logprobs(logits[:, :5], [request(logprobs=20)] * 4, [0] * 4)[0].top[4]  # fewer tokens than asked for
