@@ -36,6 +36,7 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self._num_cached = 0
         self._num_shared = 0
+        self._changed = set(self._free)
 
     @property
     def num_usable(self) -> int:
@@ -63,6 +64,11 @@ class BlockPool:
     def num_active(self) -> int:
         return self.num_usable - len(self._free) - self._num_shared
 
+    def take_changed(self) -> list[int]:
+        """Blocks whose references or findability changed since the last call; at first, all of them."""
+        changed, self._changed = self._changed, set()
+        return sorted(changed)
+
     def is_findable(self, block: int) -> bool:
         return bool(self._findable[block])
 
@@ -81,6 +87,7 @@ class BlockPool:
             if self.on_evict is not None:
                 self.on_evict(block)
         self.ref_counts[block] = 1
+        self._changed.add(block)
         return block
 
     def acquire(self, block: int) -> None:
@@ -94,6 +101,7 @@ class BlockPool:
         elif count == 1:
             self._num_shared += 1
         self.ref_counts[block] = count + 1
+        self._changed.add(block)
 
     def release(self, block: int) -> None:
         """One holder less. The last one's block goes to the free list, and stays findable until it is taken.
@@ -105,6 +113,7 @@ class BlockPool:
         if count <= 0:
             raise ValueError(f"block {block} is released more often than it was acquired")
         self.ref_counts[block] = count - 1
+        self._changed.add(block)
         if count == 2:
             self._num_shared -= 1
         elif count == 1:
@@ -119,6 +128,7 @@ class BlockPool:
         if bool(self._findable[block]) == findable:
             return
         self._findable[block] = findable
+        self._changed.add(block)
         if self.ref_counts[block] == 0:
             self._num_cached += 1 if findable else -1
             self._free.move_to_end(block, last=findable)

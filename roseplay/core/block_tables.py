@@ -37,9 +37,39 @@ class BlockTables:
         self.pool = pool
         self.cache = cache
         self.block_size = pool.block_size
+        self.step_id = 0
+        self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
+        self._last_use = [-1] * pool.num_blocks
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
+
+    def holders(self, block: int) -> list[int]:
+        """Ids of the requests that hold a block, the longest holder first."""
+        return [request.request_id for request in self._holders[block]]
+
+    def last_use(self, block: int) -> int:
+        """The last step in which somebody held the block, -1 for never."""
+        return self.step_id if self._holders[block] else self._last_use[block]
+
+    def describe(self, block: int) -> tuple[int | None, tuple[int, ...]]:
+        """A block's place in its prompt (0 is the first) and the tokens in it; (None, ()) for a block without content."""
+        if self._holders[block]:
+            request = self._holders[block][0]
+            index = request.block_table.index(block)
+            end = min((index + 1) * self.block_size, request.num_computed_tokens)
+            return index, tuple(request.token_ids[index * self.block_size : end])
+        return self.cache.describe(block)
+
+    def _allocate(self, request: Request) -> int:
+        block = self.pool.allocate()
+        self._holders[block].append(request)
+        return block
+
+    def _release(self, request: Request, block: int) -> None:
+        self.pool.release(block)
+        self._holders[block].remove(request)
+        self._last_use[block] = self.step_id
 
     # -- attaching what others computed
 
@@ -76,6 +106,7 @@ class BlockTables:
         gained = match.end - request.num_computed_tokens
         for block in match.blocks:
             self.pool.acquire(block)
+            self._holders[block].append(request)
         self._release_from(request, match.first)
         request.block_table.extend(match.blocks)
         if match.nodes:
@@ -93,7 +124,7 @@ class BlockTables:
         if missing > self.pool.num_available:
             return False
         for _ in range(missing):
-            request.block_table.append(self.pool.allocate())
+            request.block_table.append(self._allocate(request))
         return True
 
     def make_writable(self, request: Request, position: int, *, same_content: bool = False) -> tuple[int, int] | None:
@@ -114,14 +145,14 @@ class BlockTables:
         if not held_by_others and (same_content or not self.cache.covers(block, offset)):
             return None
         try:
-            copy = self.pool.allocate()
+            copy = self._allocate(request)
         except OutOfBlocksError:
             if held_by_others:
                 raise
             self.cache.unlist(block)  # the sole holder gives up what could be found rather than fail
             return None
         request.block_table[index] = copy
-        self.pool.release(block)
+        self._release(request, block)
         return block, copy
 
     # -- letting others find what a request computes
@@ -158,4 +189,4 @@ class BlockTables:
 
     def _release_from(self, request: Request, first: int) -> None:
         while len(request.block_table) > first:
-            self.pool.release(request.block_table.pop())
+            self._release(request, request.block_table.pop())

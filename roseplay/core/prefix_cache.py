@@ -112,6 +112,17 @@ class PrefixCache:
             return True
         return any(len(tail.tokens) > offset for tail in self._tails_of_block.get(block, ()))
 
+    def describe(self, block: int) -> tuple[int | None, tuple[int, ...]]:
+        """How many blocks precede a findable block in its prompt, and its tokens; (None, ()) when it is not findable."""
+        tails = self._tails_of_block.get(block)
+        entry: Node | Tail | None = self._node_of_block.get(block) or (tails[-1] if tails else None)
+        if entry is None:
+            return None, ()
+        depth, parent = 0, entry.parent
+        while parent is not None:
+            depth, parent = depth + 1, parent.parent
+        return depth, entry.tokens
+
     # -- inserting
 
     def insert_block(self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int) -> Node:

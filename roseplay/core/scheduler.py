@@ -95,6 +95,7 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
         step = Step(self.next_step_id, batched_append=self.knobs.batched_append)
+        self.tables.step_id = step.step_id
         self.next_step_id += 1
         step.dropped_logits = self.cache.take_dropped_logits()
         num_decodes = self._schedule_decodes(step)
@@ -152,23 +153,14 @@ class Scheduler:
 
     def _find_room(self, request: Request, step: Step) -> bool:
         """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
-        position = request.num_computed_tokens
-        while True:
-            try:
-                if position // self.block_size == len(request.block_table):
-                    request.block_table.append(self.pool.allocate())
-                else:
-                    copy = self.tables.make_writable(request, position)
-                    if copy is not None:
-                        step.copies.append(copy)
-                return True
-            except OutOfBlocksError:
-                victim = self._choose_victim(step)
-                if victim is None:
-                    return False
-                self._preempt(victim, step)
-                if victim is request:
-                    return False
+        while not self._make_room(step, request, 1):
+            victim = self._choose_victim(step)
+            if victim is None:
+                return False
+            self._preempt(victim, step)
+            if victim is request:
+                return False
+        return True
 
     def _choose_victim(self, step: Step) -> Request | None:
         """The newest running request that is not in this step, never the oldest."""
@@ -270,27 +262,31 @@ class Scheduler:
         free_end = room + self.pool.num_available * self.block_size
         if free_end < start + chunk:
             chunk = max(0, free_end - start) if self.knobs.chunked_prefill else 0
-        if chunk == 0 or not self._make_prompt_room(step, request, start, chunk):
+        if chunk == 0 or not self._make_room(step, request, chunk):
             return
         prompts.spend(chunk, request.num_tokens - start)
         if step.entries and step.entries[-1].request is request:
             step.entries.pop()  # what it attached goes with what it computes
         self._add_entry(step, request, chunk)
 
-    def _make_prompt_room(self, step: Step, request: Request, start: int, chunk: int) -> bool:
-        in_held_block = start < len(request.block_table) * self.block_size
-        if not self.tables.grow(request, start + chunk):
-            return False
-        if in_held_block:
-            try:
-                copy = self.tables.make_writable(request, start, same_content=True)
-            except OutOfBlocksError:
-                return False
-            if copy is not None:
-                step.copies.append(copy)
-        return True
-
     # -- both
+
+    def _make_room(self, step: Step, request: Request, num_tokens: int) -> bool:
+        """Blocks for the request's next tokens, its own to write into; False when too few are free."""
+        start = request.num_computed_tokens
+        in_held_block = start < len(request.block_table) * self.block_size
+        if not self.tables.grow(request, start + num_tokens):
+            return False
+        if not in_held_block:
+            return True
+        try:
+            copy = self.tables.make_writable(request, start, same_content=request.is_prefilling)
+        except OutOfBlocksError:
+            return False
+        if copy is not None:
+            step.copies.append(copy)
+            step.copied.append(request.request_id)
+        return True
 
     def _add_entry(self, step: Step, request: Request, num_tokens: int) -> None:
         """The request computes its next ``num_tokens`` tokens; they count as computed from here on."""

@@ -42,6 +42,7 @@ class Step:
         step_id: counts up from 0.
         entries: in order of arrival within decodes and prompts; first tokens are drawn in request order.
         copies: (source block, destination block), one batched copy over all layers before anything is appended.
+        copied: ids of the requests that got these copies, in the same order.
         dropped_logits: keys of saved logits that nobody can reach any more; forget them before saving new ones.
         batched_append: one append a layer, or (the write-up's "before") one a request and layer.
         prompt_tokens, decode_tokens: computed in this step.
@@ -54,6 +55,7 @@ class Step:
     step_id: int
     entries: list[StepEntry] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
     dropped_logits: list[int] = field(default_factory=list)
     batched_append: bool = True
     prompt_tokens: int = 0

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import itertools
 import logging
+import queue
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,13 @@ from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.messages import (
     Abort,
+    BlockInfo,
     ClearCache,
     Command,
     Failed,
     Finish,
+    Inspect,
+    Inspected,
     KnobsApplied,
     Ready,
     SetKnobs,
@@ -72,6 +76,7 @@ class Engine:
         self._closed = False
         self._broken: str | None = None
         self._ids = itertools.count()
+        self._inspections: dict[int, queue.SimpleQueue[BlockInfo]] = {}
         self._lock = threading.RLock()
         self._admission = threading.Lock()
         self._knob_lock = threading.Lock()
@@ -184,6 +189,26 @@ class Engine:
         self._check_alive()
         self._send(ClearCache())
 
+    def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+        """What is in a KV block right now, as seen between two steps.
+
+        Raises:
+            ValueError: there is no such block.
+            TimeoutError: the worker did not come to it within ``timeout`` seconds.
+        """
+        self._check_alive()
+        if not 1 <= block < self.info.num_blocks:
+            raise ValueError(f"there is no block {block}: they are numbered 1 to {self.info.num_blocks - 1}")
+        token, answer = next(self._ids), queue.SimpleQueue[BlockInfo]()
+        self._inspections[token] = answer
+        try:
+            self._send(Inspect(token, block))
+            return answer.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"the engine did not answer within {timeout} s") from None
+        finally:
+            del self._inspections[token]
+
     # -- life
 
     def close(self) -> None:
@@ -245,6 +270,10 @@ class Engine:
             self._receiver.take(event)
         elif isinstance(event, KnobsApplied):
             self._receiver.take_knobs(event)
+        elif isinstance(event, Inspected):
+            answer = self._inspections.get(event.token)
+            if answer is not None:
+                answer.put(event.info)
         elif isinstance(event, Failed):
             return self._worker_gone(event.message)
         elif event is None and self._receiver.silent_for_s > self.config.step_timeout_s * self._knobs.slow_motion:

@@ -6,6 +6,7 @@ All times are ``time.perf_counter_ns()`` of the engine's machine, which threads 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
@@ -44,11 +45,41 @@ class ClearCache:
 
 
 @dataclass(slots=True)
+class Inspect:
+    """Ask what is in a block; ``Inspected`` answers with the same ``token``."""
+
+    token: int
+    block: int
+
+
+@dataclass(slots=True)
 class Shutdown:
     pass
 
 
-Command = Submit | Abort | Finish | SetKnobs | ClearCache | Shutdown
+Command = Submit | Abort | Finish | SetKnobs | ClearCache | Inspect | Shutdown
+
+
+@dataclass(slots=True)
+class BlockInfo:
+    """A block at one moment.
+
+    Attributes:
+        state: ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``.
+        holders: ids of the requests that hold it, the longest holder first.
+        depth: its place in its prompt, 0 is the first block; None for a free block.
+        token_ids: what is in it.
+        last_use: the last step in which somebody held it, -1 for never.
+        findable: whether a new prompt could attach it.
+    """
+
+    block: int
+    state: str
+    holders: list[int]
+    depth: int | None
+    token_ids: list[int]
+    last_use: int
+    findable: bool
 
 
 @dataclass(slots=True)
@@ -78,9 +109,22 @@ class EntryRecord:
     shared: int
 
 
+class BlockChange(NamedTuple):
+    """A block's new state: how many hold it, who has held it longest (-1: nobody), whether it can be found."""
+
+    block: int
+    references: int
+    owner: int
+    findable: bool
+
+
 @dataclass(slots=True)
 class StepRecord:
-    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool."""
+    """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
+
+    ``block_changes`` names the blocks whose state is another one than after the step before; a worker's first
+    record names them all. ``copied`` are the requests that got a copy of a block before they wrote (copy-on-write).
+    """
 
     step_id: int
     start_ns: int
@@ -95,7 +139,6 @@ class StepRecord:
     blocks_cached: int
     blocks_active: int
     blocks_shared: int
-    block_copies: int
     schedule_ns: int
     prepare_ns: int
     forward_ns: int
@@ -104,6 +147,12 @@ class StepRecord:
     entries: list[EntryRecord] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    block_changes: list[BlockChange] = field(default_factory=list)
+
+    @property
+    def block_copies(self) -> int:
+        return len(self.copied)
 
     @property
     def host_ns(self) -> int:
@@ -153,4 +202,10 @@ class Failed:
     user_error: bool = False
 
 
-Event = Ready | StepOutput | KnobsApplied | Failed
+@dataclass(slots=True)
+class Inspected:
+    token: int
+    info: BlockInfo
+
+
+Event = Ready | StepOutput | KnobsApplied | Inspected | Failed

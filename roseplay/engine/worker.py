@@ -15,6 +15,8 @@ from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.engine.messages import (
     Abort,
+    BlockChange,
+    BlockInfo,
     ClearCache,
     Command,
     EntryRecord,
@@ -22,6 +24,8 @@ from roseplay.engine.messages import (
     Failed,
     Finish,
     Finished,
+    Inspect,
+    Inspected,
     KnobsApplied,
     NewToken,
     Ready,
@@ -112,7 +116,7 @@ class Worker:
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
-            self._blocks_changed = True
+            self._blocks_changed |= not isinstance(command, Inspect)
             match command:
                 case Submit():
                     self._add(command)
@@ -127,6 +131,8 @@ class Worker:
                     self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
                 case ClearCache():
                     self.scheduler.clear_cache()
+                case Inspect(token, block):
+                    self.send(Inspected(token, self._inspect(block)))
                 case Shutdown():
                     self._running = False
 
@@ -233,7 +239,6 @@ class Worker:
             blocks_cached=pool.num_cached,
             blocks_active=pool.num_active,
             blocks_shared=pool.num_shared,
-            block_copies=len(step.copies),
             schedule_ns=schedule_ns,
             prepare_ns=result.prepare_ns,
             forward_ns=result.forward_ns,
@@ -242,7 +247,24 @@ class Worker:
             entries=entries,
             admitted=step.admitted,
             preempted=step.preempted,
+            copied=step.copied,
+            block_changes=self._block_changes(),
         )
+
+    def _block_changes(self) -> list[BlockChange]:
+        pool, tables = self.scheduler.pool, self.scheduler.tables
+        return [
+            BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), pool.is_findable(block))
+            for block in pool.take_changed()
+        ]
+
+    def _inspect(self, block: int) -> BlockInfo:
+        pool, tables = self.scheduler.pool, self.scheduler.tables
+        holders = tables.holders(block)
+        findable = pool.is_findable(block)
+        depth, token_ids = tables.describe(block)
+        state = "shared" if len(holders) > 1 else "active" if holders else "cached" if findable else "free"
+        return BlockInfo(block, state, holders, depth, list(token_ids), tables.last_use(block), findable)
 
 
 def _entry_record(entry: StepEntry) -> EntryRecord:

@@ -172,6 +172,33 @@ def test_the_telemetry_tells_each_request_and_token_once(engine):
         assert step.schedule_ns + step.prepare_ns + step.forward_ns + step.sample_ns <= step.end_ns - step.start_ns
 
 
+def test_block_changes_add_up_to_the_pool_and_a_block_can_be_inspected(engine):
+    engine.set_knobs(slow_motion=20)
+    first, second = (engine.submit([*range(3, 15), tail], LONG) for tail in (15, 16))
+    wait_until(lambda: first.token_ids and second.token_ids)
+
+    def states():
+        found = {}
+        for event in engine.telemetry.since(0)[1]:
+            if isinstance(event, StepEvent):
+                found.update({change.block: change for change in event.record.block_changes})
+        return found
+
+    wait_until(lambda: any(change.references == 2 for change in states().values()))
+    shared = [change for change in states().values() if change.references == 2]
+    assert len(shared) == 3
+    assert {change.owner for change in shared} == {first.request_id}
+    told = sorted((engine.inspect_block(change.block) for change in shared), key=lambda info: info.depth)
+    assert [info.token_ids for info in told] == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14]]
+    assert all(info.state == "shared" and info.holders == [first.request_id, second.request_id] for info in told)
+    engine.abort_all()
+    wait_until(lambda: all(change.references == 0 for change in states().values()))
+    assert len(states()) == engine.info.num_blocks - 1
+    assert engine.inspect_block(shared[0].block).state == "cached"
+    with pytest.raises(ValueError, match="no block 0"):
+        engine.inspect_block(0)
+
+
 def test_blocks_freed_by_an_abort_or_a_cleared_cache_are_told(engine):
     def newest():
         return [e.record for e in engine.telemetry.since(0)[1] if isinstance(e, StepEvent)][-1]
