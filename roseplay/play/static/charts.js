@@ -4,7 +4,7 @@
 (function (Rose) {
   const Plotly = window.Plotly;
   const MONO = '"RP Mono", ui-monospace, monospace', SANS = '"RP Sans", system-ui, sans-serif';
-  const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, scrollZoom: false, showTips: false };
+  const CONFIG = { displayModeBar: false, doubleClick: false, doubleClickDelay: 500, responsive: false, scrollZoom: false, showTips: false };
   const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
 
   const touch = matchMedia("(pointer: coarse)");
@@ -81,6 +81,7 @@
         if (names.some((name) => name.startsWith("yaxis.range")) && spec.zoomedY) spec.zoomedY(plot.layout.yaxis.range.slice());
       });
       plot.on("plotly_doubleclick", Rose.view.clear);
+      plot.addEventListener("dblclick", Rose.view.clear); // where the page is too busy for Plotly to see two clicks as one
       if (!spec.hover) return;
       plot.on("plotly_hover", ({ points }) => Rose.emit("hover", spec.hover(points[0]).rid));
       plot.on("plotly_unhover", () => Rose.emit("hover", null));

@@ -65,7 +65,7 @@
   /* spec: name, every (beats), follows (whether hovering a request changes it), draw(width, height, now), describe() -> text.
    * `box` is the element whose size the view fills. `now` is the view time of the beat that it is drawn for. */
   Rose.panel = function (box, spec) {
-    const panel = { name: spec.name, every: spec.every, follows: spec.follows, box, draws: 0, cost: 0, longest: 0, due: null, drawn: 0, told: 0, key: "", onScreen: true };
+    const panel = { name: spec.name, every: spec.every, follows: spec.follows, box, draws: 0, cost: 0, longest: 0, due: null, drawn: 0, told: -Infinity, key: "", onScreen: true };
 
     /** Draw at the next tick, whatever has changed. */
     panel.soon = () => {

@@ -1,0 +1,506 @@
+"""The live views in a browser, fed with made-up deltas: what is drawn, kept, marked and bounded. No server, no model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly
+import pytest
+from playwright.sync_api import Browser, Page
+
+STATIC = Path(__file__).resolve().parents[2] / "roseplay" / "play" / "static"
+PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+SCRIPTS = (
+    "store.js", "theme.js", "view.js", "format.js", "charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js",
+    "rows.js", "steering.js", "steps.js",
+)  # fmt: skip
+PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
+VIEWS = {"tokens": "tokenSteps"}
+TIMED = ("itl", "tokens", "kvtime")
+CHARTS = (*TIMED, "ttft")
+KNOBS = {"prefill_max_tokens": 512, "max_batch_size": 32, "step_max_tokens": None, "slow_motion": 1.0}
+
+
+class Traffic:
+    """Makes deltas in the form of ``/ui/delta``: bursts of requests that decode together, a step after another."""
+
+    _boots = itertools.count(1)
+
+    def __init__(self, boot: str | None = None) -> None:
+        self.boot, self.t, self.seq = boot or f"boot-{next(self._boots)}", 1000.0, 0
+        self.rid, self.step, self.burst_id = itertools.count(1), itertools.count(0), itertools.count(1)
+        self.itls: list[float] = []
+        self.reset = True
+        self._clear()
+
+    def _clear(self) -> None:
+        self.frame: dict[str, Any] = {"steps": [], "tokens": [], "requests": [], "knobs": [], "stats": None}
+
+    def burst(
+        self,
+        size: int = 4,
+        *,
+        steps: int = 20,
+        ms: float = 20.0,
+        lane: bool = False,
+        prompt: int = 100,
+        ends: bool = True,
+    ) -> list[int]:
+        """One prompt step of ``size`` requests, then decode steps of about ``ms``; every tenth takes four times as long."""
+        burst = None if lane else next(self.burst_id)
+        rids = [next(self.rid) for _ in range(size)]
+        kind = "lane" if lane else "burst"
+        begun = self.t
+        for i, rid in enumerate(rids):
+            about = {"kind": kind, "lane": i + 1 if lane else None, "burst": burst, "prompt_tokens": prompt}
+            self.frame["requests"].append([rid, "submitted", begun, about])
+        last: dict[int, float] = {}
+        for n in range(steps):
+            took = ms * (4 if n % 10 == 0 else 1)
+            t0, t1, number = self.t, self.t + took, next(self.step)
+            parts = [[rid, 0 if n else prompt, 1 if n else 0, prompt, prompt, 0, 0] for rid in rids]
+            counts = [0 if n else prompt * size, size if n else 0, 0, 0, size, 0]
+            self.frame["steps"].append(
+                [number, t0, t1, *counts, 448 - 8 * size, 10, 8 * size - 14, 4, took, 1.0, 0, parts, []]
+            )
+            for rid in rids:
+                itl = t1 - last[rid] if rid in last else None
+                last[rid] = t1
+                self.frame["tokens"].append([rid, t1, itl, number])
+                if itl is not None:
+                    self.itls.append(itl)
+                else:
+                    self.frame["requests"].append([rid, "first", t1, {"ttft_ms": t1 - begun + rid}])
+            self.t = t1
+        if ends:
+            self.end(rids)
+        return rids
+
+    def end(self, rids: list[int]) -> None:
+        for rid in rids:
+            self.frame["requests"].append(
+                [rid, "finished", self.t, {"reason": "length", "tokens": 20, "e2e_ms": 400.0}]
+            )
+
+    def idle(self, ms: float) -> None:
+        self.t += ms
+
+    def knob(self, name: str, before: Any, after: Any) -> None:
+        self.frame["knobs"].append([self.t, 0, {name: [before, after]}])
+
+    def delta(self) -> dict[str, Any]:
+        """What has happened since the last one."""
+        self.seq += 1
+        frame, reset = {"seq": self.seq, "t": self.t, **self.frame}, self.reset
+        self._clear()
+        self.reset = False
+        snapshot = {"snapshot": {"info": {"num_blocks": 449}, "knobs": KNOBS, "requests": []}} if reset else {}
+        return {
+            "boot_id": self.boot,
+            "next": self.seq + 1,
+            "reset": reset,
+            "now": self.t + 160,
+            "frames": [frame],
+            **snapshot,
+        }
+
+
+class Views:
+    """The panels on a page of their own."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def apply(self, traffic: Traffic) -> None:
+        """Feed a delta and wait until every panel that can be seen has drawn it."""
+        self.feed(traffic)
+        self.drawn()
+
+    def feed(self, traffic: Traffic) -> None:
+        self.page.evaluate("delta => Rose.store.apply(JSON.parse(delta))", json.dumps(traffic.delta()))
+
+    def drawn(self) -> None:
+        """Wait for a further drawing of everything visible."""
+        self.page.evaluate(
+            "window.before = Rose.panels.map((panel) => panel.draws); Rose.panels.forEach((panel) => panel.soon())"
+        )
+        self.page.wait_for_function(
+            "Rose.panels.every((panel, i) => !panel.onScreen || !panel.box.clientWidth || panel.draws > before[i])"
+        )
+
+    def plot(self, name: str, path: str) -> Any:
+        return self.page.evaluate(f"document.querySelector('#{name} .rp-plot').{path}")
+
+    def points(self, name: str) -> int:
+        return self.page.evaluate(
+            f"document.querySelector('#{name} .rp-plot').data.reduce((n, trace) => n + trace.x.length, 0)"
+        )
+
+    def names(self, name: str, what: str = "shapes") -> list[str]:
+        return [one.get("name") for one in self.plot(name, f"layout.{what}")]
+
+    def words(self, name: str) -> list[str]:
+        return [one["text"] for one in self.plot(name, "layout.annotations")]
+
+    def range(self, name: str) -> list[float]:
+        return self.plot(name, "layout.xaxis.range.slice()")
+
+    def colors(self, *, wanted: str) -> int:
+        """How many pixels of the step timeline have this #rrggbb colour."""
+        return self.page.evaluate(
+            """wanted => {
+              const canvas = document.querySelector('#steps canvas');
+              const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+              const [r, g, b] = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
+              let n = 0;
+              for (let i = 0; i < pixels.length; i += 4)
+                n += Math.abs(pixels[i] - r) + Math.abs(pixels[i + 1] - g) + Math.abs(pixels[i + 2] - b) < 12 && pixels[i + 3] > 200;
+              return n;
+            }""",
+            wanted,
+        )
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    """All panels at their sizes on a page of their own."""
+    page = browser.new_page(viewport={"width": 1240, "height": 900}, reduced_motion="no-preference")
+    boxes = "".join(
+        f'<section id="{name}" style="width:{width}px;height:{height}px;display:flex;flex-direction:column;float:left">'
+        f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
+        '<div class="rp-plot"></div></section>'
+        for name, (width, height) in PANELS.items()
+    )
+    colors = (STATIC / "tokens.css").read_text(encoding="utf-8")
+    colors = colors[colors.index("body {") :]  # without the fonts, which only a server has
+    page.set_content(f"<style>{colors}</style><body>{boxes}</body>")
+    page.add_style_tag(path=STATIC / "charts.css")
+    page.add_script_tag(path=PLOTLY)
+    for name in SCRIPTS:
+        page.add_script_tag(path=STATIC / name)
+    for name in PANELS:
+        page.evaluate(f"Rose.{VIEWS.get(name, name)}(document.getElementById('{name}'))")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def views(page: Page) -> Iterator[Views]:
+    """The panels, empty; whatever goes wrong on their page fails the test."""
+    wrong: list[str] = []
+    failed, said = (
+        lambda error: wrong.append(str(error)),
+        lambda one: wrong.append(one.text) if one.type == "error" else None,
+    )
+    page.on("pageerror", failed)
+    page.on("console", said)
+    views = Views(page)
+    page.mouse.move(0, 0)
+    page.evaluate("document.body.classList.remove('dark')")
+    page.get_by_role("button", name="lin").click()
+    page.keyboard.press("Escape")
+    views.apply(Traffic("empty"))
+    yield views
+    page.remove_listener("pageerror", failed)
+    page.remove_listener("console", said)
+    assert not wrong
+
+
+def test_empty_panels_say_what_to_press(views: Views) -> None:
+    for name in CHARTS:
+        assert "Press Burst." in views.words(name), name
+        assert views.plot(name, "layout.xaxis.tickvals.length") > 1, "the axes are drawn"
+    assert views.colors(wanted="#c2184f") == 0
+
+
+def test_traffic_is_drawn_in_every_panel(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(3, lane=True)
+    traffic.burst(8, steps=30)
+    views.apply(traffic)
+    for name in CHARTS:
+        assert views.points(name) > 0, name
+        assert "Press Burst." not in views.words(name), name
+    blue = views.page.evaluate("Rose.tokens().hues[0]")
+    assert views.colors(wanted=blue) > 20, "lane 1's row"
+    assert views.page.locator("#itl .rp-plot").get_attribute("aria-label"), "screen readers get a summary"
+
+
+def test_percentiles_are_those_of_all_gaps(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(5, steps=40)
+    views.apply(traffic)
+    for q, name in ((50, "p50"), (95, "p95"), (99, "p99")):
+        expected = float(np.percentile(traffic.itls, q))
+        words = next(text for text in views.words("itl") if text.startswith(name))
+        assert f">{expected:.1f}<" in words or f">{round(expected)}<" in words, (words, expected)
+
+
+def test_a_token_beyond_the_axis_is_named_with_its_value(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(2, steps=300, ms=10)
+    traffic.burst(1, steps=2, ms=900)  # one gap of 900 ms among some 600
+    views.apply(traffic)
+    assert views.plot("itl", "layout.yaxis.range[1]") < 900
+    assert any("900" in text for text in views.words("itl"))
+    assert "beyond" in views.names("itl")
+
+
+def test_a_knob_change_marks_every_view(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(6)
+    traffic.knob("prefill_max_tokens", 512, 256)
+    traffic.burst(6)
+    views.apply(traffic)
+    for name in CHARTS:
+        assert "knob" in views.names(name), name
+    assert "<b>budget 512 → 256</b>" in views.words("itl")
+    assert views.colors(wanted="#c2184f") > 100, "the line through the timeline"
+    assert set(views.plot("tokens", "data[2].y")) & {512, 518} and set(views.plot("tokens", "data[2].y")) & {256, 262}
+    assert any("256" in text for text in views.words("tokens"))
+
+
+def test_a_slider_dragged_is_one_mark(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4)
+    for before, after in ((512, 256), (256, 128), (128, 64)):
+        traffic.knob("prefill_max_tokens", before, after)
+        traffic.idle(100)
+    traffic.burst(4)
+    views.apply(traffic)
+    assert views.names("itl").count("knob") == 1
+    assert "<b>budget 512 → 64</b>" in views.words("itl")
+
+
+def test_zoom_is_kept_over_updates_and_shared(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4, steps=200, ends=False)
+    views.apply(traffic)
+    box = views.page.locator("#itl .rp-plot").bounding_box()
+    assert box is not None
+    views.page.mouse.move(box["x"] + 200, box["y"] + 150)
+    views.page.mouse.down()
+    views.page.mouse.move(box["x"] + 350, box["y"] + 150, steps=4)
+    views.page.mouse.up()
+    views.page.wait_for_function("Rose.view.zoom")
+    views.drawn()
+    zoomed = views.range("itl")
+    assert 3 < zoomed[1] - zoomed[0] < 7
+    for _ in range(3):
+        traffic.burst(2, steps=10)
+        views.apply(traffic)
+    for name in TIMED:
+        assert views.range(name) == pytest.approx(zoomed), name
+    assert views.page.get_by_text("back to now").first.is_visible()
+    views.page.keyboard.press("Escape")
+    views.drawn()
+    assert views.range("itl")[1] - views.range("itl")[0] == pytest.approx(15)
+
+
+def test_a_double_click_returns_to_now(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4, steps=100, ends=False)
+    views.apply(traffic)
+    views.page.evaluate("Plotly.relayout(document.querySelector('#tokens .rp-plot'), {'xaxis.range': [1, 2]})")
+    views.drawn()
+    assert views.range("itl") == pytest.approx([1, 2])
+    views.page.locator("#itl .rp-plot").dblclick(position={"x": 200, "y": 150})
+    views.drawn()
+    assert views.range("itl")[1] - views.range("itl")[0] == pytest.approx(15)
+
+
+def test_all_time_charts_end_at_the_same_now(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4, steps=50)  # it ends: the views stand still
+    traffic.idle(5000)
+    views.apply(traffic)
+    ends = [views.range(name)[1] for name in TIMED]
+    assert ends == pytest.approx([ends[0]] * len(ends), abs=0.001)
+
+
+def test_idle_time_is_cut_out_and_marked(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4)
+    views.apply(traffic)
+    first = views.range("itl")[1]
+    traffic.idle(60000)
+    traffic.burst(4)
+    views.apply(traffic)
+    assert views.range("itl")[1] - first < 5, "a minute of nothing takes no room"
+    assert "idle" in views.names("itl")
+    assert len(set(views.plot("ttft", "data.map((trace) => trace.line && trace.line.dash)"))) > 1, (
+        "both bursts are there"
+    )
+
+
+def test_a_stall_with_requests_waiting_is_not_idle(views: Views) -> None:
+    traffic = Traffic()
+    rids = traffic.burst(4, ends=False)
+    views.apply(traffic)
+    traffic.idle(5000)
+    traffic.end(rids)
+    traffic.burst(4)
+    views.apply(traffic)
+    assert "idle" not in views.names("itl")
+
+
+def test_the_theme_redraws(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4)
+    views.apply(traffic)
+    light = views.plot("itl", "layout.font.color")
+    pixels = views.page.evaluate("Rose.tokens().hues[0]")
+    views.page.evaluate("document.body.classList.add('dark')")
+    views.page.wait_for_function(
+        "light => document.querySelector('#itl .rp-plot').layout.font.color !== light", arg=light
+    )
+    views.drawn()
+    assert views.page.evaluate("Rose.tokens().hues[0]") != pixels
+    assert views.colors(wanted=views.page.evaluate("Rose.tokens().hues[5]")) > 0
+
+
+def test_log_axis(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4, steps=60)
+    views.apply(traffic)
+    views.page.get_by_role("button", name="log").click()
+    views.drawn()
+    assert views.plot("itl", "layout.yaxis.type") == "log"
+    assert views.page.get_by_role("button", name="log").get_attribute("aria-pressed") == "true"
+
+
+def test_many_tokens_stay_few_points_but_no_slow_one_is_lost(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(32, steps=900, ms=12)  # about 2,000 tokens a second for 14 s
+    views.apply(traffic)
+    assert 500 < views.points("itl") <= 4000
+    p95 = float(np.percentile(traffic.itls, 95))
+    limit = views.plot("itl", "layout.yaxis.range[1]")
+    slow = [itl for itl in traffic.itls if p95 < itl <= limit]
+    drawn = views.page.evaluate(
+        "p95 => document.querySelector('#itl .rp-plot').data.flatMap((trace) => [...trace.y]).filter((y) => y > p95 + .01).length",
+        p95,
+    )
+    assert drawn == len(slow)
+
+
+def test_memory_is_bounded(views: Views) -> None:
+    traffic = Traffic()
+    for _ in range(40):
+        traffic.burst(32, steps=60, ms=100)
+        views.feed(traffic)
+    sizes = views.page.evaluate(
+        "[Rose.store.tokens.size, Rose.store.steps.size, Rose.store.requests.size, Rose.store.bursts.size]"
+    )
+    assert sizes[0] == 65536 and sizes[1] <= 8192
+    assert sizes[2] < 1000, "requests that no view can reach are forgotten"
+    assert sizes[3] <= 4
+
+
+def test_another_life_of_the_engine_starts_anew(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4)
+    views.apply(traffic)
+    views.apply(Traffic("another"))
+    assert "Press Burst." in views.words("itl")
+    assert views.page.evaluate("[Rose.store.tokens.size, Rose.store.requests.size, Rose.store.bootId]") == [
+        0,
+        0,
+        "another",
+    ]
+
+
+def test_a_hidden_panel_is_not_drawn(views: Views) -> None:
+    views.page.evaluate("document.getElementById('itl').style.display = 'none'")
+    traffic = Traffic()
+    traffic.burst(4, ends=False)
+    views.apply(traffic)
+    before = views.page.evaluate("Rose.panels.find((panel) => panel.name === 'itl').draws")
+    views.page.wait_for_timeout(600)
+    assert views.page.evaluate("Rose.panels.find((panel) => panel.name === 'itl').draws") == before
+    views.page.evaluate("document.getElementById('itl').style.display = 'flex'")
+    views.page.wait_for_function("n => Rose.panels.find((panel) => panel.name === 'itl').draws > n", arg=before)
+    assert views.points("itl") > 0
+
+
+def test_nothing_is_drawn_while_nothing_changes(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4)
+    traffic.idle(3000)
+    views.apply(traffic)
+    views.page.wait_for_timeout(300)
+    before = views.page.evaluate("Rose.panels.map((panel) => panel.draws)")
+    views.page.wait_for_timeout(800)
+    assert views.page.evaluate("Rose.panels.map((panel) => panel.draws)") == before
+
+
+def test_pointing_at_the_timeline(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(3, steps=200, lane=True)
+    views.apply(traffic)
+    views.page.evaluate(
+        "window.seen = []; Rose.on('hover', (rid) => seen.push(rid)); Rose.on('select', (what) => { window.chosen = what; }); null"
+    )
+    canvas = views.page.locator("#steps canvas")
+    canvas.hover(position={"x": 550, "y": 52 + 13 + 6})  # the second lane's row
+    views.page.wait_for_function("seen.includes(2)")
+    views.drawn()
+    faded = views.colors(wanted=views.page.evaluate("Rose.tokens().hues[0]"))
+    canvas.click(position={"x": 550, "y": 52 + 13 + 6})
+    assert views.page.evaluate("chosen.rid") == 2 and views.page.evaluate("chosen.step") > 0
+    views.page.mouse.move(0, 0)
+    views.drawn()
+    assert views.colors(wanted=views.page.evaluate("Rose.tokens().hues[0]")) > faded, "the others were dimmed meanwhile"
+
+
+def test_wheel_drag_and_keys_steer_all_time_views(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(4, steps=200, ends=False)
+    views.apply(traffic)
+    canvas = views.page.locator("#steps canvas")
+    canvas.hover(position={"x": 400, "y": 200})
+    views.page.mouse.wheel(0, -240)
+    views.page.wait_for_function("Rose.view.zoom")
+    span = views.page.evaluate("Rose.view.zoom.x1 - Rose.view.zoom.x0")
+    assert span < 8000
+    views.drawn()
+    assert views.range("itl")[1] - views.range("itl")[0] == pytest.approx(span / 1000)
+    begun = views.page.evaluate("Rose.view.zoom.x0")
+    box = canvas.bounding_box()
+    assert box is not None
+    views.page.mouse.move(box["x"] + 300, box["y"] + 200)
+    views.page.mouse.down()
+    views.page.mouse.move(box["x"] + 400, box["y"] + 200, steps=3)
+    views.page.mouse.up()
+    assert views.page.evaluate("Rose.view.zoom.x0") < begun
+    canvas.focus()
+    begun = views.page.evaluate("Rose.view.zoom.x0")
+    views.page.keyboard.press("ArrowRight")
+    assert views.page.evaluate("Rose.view.zoom.x0") > begun
+    views.page.keyboard.press("Escape")
+    assert views.page.evaluate("Rose.view.zoom") is None
+
+
+def test_a_request_keeps_its_row(views: Views) -> None:
+    traffic = Traffic()
+    long = traffic.burst(2, steps=50, ends=False)
+    short = traffic.burst(3, steps=20)
+    views.apply(traffic)
+    traffic.idle(200)
+    late = traffic.burst(1, steps=20)
+    views.apply(traffic)
+    rows = views.page.evaluate(
+        """([long, short, late]) => {
+          const rows = new Rose.Rows();
+          rows.update({x0: -1e9, x1: 1e9});
+          return [long, short, late].map((rids) => rids.map((rid) => rows.rowOf(rid)));
+        }""",
+        [long, short, late],
+    )
+    assert rows[0] == [4, 5] and rows[1] == [6, 7, 8]
+    assert rows[2] == [6], "the first row that is free, never one in use"
