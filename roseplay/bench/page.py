@@ -187,7 +187,8 @@ def _burst(port: int, args: argparse.Namespace, tab: _Tab) -> list[float]:
     reply = json.loads(connection.getresponse().read())
     if "data" not in reply:
         raise BenchmarkError(f"the page refused the burst: {reply}")
-    wanted, ended = set(reply["data"][0]["ids"]), set()
+    wanted: set[int] = set(reply["data"][0]["ids"])
+    ended: set[int] = set()
     deadline = time.monotonic() + args.time_limit_s
     seen: dict[int, dict[str, Any]] = {}
     while ended != wanted:
