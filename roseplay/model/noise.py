@@ -28,8 +28,16 @@ def gumbel(keys: torch.Tensor, vocab_size: int) -> torch.Tensor:
     Args:
         keys: int32 ``[rows, 2]``, of ``row_keys``.
     """
-    x = _scrambled_token_ids(vocab_size, keys.device) ^ keys[:, :1]
-    _lowbias32(x, keys[:, 1:])
+    return _gumbel(_scrambled_token_ids(vocab_size, keys.device) ^ keys[:, :1], keys[:, 1:])
+
+
+def gumbel_of(keys: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """The same noise of single tokens: ``keys`` ``[n, 2]`` of each one's row, ``tokens`` ``[n]``; float32 ``[n]``."""
+    return _gumbel(_scrambled_token_ids(vocab_size, keys.device)[tokens] ^ keys[:, 0], keys[:, 1])
+
+
+def _gumbel(x: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    _lowbias32(x, key)
     x = _shift_right(x, 9)  # 23 bits: a half is added to them exactly in float32, so 0 and 1 never occur
     uniform = x.to(torch.float32).add_(0.5).mul_(2.0**-23)
     return uniform.log_().neg_().log_().neg_()

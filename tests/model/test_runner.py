@@ -111,8 +111,8 @@ def test_dropped_logits_are_forgotten_before_new_ones_are_saved(runner):
 def test_copies_come_before_appends(model, runner):
     """Two requests part ways inside a block: one gets a copy, and both go on from the common past."""
     common = random_tokens(6, 97, 7)
-    a = request(common + [11], [1, 2])
-    b = request(common + [13], [1, 3], 1)
+    a = request([*common, 11], [1, 2])
+    b = request([*common, 13], [1, 3], 1)
     step_of(runner, StepEntry(a, 0, 6))
     result = step_of(
         runner,

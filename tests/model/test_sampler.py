@@ -12,6 +12,7 @@ import torch
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.model import sampler
+from roseplay.model.cuts import cut_threshold
 from roseplay.model.noise import gumbel, row_keys
 from roseplay.model.sampler import sample, token_logprobs
 
@@ -73,7 +74,7 @@ def test_a_request_draws_the_same_whatever_it_is_batched_with():
 
 def test_draws_depend_on_seed_and_position():
     row = random_logits(1, scale=0.1)
-    base = dict(temperature=1.0, seed=1)
+    base = {"temperature": 1.0, "seed": 1}
     first = sample(row, [request(**base)])
     assert sample(row, [request(prompt=(7, 8, 9), **base)]) == first  # what the tokens are does not matter
     others = {sample(row, [request(answer=(1,) * n, **base)])[0] for n in range(1, 9)}
@@ -182,16 +183,29 @@ def test_cuts_keep_what_a_naive_reading_keeps(cuts: dict[str, Any]):
     assert drawn_set(row, draws=4000, **cuts) == kept
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 40.0])
-def test_top_p_beyond_the_first_candidates(temperature: float):
-    """Flat rows need more than the candidates looked at first; the cut is the same as over everything."""
-    logits = random_logits(5, seed=4)
-    requests = [request(temperature=temperature, top_p=0.1 + 0.2 * i) for i in range(5)]
-    threshold = sampler._threshold(logits / temperature, [r.sampling for r in requests])
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 0.3, 3.0, 60.0])
+def test_thresholds_are_exact_on_flat_and_on_sharp_rows(scale: float):
+    """Every token that a naive reading keeps, and only those (equals aside): all kinds of rows at once."""
+    params = [SamplingParams(top_p=0.1 + 0.2 * i) for i in range(5)]
+    params += [SamplingParams(top_k=k) for k in (1, 2, 50, 999, 1000)]
+    params += [SamplingParams(top_k=300, top_p=0.8, min_p=0.01), SamplingParams(min_p=0.2), SamplingParams()]
+    logits = random_logits(len(params), seed=4, scale=scale)
+    logits[:, 17] = float("-inf")
+    threshold = cut_threshold(logits, params)
     assert threshold is not None
-    for i, r in enumerate(requests):
-        kept = set(torch.nonzero(logits[i] / temperature >= threshold[i]).flatten().tolist())
-        assert kept == naive_kept(logits[i], None, r.sampling.top_p, 0.0, temperature)
+    for row, least, p in zip(logits, threshold, params, strict=True):
+        kept = naive_kept(row, p.top_k, p.top_p, p.min_p, 1.0)
+        assert least == min(row[i] for i in kept) or (p.top_k or 1) >= 999 or not p.top_k and p.top_p == 1.0
+        assert kept <= set(torch.nonzero(row >= least).flatten().tolist())
+
+
+def test_a_row_that_is_not_a_number_harms_no_other():
+    logits = random_logits(3)
+    requests = [request(temperature=1.0, seed=i, top_p=0.9, top_k=40) for i in range(3)]
+    expected = sample(logits, requests)
+    logits[1] = float("nan")
+    tokens = sample(logits, requests)
+    assert (tokens[0], tokens[2]) == (expected[0], expected[2])
 
 
 def test_equals_at_the_cut_are_all_kept():
