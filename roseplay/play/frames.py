@@ -17,6 +17,7 @@ from typing import Any
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.play.book import Book, Tracked
+from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
 
 KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
@@ -86,11 +87,8 @@ class FrameBuilder:
         self._figures_at = float("-inf")
         self.latest: dict[str, Any] = {}
 
-    def tick(self, events: Iterable[TelemetryEvent], burst: dict[str, Any] | None) -> bool:
-        """Make a frame of these events, if there is anything to tell; whether there was.
-
-        ``burst`` is the state of the newest burst where it changed, else None.
-        """
+    def tick(self, events: Iterable[TelemetryEvent], burst: Burst | None) -> bool:
+        """Make a frame of these events and of what they changed in the newest burst; whether there was anything."""
         frame: dict[str, Any] = {
             "seq": 0,
             "t": self._clock.now(),
@@ -109,9 +107,8 @@ class FrameBuilder:
                 changed = {name: list(values) for name, values in event.changed.items()}
                 frame["knobs"].append([self._clock.ms(event.time_ns), event.step_id, changed])
         frame["stats"] = self._due_figures()
-        if burst is not None:
-            frame["burst"] = burst
-        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "stats", "burst") if name in frame):
+        frame["burst"] = burst.news() if burst else None
+        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "stats", "burst")):
             return False
         self._ring.append(frame)
         return True
@@ -174,10 +171,10 @@ class FrameBuilder:
 
 
 def describe(tracked: Tracked) -> dict[str, Any]:
-    """Who sent a request, and how long its prompt is. Lanes count from 0 here, as their colours do."""
+    """Who sent a request, and how long its prompt is."""
     return {
         "kind": tracked.kind,
-        "lane": None if tracked.lane is None else tracked.lane - 1,
+        "lane": tracked.lane,
         "burst": tracked.burst,
         "prompt_tokens": tracked.prompt_tokens,
     }

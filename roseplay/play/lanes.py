@@ -66,7 +66,7 @@ class Lane:
             return None
         start = had.chars if had and had.chars <= len(text) else 0
         return {
-            "lane": self.number - 1,
+            "lane": self.number,
             "rid": tracked.request_id,
             "title": self.title,
             "text_from": start,

@@ -11,15 +11,18 @@ import typing
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from roseplay.config import DTYPES, EngineConfig, Knobs
+from roseplay.config import ADMISSIONS, DTYPES, WORKERS, EngineConfig, Knobs
 from roseplay.play.guard import default_host
+
+_CHOICES = {"dtype": DTYPES, "worker": WORKERS, "admission": ADMISSIONS}
+_METAVARS = {"device": "auto|cpu|cuda"}
 
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"roseplay play: {message} (--help lists the flags)\n")
+        self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +57,7 @@ def _given(kind: type, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="roseplay play",
+        prog="app.py" if sys.argv[0].endswith("app.py") else "roseplay play",
         description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
         argument_default=...,
     )
@@ -96,16 +99,14 @@ def _add_fields(group: Any, kind: type) -> None:
             continue
         optional = isinstance(hint, types.UnionType)
         base = next(t for t in typing.get_args(hint) if t is not types.NoneType) if optional else hint
-        choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else None
-        if field.name == "dtype":
-            choices = DTYPES
+        choices = _CHOICES.get(field.name)
         text += f" (default: {_default_text(kind, default)})"
         group.add_argument(
             flag,
             type=str if choices else _reader(base, optional),
             choices=choices,
             help=text,
-            metavar=None if choices else base.__name__.upper(),
+            metavar="|".join(choices) if choices else _METAVARS.get(field.name, base.__name__.upper()),
         )
 
 
@@ -130,9 +131,8 @@ def _reader(base: Any, optional: bool) -> Any:
 def _explanations(kind: type) -> dict[str, str]:
     """The lines under ``Attributes:`` of a class's docstring, by name; several names may share one."""
     explained: dict[str, str] = {}
-    for line in (kind.__doc__ or "").partition("Attributes:")[2].splitlines():
-        match = re.match(r"\s+(\w+(?:, \w+)*): (.*)", line)
-        if match:
-            for name in match[1].split(", "):
-                explained[name] = match[2].replace("``", "").rstrip(".")
+    entries = re.split(r"\n {8}(?=\w)", (kind.__doc__ or "").partition("Attributes:")[2])
+    for entry in entries:
+        names, _, meaning = " ".join(entry.split()).replace("``", "").partition(": ")
+        explained.update(dict.fromkeys(names.split(", "), meaning.rstrip(".")))
     return explained

@@ -38,7 +38,7 @@ class Playground:
     def __init__(self, engine: Any, *, tabs: Tabs | None = None) -> None:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
-        self.tabs = tabs or Tabs()
+        self.tabs = Tabs() if tabs is None else tabs
         self._book = Book()
         self._clock = Clock()
         self._ring = FrameRing()
@@ -191,7 +191,7 @@ class Playground:
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)
-        made = self._builder.tick(events, self._burst.news() if self._burst else None)
+        made = self._builder.tick(events, self._burst)
         if made:
             self._book.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
         return made

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 # Before gradio is imported: it would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+# After every queued event it would sum up all events so far, in the same process as the engine.
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
 from fastapi import FastAPI, Response

@@ -75,7 +75,7 @@
 
   // ---- filling ----------------------------------------------------------------------------------------------
   function take(news) {
-    const lane = lanes[news.lane];
+    const lane = lanes[news.lane - 1];
     if (!lane) return;
     const before = lane.news, other = !before || before.rid !== news.rid;
     lane.news = news;

@@ -1,0 +1,151 @@
+"""A real page in a real Chromium. Every test ends by asking whether the page complained or asked for anything outside."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from roseplay import Engine
+from roseplay.config import Knobs
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.play.fake_engine import FakeEngine
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
+)  # fmt: skip
+DESKTOP = {"viewport": {"width": 1440, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+TIMEOUT_MS = 20_000  # the machine may be busy
+expect.set_options(timeout=TIMEOUT_MS)
+
+
+class Served:
+    """A server: its address, its engine, and what tests do to them."""
+
+    def __init__(self, address: str, engine: Any) -> None:
+        self.address, self.engine = address, engine
+
+    def rest(self) -> None:
+        """Stop everything and turn all knobs back."""
+        self.engine.abort_all()
+        self.engine.set_knobs(**Knobs().to_dict())
+
+
+@contextmanager
+def serving(engine: Any) -> Iterator[Served]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.02)
+        try:
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+            engine.close()
+
+
+@pytest.fixture(scope="session")
+def _live() -> Iterator[Served]:
+    with serving(Engine("tiny-chat", num_blocks=449)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def _mock() -> Iterator[Served]:
+    with serving(FakeEngine(run=True, step_s=0.02)) as served:
+        yield served
+
+
+@pytest.fixture
+def live(_live: Served) -> Iterator[Served]:
+    """The embedded model on the real engine."""
+    yield _live
+    _live.rest()
+
+
+@pytest.fixture
+def mock(_mock: Served) -> Iterator[Served]:
+    """An engine that says the same few words, HTML among them, at a known pace."""
+    yield _mock
+    _mock.rest()
+
+
+@pytest.fixture(scope="session")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens the page of a server, each time as another visitor; afterwards nobody may have complained."""
+    contexts, complaints = [], []
+
+    def watch(page: Page, address: str) -> None:
+        # Software rendering warns about itself; everything else on the console is ours.
+        page.on("console", lambda m: m.type == "error" and complaints.append(f"console: {m.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
+        outside = ("data:", "blob:", address)
+        page.on("request", lambda r: r.url.startswith(outside) or complaints.append(f"outside: {r.url}"))
+
+    def open_page(served: Served, *, path: str = "", **options: Any) -> Page:
+        context = browser.new_context(**{**DESKTOP, "color_scheme": "light", **options})
+        context.set_default_timeout(TIMEOUT_MS)
+        contexts.append(context)
+        page = context.new_page()
+        watch(page, served.address)
+        page.goto(served.address + path)
+        ready(page)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def ready(page: Page) -> None:
+    """Wait until the page is live and all of its parts are there."""
+    expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
+    for part in (
+        "#rp-lane-1",
+        "#burst",
+        "#send",
+        "#budget input[type=range]",
+        "#rp-itl .main-svg",
+        "#rp-kvtime .main-svg",
+    ):
+        page.locator(part).first.wait_for()
+
+
+def ask(page: Page, prompt: str) -> None:
+    page.locator("#prompt input").fill(prompt)
+    page.locator("#prompt input").press("Enter")
+
+
+def state(page: Page, lane: int) -> Any:
+    """The state chip of a lane."""
+    return page.locator(f"#rp-lane-{lane} .rp-state")
+
+
+def text(page: Page, lane: int) -> Any:
+    return page.locator(f"#rp-lane-{lane} .rp-text")

@@ -1,0 +1,94 @@
+"""Sizes and themes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PHONE, Served, ask, ready, state
+
+Open = Callable[..., Page]
+OVERFLOW = (
+    "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+)
+
+
+def top(page: Page, selector: str) -> float:
+    box = page.locator(selector).bounding_box()
+    assert box, selector
+    return box["y"]
+
+
+def test_the_first_screen_needs_no_scrolling(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    for part in ("#rp-rail", "#rp-lanes", "#rp-say", "#rp-itl", "#rp-tokens", "#rp-ttft", "#rp-kvtime", "#rp-foot"):
+        box = page.locator(part).bounding_box()
+        assert box and box["width"] > 100 and box["y"] + box["height"] <= 901, part
+    for chart in ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime"):
+        expect(page.locator(f"#{chart}")).to_contain_text("Press Burst.")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1920, 1080), (1100, 800), (760, 1000), (1440, 720)])
+def test_no_size_overflows_sideways(mock: Served, open_page: Open, width: int, height: int) -> None:
+    page = open_page(mock, viewport={"width": width, "height": height})
+    assert page.evaluate(OVERFLOW)[0] == 0
+    assert page.locator("#rp-lanes").bounding_box()["width"] > 300  # type: ignore[index]
+
+
+def test_a_phone(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, **PHONE)
+    order = [
+        "#rp-brand",
+        "#rp-kpis",
+        "#rp-say",
+        "#burst",
+        "#rp-knobs",
+        "#rp-lanes",
+        "#rp-itl",
+        "#rp-tokens",
+        "#rp-ttft",
+    ]
+    tops = [top(page, part) for part in order]
+    assert tops == sorted(tops)
+    assert page.evaluate(OVERFLOW)[0] == 0
+    expect(page.locator("#budget")).to_be_hidden()
+    expect(page.locator("#rp-knobs-button")).to_contain_text("budget ∞ · batch 32 · 4 of 5 on")
+    page.locator("#rp-knobs-button").tap()
+    expect(page.locator("#budget")).to_be_visible()
+    assert page.evaluate(OVERFLOW)[0] == 0
+    page.locator("#rp-knobs-button").tap()
+    expect(page.locator("#budget")).to_be_hidden()
+    for target in ("#prompt input", "#send", "#burst", "#rp-knobs-button"):
+        assert page.locator(target).bounding_box()["height"] >= 44, target  # type: ignore[index]
+    ask(page, "hello")
+    expect(state(page, 1)).to_have_text(re.compile("decode"))
+    page.locator(".rp-lanes").evaluate("lanes => lanes.scrollTo(2 * lanes.clientWidth, 0)")
+    expect(page.locator(".rp-dots i").nth(2)).to_have_class("rp-on")
+
+
+def test_the_dark_theme_is_chosen_and_kept(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    background = "() => getComputedStyle(document.querySelector('#rp-itl')).backgroundColor"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    page.get_by_role("button", name="Light or dark").click()
+    page.wait_for_function(f"() => ({background})() === 'rgb(16, 19, 23)'")
+    page.reload()
+    ready(page)
+    assert page.evaluate(background) == "rgb(16, 19, 23)"
+
+
+def test_the_system_chooses_the_theme_of_a_first_visit(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, color_scheme="dark")
+    expect(page.locator("body")).to_have_class(re.compile("dark"))
+
+
+def test_a_lost_server_is_said(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.route("**/ui/delta*", lambda route: route.fulfill(status=200, body="not json"))
+    expect(page.locator(".rp-live")).to_have_text("reconnecting")
+    page.unroute("**/ui/delta*")
+    expect(page.locator(".rp-live")).to_have_text("live")

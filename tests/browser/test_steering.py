@@ -1,0 +1,176 @@
+"""Bursts, sliders, switches, keys: what the hand does reaches the engine, and what happens elsewhere reaches the page."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Served, ask, state
+
+Open = Callable[..., Page]
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    page.locator("#answer-length input[type=number]").fill("16")
+    page.locator("#answer-length input[type=number]").press("Tab")
+    page.locator("#burst").click()
+    last = page.locator("#rp-last")
+    expect(last.locator("h3 span")).to_have_text("20 × shared head", timeout=60_000)
+    figures = [int(re.sub(r"\D", "", cell)) for cell in last.locator("td + td").all_inner_texts()[:4]]
+    prompt, computed, saved, blocks = figures
+    assert prompt == computed + saved
+    assert saved > 19 * 512 - 20 * 16
+    assert blocks >= 19 * 31
+    expect(last.locator("td + td").nth(4)).to_have_text(re.compile(r"\d / .*\d"))
+    expect(page.locator(".rp-kpi.saved b")).not_to_have_text("–")
+    expect(page.locator(".rp-kpi.ttft b")).to_have_text(re.compile(r"\d+.*/.*\d+.*ms"))
+    page.wait_for_function(
+        "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
+    )
+
+
+def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    ask(page, "Tell me a story about a fox.")
+    expect(state(page, 1)).to_have_text(re.compile("decode|done"))
+    slider = page.locator("#budget input[type=range]")
+    slider.focus()
+    for _ in range(4):  # ∞ ∞ 2048 1024 512
+        slider.press("ArrowLeft")
+    until(lambda: live.engine.knobs.prefill_max_tokens == 512)
+    expect(page.locator("#budget-value input")).to_have_value("512")
+    expect(slider).to_have_attribute("aria-valuetext", "512")
+    page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
+    for panel in ("rp-itl", "rp-tokens", "rp-kvtime"):
+        drawn = "id => document.getElementById(id).querySelectorAll('.shapelayer path, .shape-group path').length > 0"
+        page.wait_for_function(drawn, arg=panel)
+    expect(page.locator("#rp-itl")).to_contain_text(re.compile("budget.*512"))
+    slider.press("End")
+    until(lambda: live.engine.knobs.prefill_max_tokens is None)
+    expect(page.locator("#budget-value input")).to_have_value("∞")
+
+
+def test_values_between_the_places_can_be_typed(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    box = page.locator("#budget-value input")
+    box.fill("300")
+    box.press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
+    expect(page.locator("#budget input[type=range]")).to_have_js_property("value", "4")
+    box.fill("unlimited")
+    box.press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_tokens is None)
+    expect(box).to_have_value("∞")
+    box.fill("nonsense")
+    box.press("Enter")
+    expect(page.get_by_text("takes a number of at least 1")).to_be_visible()
+    expect(box).to_have_value("∞")
+    page.locator("#prefill-requests-value input").fill("5")
+    page.locator("#prefill-requests-value input").press("Enter")
+    until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
+
+
+def test_a_number_beyond_the_range_is_clamped(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#max-batch input[type=number]").fill("999")
+    until(lambda: mock.engine.knobs.max_batch_size == 64)
+    page.locator("#max-batch input[type=range]").press("Home")
+    until(lambda: mock.engine.knobs.max_batch_size == 1)
+
+
+def test_switches_act(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    for name, knob in {
+        "prefix-cache": "prefix_cache", "sharing": "same_step_sharing", "chunked": "chunked_prefill", "append": "batched_append",
+    }.items():  # fmt: skip
+        page.locator(f"#{name} input").press("Space")
+        until(lambda knob=knob: getattr(mock.engine.knobs, knob) is False)
+    expect(page.locator("#rp-opt-head h3 span")).to_have_text("0 of 5 on")
+    expect(page.locator("#graphs input")).to_be_disabled()
+
+
+def test_slow_motion_is_labelled_while_it_is_on(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    chip = page.locator(".rp-slow-chip")
+    expect(chip).to_be_hidden()
+    page.locator("#slow input").click()
+    expect(chip).to_have_text("slow motion ×10")
+    page.locator("#slow-factor input").fill("4")
+    page.locator("#slow-factor input").press("Enter")
+    expect(chip).to_have_text("slow motion ×4")
+    assert mock.engine.knobs.slow_motion == 4
+    page.locator("#slow input").click()
+    expect(chip).to_be_hidden()
+
+
+def test_knobs_turned_elsewhere_show_here(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    mock.engine.set_knobs(prefill_max_tokens=100, prefix_cache=False, max_batch_size=7, slow_motion=3)
+    expect(page.locator("#budget-value input")).to_have_value("100")
+    expect(page.locator("#prefix-cache input")).not_to_be_checked()
+    expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "7")
+    expect(page.locator("#slow input")).to_be_checked()
+    expect(page.locator("#slow-factor input")).to_have_value("×3")
+    late = open_page(mock)
+    expect(late.locator("#budget-value input")).to_have_value("100")
+    expect(late.locator("#prefix-cache input")).not_to_be_checked()
+
+
+def test_the_hand_on_a_slider_goes_first(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    track = page.locator("#max-batch input[type=range]").bounding_box()
+    assert track
+    page.mouse.move(track["x"] + track["width"] / 2, track["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(track["x"] + track["width"] / 4, track["y"] + 8, steps=4)
+    held = page.locator("#max-batch input[type=range]").input_value()
+    until(lambda: mock.engine.knobs.max_batch_size == int(held))
+    mock.engine.set_knobs(max_batch_size=60)
+    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 60")
+    page.wait_for_timeout(1000)
+    assert page.locator("#max-batch input[type=range]").input_value() == held
+    page.mouse.up()
+    expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "60")
+
+
+def test_keys(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#rp-lane-1").click()
+    page.keyboard.press("b")
+    expect(page.locator("#rp-last h3 span")).to_contain_text("20 × shared head")
+    page.keyboard.press("3")
+    expect(page.locator("#rp-lane-3")).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    ask(page, "b.3?")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("b.3?")
+    page.locator("#prompt input").blur()
+    page.keyboard.press(".")
+    expect(state(page, 1)).to_have_text(re.compile("stopped"))
+    until(lambda: all(stream.finished for stream in mock.engine.streams.values()))
+
+
+def test_every_control_says_what_it_is(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    expect(page.locator("#graphs")).to_have_attribute("title", re.compile("GPU"))
+    terms = "() => Object.keys(RoseTerms).filter((id) => !document.getElementById(id)?.title)"
+    page.wait_for_function(f"() => ({terms})().length === 0")
+    untold = "() => [...document.querySelectorAll('.rp-kpi, .rp-ph h3, .rp-sechead h3, #rp-last h3')].filter((e) => !e.title).length"
+    assert page.evaluate(untold) == 0
+    unnamed = """() => [...document.querySelectorAll('button, input')].filter((e) => e.offsetParent && !e.labels?.length && !e.title
+        && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
+    assert page.evaluate(unnamed) == []

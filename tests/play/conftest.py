@@ -1,0 +1,50 @@
+"""The page's server with an engine that only pretends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.play.fake_engine import FakeEngine
+
+
+@contextmanager
+def serving(engine: Any) -> Iterator[str]:
+    """The page of an engine at a free port; gives its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.02)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    """An engine that steps when a test says so."""
+    return FakeEngine()
+
+
+@pytest.fixture
+def playground(engine: FakeEngine) -> Playground:
+    """A playground whose frames are made when a test calls ``tick``."""
+    return Playground(engine)

@@ -1,0 +1,151 @@
+"""What the browser polls: frames, cursors, snapshots."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.play import frames
+from roseplay.play.frames import FrameRing
+from roseplay.play.playground import Playground
+from tests.play.fake_engine import FakeEngine
+
+TAB = "tab-of-a-test"
+
+
+def poll(playground: Playground, since: int = 0, **more: Any) -> dict[str, Any]:
+    return json.loads(playground.delta(since, **more))
+
+
+def ask(playground: Playground, prompt: str = "hello", tokens: int = 3) -> int:
+    return playground.ask(prompt, SamplingParams(max_new_tokens=tokens)).request_id
+
+
+@pytest.fixture(autouse=True)
+def figures_in_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "STATS_S", 0.0)
+
+
+def test_a_request_is_told_from_submission_to_end(engine: FakeEngine, playground: Playground) -> None:
+    request_id = ask(playground)
+    engine.step(3)
+    assert playground.tick()
+    frame = poll(playground)["frames"][0]
+    events = {kind: (t, more) for rid, kind, t, more in frame["requests"] if rid == request_id}
+    assert list(events) == ["submitted", "scheduled", "first", "finished"]
+    assert [t for t, _ in events.values()] == sorted(t for t, _ in events.values())
+    assert events["submitted"][1] == {"kind": "api", "lane": None, "burst": None, "prompt_tokens": 5}
+    assert events["finished"][1]["reason"] == "length"
+    assert events["finished"][1]["tokens"] == 3
+    assert events["first"][1]["ttft_ms"] == events["finished"][1]["ttft_ms"] > 0
+
+
+def test_steps_and_tokens_have_the_agreed_columns(engine: FakeEngine, playground: Playground) -> None:
+    request_id = ask(playground)
+    engine.step(2)
+    playground.tick()
+    frame = poll(playground)["frames"][0]
+    first, second = frame["steps"]
+    assert len(first) == 18
+    assert first[:5] == [0, first[1], first[2], 5, 0]
+    assert second[3:5] == [0, 1]
+    assert sum(first[9:13]) == 448
+    assert first[16] == [[request_id, 5, 0, 5, 5, 0, 0]]
+    (rid, t0, itl0, step0), (_, t1, itl1, step1) = frame["tokens"]
+    assert (rid, itl0, step0, step1) == (request_id, None, 0, 1)
+    assert itl1 == pytest.approx(t1 - t0, abs=0.02)
+
+
+def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playground) -> None:
+    ask(playground)
+    engine.step(3)
+    playground.tick()
+    time.sleep(1.05)  # until the rate of the last second has fallen to nothing
+    playground.tick()
+    assert not any(playground.tick() for _ in range(20))
+
+
+def test_a_cursor_gets_what_is_new_and_nothing_twice(engine: FakeEngine, playground: Playground) -> None:
+    ask(playground, tokens=50)
+    seen: list[int] = []
+    cursor = poll(playground)["next"]
+    for _ in range(5):
+        engine.step()
+        playground.tick()
+        delta = poll(playground, cursor, boot=playground.boot_id)
+        assert not delta["reset"]
+        seen += [frame["seq"] for frame in delta["frames"]]
+        cursor = delta["next"]
+    assert seen == list(range(seen[0], seen[0] + 5))
+    assert poll(playground, cursor)["frames"] == []
+
+
+def test_a_strange_cursor_gets_a_snapshot(engine: FakeEngine, playground: Playground) -> None:
+    request_id = ask(playground, tokens=50)
+    engine.step()
+    playground.tick()
+    cursor = poll(playground)["next"]
+    for since, boot in ((0, ""), (cursor + 1, ""), (-5, ""), (cursor, "anotherboot")):
+        delta = poll(playground, since, boot=boot)
+        assert delta["reset"], (since, boot)
+        snapshot = delta["snapshot"]
+        assert snapshot["info"]["model"] == "fake-chat"
+        assert snapshot["knobs"]["max_batch_size"] == 32
+        (rid, about), *_ = snapshot["requests"]
+        assert rid == request_id
+        assert about["first"] is not None
+        assert about["finished"] is None
+
+
+def test_a_cursor_behind_the_ring_gets_a_snapshot() -> None:
+    ring = FrameRing(keep_s=1.0)
+    for t in range(0, 3000, 100):
+        ring.append({"t": float(t)})
+    oldest = 31 - 11  # the last second and the frame that closes it
+    assert ring.since(oldest)[1] is not None
+    assert ring.since(oldest - 1)[1] is None
+    assert [json.loads(frame)["t"] for frame in ring.recent(2500.0)[1]] == [2500, 2600, 2700, 2800, 2900]
+
+
+def test_a_frame_is_encoded_once_for_all_tabs() -> None:
+    ring = FrameRing()
+    ring.append({"t": 1.0, "steps": [1, 2, 3]})
+    (one,), (two,) = ring.since(1)[1] or [], ring.since(1)[1] or []
+    assert one is two
+
+
+def test_a_knob_marks_the_frame(engine: FakeEngine, playground: Playground) -> None:
+    playground.set_knobs({"prefill_max_tokens": 64})
+    playground.tick()
+    ((_, _, changed),) = poll(playground)["frames"][0]["knobs"]
+    assert changed == {"prefill_max_tokens": [None, 64]}
+
+
+def test_figures_are_of_the_traffic(engine: FakeEngine, playground: Playground) -> None:
+    ask(playground, tokens=4)
+    engine.step(2)
+    playground.tick()
+    stats = poll(playground)["frames"][-1]["stats"]
+    assert stats["tok_s"] == 2
+    assert (stats["running"], stats["waiting"]) == (1, 0)
+    assert stats["ttft_p50"] == stats["ttft_p95"] > 0
+    assert stats["itl_p50"] == stats["itl_p99"] > 0
+    assert stats["kv_total"] == 448
+    engine.step(2)
+    playground.tick()
+    assert poll(playground)["frames"][-1]["stats"]["running"] == 0
+
+
+def test_ended_requests_are_forgotten(
+    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roseplay.play.playground.KEEP_S", 0.0)
+    for _ in range(3):
+        ask(playground, tokens=1)
+    engine.step()
+    playground.tick()
+    assert poll(playground)["snapshot"]["requests"] == []

@@ -1,0 +1,105 @@
+"""Lanes: what a tab is told of its chats, whatever it has seen and lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.play.lanes import parse_seen, rate
+from roseplay.play.playground import Playground
+from tests.play.fake_engine import WORDS, FakeEngine
+
+TAB, OTHER = "tab-one-of-two", "tab-two-of-two"
+PARAMS = SamplingParams(max_new_tokens=20)
+
+
+def lanes(playground: Playground, have: str = "", tab: str = TAB) -> list[dict[str, Any]]:
+    return json.loads(playground.delta(1, tab_id=tab, have=have))["own"]["lanes"]
+
+
+def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: Playground) -> None:
+    playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    text, have = "", ""
+    for _ in range(12):
+        engine.step()
+        for news in lanes(playground, have):
+            assert news["text_from"] == len(text)
+            text, have = text + news["text"], news["have"]
+    assert text == "".join((WORDS * 2)[:12])
+    assert "🌹" in text
+    assert lanes(playground, have) == []
+
+
+def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Playground) -> None:
+    playground.send("hello", lanes=[2], tab_id=TAB, params=PARAMS)
+    engine.step(20)
+    (news,) = lanes(playground)
+    assert (news["lane"], news["title"], news["state"], news["reason"]) == (2, "hello", "done", "length")
+    assert news["text_from"] == 0
+    assert news["text"] == "".join(WORDS[i % len(WORDS)] for i in range(20))
+
+
+def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -> None:
+    engine.set_knobs(prefill_max_tokens=2)
+    (request_id,) = playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    assert lanes(playground)[0]["state"] == "queued"
+    engine.step()
+    playground.tick()
+    (news,) = lanes(playground)
+    assert (news["state"], news["computed"], news["target"]) == ("prefill", 2, 5)
+    engine.step(2)
+    playground.tick()
+    (news,) = lanes(playground)
+    assert (news["state"], news["tokens"]) == ("decode", 1)
+    assert news["ttft_ms"] > 0
+    engine.abort(request_id)
+    assert lanes(playground)[0]["state"] == "stopped"
+
+
+def test_a_new_prompt_stops_the_answer_that_is_under_way(engine: FakeEngine, playground: Playground) -> None:
+    (first,) = playground.send("one", lanes=[1], tab_id=TAB, params=PARAMS)
+    engine.step(3)
+    (second,) = playground.send("two", lanes=[1], tab_id=TAB, params=PARAMS)
+    assert engine.streams[first].finish_reason == "abort"
+    (news,) = lanes(playground, have=f"{first}.10.99")
+    assert (news["rid"], news["title"], news["text_from"]) == (second, "two", 0)
+
+
+def test_lanes_differ_by_their_seed(engine: FakeEngine, playground: Playground) -> None:
+    ids = playground.send("hello", lanes=[1, 2, 3], tab_id=TAB, params=PARAMS)
+    assert len({engine.streams[i].params.seed for i in ids}) == 3
+
+
+def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playground) -> None:
+    playground.send("mine", lanes=[1], tab_id=TAB, params=PARAMS)
+    playground.send("yours", lanes=[1], tab_id=OTHER, params=PARAMS)
+    assert [news["title"] for news in lanes(playground)] == ["mine"]
+    assert playground.stop(tab_id=TAB) == 1
+    assert lanes(playground)[0]["state"] == "stopped"
+    assert lanes(playground, tab=OTHER)[0]["state"] == "queued"
+
+
+def test_one_lane_can_be_stopped(engine: FakeEngine, playground: Playground) -> None:
+    playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    assert playground.stop(tab_id=TAB, lane=2) == 1
+    assert [news["state"] for news in lanes(playground)] == ["queued", "stopped"]
+
+
+@pytest.mark.parametrize("have", ["", ",", "x", "1.2", "1.2.3.4", "a.b.c", "1.-2.3", "9" * 99 + ".1.1", "1.2.3," * 500])
+def test_what_a_tab_claims_to_have_may_be_anything(have: str) -> None:
+    parse_seen(have)
+
+
+def test_a_lane_that_does_not_exist_is_refused(playground: Playground) -> None:
+    with pytest.raises(ValueError, match="no lane 9"):
+        playground.send("hello", lanes=[9], tab_id=TAB, params=PARAMS)
+    with pytest.raises(ValueError, match="empty"):
+        playground.send("  ", lanes=[1], tab_id=TAB, params=PARAMS)
+
+
+def test_rate() -> None:
+    assert rate([]) is rate([5]) is rate([5, 5]) is None
+    assert rate([0, 10**9, 2 * 10**9]) == 1.0

@@ -1,0 +1,187 @@
+"""Routes, the guard in front of them, and the named endpoints as ``gradio_client`` calls them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from starlette.testclient import TestClient
+
+from roseplay.config import Knobs
+from roseplay.play import assets
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.play.conftest import serving
+from tests.play.fake_engine import WORDS, FakeEngine
+
+TAB = "tab-of-a-test"
+
+
+@pytest.fixture(scope="module")
+def live_engine() -> FakeEngine:
+    return FakeEngine(run=True, step_s=0.005)
+
+
+@pytest.fixture(scope="module")
+def address(live_engine: FakeEngine) -> Iterator[str]:
+    with serving(live_engine) as address:
+        yield address
+    live_engine.close()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False, analytics_enabled=False)
+
+
+@pytest.fixture
+def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
+    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
+    live_engine.abort_all()
+    live_engine.set_knobs(**Knobs().to_dict())
+
+
+def test_health_and_delta_answer(address: str) -> None:
+    health = httpx.get(f"{address}/ui/health").json()
+    assert health["status"] == "ok"
+    answer = httpx.get(f"{address}/ui/delta?since=0")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json()["boot_id"] == health["boot_id"]
+    assert httpx.get(f"{address}/ui/delta?since=many").status_code == 422
+
+
+def test_static_files_are_kept_for_good(address: str) -> None:
+    for path in (f"/ui/static/{assets.version()}/store.js", f"/ui/plotly.min.js?v={assets.plotly_bundle()[1]}"):
+        answer = httpx.get(address + path)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        assert "javascript" in answer.headers["content-type"]
+    for path in (
+        f"/ui/static/{assets.version()}/nothing.js",
+        "/ui/static/old/store.js",
+        f"/ui/static/{assets.version()}/..%2fpage.py",
+    ):
+        assert httpx.get(address + path).status_code == 404
+
+
+def test_the_page_asks_nobody_else(address: str) -> None:
+    config = httpx.get(f"{address}/config").json()
+    assert config["analytics_enabled"] is False
+    page = httpx.get(address).text
+    assert "cdn" not in page.replace("cdnjs", "cdn").lower() or "https://cdnjs" not in page
+
+
+def test_the_public_endpoints_and_no_others(client: Client) -> None:
+    named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert sorted(named) == ["/burst", "/chat", "/set_knobs", "/stop", "/submit"]
+    for endpoint in named.values():
+        assert all(parameter["parameter_has_default"] for parameter in endpoint["parameters"])
+
+
+def test_chat_answers_with_the_whole_text(call: Any) -> None:
+    assert call("/chat", "hello", 4) == "".join(WORDS[:4])
+
+
+def test_chats_run_side_by_side(call: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(lambda i: call("/chat", f"hello {i}", 8), range(4)))
+    assert texts == ["".join(WORDS)] * 4
+
+
+def test_submit_answers_at_once(call: Any, live_engine: FakeEngine) -> None:
+    (request_id,) = call("/submit", "hello", max_new_tokens=500)["ids"]
+    assert not live_engine.streams[request_id].finished
+    assert call("/stop", [request_id]) == 1
+    assert live_engine.streams[request_id].finish_reason == "abort"
+
+
+def test_submit_reaches_the_lanes_of_a_tab(call: Any, address: str) -> None:
+    assert len(call("/submit", "hello", tab=TAB)["ids"]) == 4
+    assert len(call("/submit", "again", 3, tab=TAB)["ids"]) == 1
+    own = httpx.get(f"{address}/ui/delta?since=0&tab={TAB}").json()["own"]
+    assert {lane["lane"]: lane["title"] for lane in own["lanes"]} == {1: "hello", 2: "hello", 3: "again", 4: "hello"}
+    assert call("/stop", tab=TAB) == 4
+
+
+def test_burst_has_defaults(call: Any) -> None:
+    assert len(call("/burst")["ids"]) == 20
+    made = call("/burst", 3, "equal", 500)
+    assert len(made["ids"]) == 3
+    assert call("/stop") >= 3
+
+
+def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
+    knobs = call("/set_knobs", {"prefill_max_tokens": 64, "prefix_cache": False})
+    assert (knobs["prefill_max_tokens"], knobs["prefix_cache"], knobs["max_batch_size"]) == (64, False, 32)
+    assert call("/set_knobs", json.dumps({"prefill_max_tokens": None}))["prefill_max_tokens"] is None
+    assert call("/set_knobs") == live_engine.knobs.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("/set_knobs", ({"nope": 1},), "unknown knob nope"),
+        ("/set_knobs", ({"max_batch_size": 0},), "max_batch_size is 0"),
+        ("/set_knobs", ("{bad",), "not JSON"),
+        ("/set_knobs", ([1],), "must be a JSON object"),
+        ("/submit", ("",), "prompt is empty"),
+        ("/submit", ("hello", 99), "no lane 99"),
+        ("/submit", ("hello", 0, -4), "max_new_tokens is -4"),
+        ("/submit", ("hello", 1, 8, 0.0, None, "x"), "tab's id"),
+        ("/burst", (0,), "burst of 0"),
+        ("/burst", (3, "weird"), "no burst of kind"),
+        ("/burst", ("many",), "size is 'many'"),
+        ("/chat", ("x" * 5000,), "do not fit"),
+        ("/chat", (None,), "prompt is empty"),
+        ("/stop", (["first"],), "request's id"),
+    ],
+)
+def test_bad_input_is_told_and_changes_nothing(
+    call: Any, live_engine: FakeEngine, name: str, args: tuple, message: str
+) -> None:
+    knobs, count = live_engine.knobs, len(live_engine.streams)
+    with pytest.raises(AppError, match=message):
+        call(name, *args)
+    assert live_engine.knobs == knobs
+    assert len(live_engine.streams) == count
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {}, 200),
+        ("GET", {"host": "localhost:7860"}, 200),
+        ("GET", {"host": "[::1]:7860"}, 200),
+        ("GET", {"host": "evil.example"}, 403),
+        ("GET", {"host": "127.0.0.1.evil.example:7860"}, 403),
+        ("GET", {"host": ""}, 403),
+        ("GET", {"host": "[bad"}, 403),
+        ("GET", {"host": "127.0.0.1:7860", "origin": "https://evil.example"}, 200),
+        ("POST", {"host": "127.0.0.1:7860", "origin": "https://evil.example"}, 403),
+        ("POST", {"host": "127.0.0.1:7860", "origin": "http://127.0.0.1:9999"}, 403),
+        ("POST", {"host": "127.0.0.1:7860", "origin": "null"}, 403),
+        ("POST", {"host": "127.0.0.1:7860", "origin": "http://127.0.0.1:7860"}, 404),
+        ("POST", {"host": "127.0.0.1:7860"}, 404),
+    ],
+)
+def test_the_guard(engine: FakeEngine, method: str, headers: dict[str, str], status: int) -> None:
+    app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
+    client = TestClient(app, base_url="http://127.0.0.1:7860")
+    assert client.request(method, "/ui/health", headers=headers).status_code == status
+
+
+def test_hosts_beyond_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    monkeypatch.setenv("SPACE_HOST", "me-roseplay.hf.space")
+    assert "*digits*" not in allowed_hosts("127.0.0.1")
+    assert "me-roseplay.hf.space" not in allowed_hosts("0.0.0.0")
+    assert "my.name" in allowed_hosts("0.0.0.0", ["My.Name"])
+    monkeypatch.setenv("SPACE_ID", "me/roseplay")
+    assert "me-roseplay.hf.space" in allowed_hosts("0.0.0.0")

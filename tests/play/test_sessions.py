@@ -1,0 +1,124 @@
+"""Tabs and their leases, and bursts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineBusyError
+from roseplay.play.bursts import LABELS, kind_of
+from roseplay.play.playground import Playground
+from roseplay.play.session import LEASE_S, Tabs
+from tests.play.fake_engine import FakeEngine
+
+TAB = "tab-of-a-test"
+PARAMS = SamplingParams(max_new_tokens=500)
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def playground(engine: FakeEngine, time: Time) -> Playground:
+    return Playground(engine, tabs=Tabs(clock=time))
+
+
+def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground: Playground, time: Time) -> None:
+    ids = playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    ids += [t.request_id for t in playground.burst(size=3, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB).requests]
+    time.now = LEASE_S - 1
+    playground.tick()
+    assert not any(engine.streams[i].finished for i in ids)
+    time.now = LEASE_S + 1
+    playground.tick()
+    assert [engine.streams[i].finish_reason for i in ids] == ["abort"] * 5
+    assert len(playground.tabs) == 0
+
+
+def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
+    (request_id,) = playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    for minute in range(1, 30):  # as rarely as a browser lets a hidden page
+        time.now = 60.0 * minute
+        playground.delta(0, tab_id=TAB)
+        playground.tick()
+    assert not engine.streams[request_id].finished
+
+
+def test_requests_of_programs_have_no_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:
+    tracked = playground.ask("hello", PARAMS)
+    playground.burst(size=2, kind="unique", max_new_tokens=9, seed=0, tab_id="")
+    time.now = 10 * LEASE_S
+    playground.tick()
+    assert not any(stream.finished for stream in engine.streams.values())
+    assert playground.stop(ids=[tracked.request_id]) == 1
+    assert playground.stop() == 2
+    assert playground.stop() == 0
+
+
+def test_a_poll_of_a_stranger_makes_no_tab(playground: Playground) -> None:
+    assert json.loads(playground.delta(0, tab_id="nobody-knows-me"))["own"] == {"lanes": []}
+    assert len(playground.tabs) == 0
+
+
+@pytest.mark.parametrize("tab_id", ["", "short", "x" * 65, "with space in", "<script>alert"])
+def test_a_tab_id_is_checked(playground: Playground, tab_id: str) -> None:
+    with pytest.raises(ValueError, match="tab's id"):
+        playground.send("hello", lanes=[1], tab_id=tab_id, params=PARAMS)
+
+
+def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) -> None:
+    burst = playground.burst(size=4, kind="mix", max_new_tokens=2, seed=0, tab_id=TAB)
+    assert len(burst.requests) == 4
+    lengths = [tracked.prompt_tokens for tracked in burst.requests]
+    assert lengths[3] > 20 * lengths[0]
+    engine.step(2)
+    playground.tick()
+    figures = json.loads(playground.delta(0))["frames"][-1]["burst"]
+    assert figures["prompt_tokens"] == figures["computed"] == sum(lengths)
+    assert (figures["saved"], figures["size"], figures["done"], figures["label"]) == (0, 4, 4, "1·1·1·64 mix")
+    assert figures["ttft_p50"] <= figures["ttft_p95"]
+
+
+def test_saved_tokens_are_counted_once(engine: FakeEngine, playground: Playground) -> None:
+    burst = playground.burst(size=1, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB)
+    (tracked,) = burst.requests
+    tracked.computed, tracked.target, tracked.cached, tracked.shared = 40, 40, 16, 16
+    figures = burst.figures()
+    assert (figures["computed"], figures["saved"], figures["blocks_saved"]) == (8, 32, 2)
+
+
+def test_a_full_engine_takes_what_it_can() -> None:
+    playground = Playground(FakeEngine(max_waiting=3))
+    burst = playground.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
+    assert (burst.size, len(burst.requests)) == (3, 3)
+    with pytest.raises(EngineBusyError):
+        playground.burst(size=8, kind="equal", max_new_tokens=9, seed=0, tab_id="")
+
+
+def test_kinds_go_by_key_and_label() -> None:
+    for key, label in LABELS.items():
+        assert kind_of(key) == kind_of(label) == kind_of(label.upper()) == key
+    with pytest.raises(ValueError, match="unique, equal, shared_head, mix"):
+        kind_of("weird")
+
+
+def test_a_submission_under_way_is_nobodys_yet(engine: FakeEngine, playground: Playground) -> None:
+    """The engine may report a request before ``submit`` has told us whose it is."""
+    stream = engine.submit([1, 2, 3])
+    with playground._book.submitting():
+        playground.tick()
+        assert json.loads(playground.delta(0))["snapshot"]["requests"] == []
+    playground.tick()
+    ((request_id, about),) = json.loads(playground.delta(0))["snapshot"]["requests"]
+    assert (request_id, about["kind"]) == (stream.request_id, "api")
