@@ -20,6 +20,7 @@ STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", 
 # In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
 CORE = (
     "store.js",
+    "time.js",
     "theme.js",
     "view.js",
     "poll.js",

@@ -5,20 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly
 import pytest
 from playwright.sync_api import Browser, Page
 
-STATIC = Path(__file__).resolve().parents[2] / "roseplay" / "play" / "static"
-PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-SCRIPTS = (
-    "store.js", "theme.js", "view.js", "format.js", "charts.js", "itl.js", "tokens.js", "ttft.js", "kvtime.js",
-    "rows.js", "steering.js", "steps.js",
-)  # fmt: skip
+from roseplay.play import assets
+
+CORE = ("store.js", "time.js", "theme.js", "view.js", "format.js")
+HELPERS = ("charts.js", "pen.js", "rows.js", "steering.js")
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
 VIEWS = {"tokens": "tokenSteps"}
 TIMED = ("itl", "tokens", "kvtime")
@@ -176,13 +172,13 @@ def page(browser: Browser) -> Iterator[Page]:
         '<div class="rp-plot"></div></section>'
         for name, (width, height) in PANELS.items()
     )
-    colors = (STATIC / "tokens.css").read_text(encoding="utf-8")
+    colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
     colors = colors[colors.index("body {") :]  # without the fonts, which only a server has
     page.set_content(f"<style>{colors}</style><body>{boxes}</body>")
-    page.add_style_tag(path=STATIC / "charts.css")
-    page.add_script_tag(path=PLOTLY)
-    for name in SCRIPTS:
-        page.add_script_tag(path=STATIC / name)
+    page.add_style_tag(path=assets.STATIC / "charts.css")
+    page.add_script_tag(path=assets.plotly_bundle()[0])
+    for name in (*CORE, *HELPERS, *filter(assets.has, assets.VIEWS)):
+        page.add_script_tag(path=assets.STATIC / name)
     for name in PANELS:
         page.evaluate(f"Rose.{VIEWS.get(name, name)}(document.getElementById('{name}'))")
     yield page

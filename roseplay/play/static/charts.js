@@ -15,7 +15,7 @@
   Rose.chart = function (element, spec) {
     const plot = element.querySelector(".rp-plot"), head = element.querySelector(".rp-rt");
     const margin = spec.margin;
-    let made = false, draggedSince = 0;
+    let made = false, draggedSince = 0, shown = null;
 
     head.innerHTML = (spec.timed && !spec.small ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
     const back = head.querySelector(".rp-back");
@@ -46,15 +46,18 @@
         }
         if (drawn.empty) layout.annotations.push(emptyText(T, frame.window));
         if (back) back.hidden = !Rose.view.zoom;
+        shown = frame;
         if (made) Plotly.react(plot, drawn.traces || [], layout, CONFIG);
         else {
           Plotly.newPlot(plot, drawn.traces || [], layout, CONFIG);
           made = true;
           listen();
         }
+        if (column) column.update();
         return true;
       },
     });
+    const column = spec.timed ? Rose.column(plot, margin, () => shown) : null;
 
     function base(T, width, height) {
       return {
@@ -89,6 +92,37 @@
     }
 
     return panel;
+  };
+
+  // ---- the step that is pointed at --------------------------------------------------------------------------
+  /* Shades it in every time chart; drawn over the plot, because redrawing the plot would be too slow for a pointer. */
+  Rose.column = function (plot, margin, frame) {
+    const shade = document.createElement("i");
+    shade.className = "rp-column";
+    shade.hidden = true;
+    plot.append(shade);
+
+    function update() {
+      const { steps } = Rose.store, row = Rose.pointed === null ? -1 : Rose.store.stepRow(Rose.pointed), { window, width } = frame() || {};
+      shade.hidden = row < 0 || !window;
+      if (shade.hidden) return;
+      const { x0, x1 } = Rose.stepSpan(row & steps.mask), px = (ms) => Math.max(0, Math.min(width, ((ms - window.x0) / (window.x1 - window.x0)) * width));
+      Object.assign(shade.style, {
+        left: `${margin.l + px(x0)}px`, width: `${Math.max(1.5, px(x1) - px(x0))}px`, top: `${margin.t}px`, bottom: `${margin.b}px`,
+      });
+      shade.hidden = px(x1) <= 0 || px(x0) >= width;
+    }
+    Rose.on("step", update);
+
+    plot.addEventListener("pointermove", (event) => {
+      const { window, width } = frame() || {};
+      if (!window || event.pointerType === "touch") return;
+      const share = (event.clientX - plot.getBoundingClientRect().left - margin.l) / width;
+      const found = share >= 0 && share <= 1 ? Rose.stepAt(window.x0 + share * (window.x1 - window.x0)) : null;
+      if ((found && found.step) !== Rose.pointed) Rose.emit("step", found && found.step);
+    });
+    plot.addEventListener("pointerleave", () => Rose.emit("step", null));
+    return { update };
   };
 
   // ---- time axis --------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@
       const layout = { yaxis, shapes: [], annotations: [] };
       addLines(layout, p, yaxis, frame);
       addBeyond(layout, farApart(beyond, frame), frame);
+      if (Rose.hovered !== null) for (const dots of [usual, slow]) dots.sort((a, b) => (a.rid === Rose.hovered) - (b.rid === Rose.hovered)); // on top
       points = [usual, slow];
       const traces = [trace(usual, false, frame.T), trace(slow, true, frame.T)];
       addSelected(traces, layout, [...slow, ...usual], frame);
@@ -166,7 +167,7 @@
 
     function addLines(layout, p, yaxis, { height, T }) {
       const shown = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height })).filter((one) => one.at >= 0 && one.at <= height + 1);
-      const sharp = (px) => (Math.round(px - 0.5) + 0.5) / height;
+      const sharp = (px) => Rose.sharp(px) / height;
       const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
       shown.forEach(({ name, dash, v, at }, i) => {
         layout.shapes.push({
@@ -186,30 +187,35 @@
     }
 
     // ---- what lies beyond ------------------------------------------------------------------------------------
-    const APART_PX = 90, MOST_TRIANGLES = 3;
+    const APART_PX = 60, MOST_TRIANGLES = 4, CHAR_PX = 6.1;
 
-    /* The longest of them, far enough apart to be labelled. */
+    /* The longest of them, far enough apart for a triangle each: {…dot, px, why}. */
     function farApart(dots, { window, width }) {
-      const perS = (width / (window.x1 - window.x0)) * 1000, kept = [];
+      const kept = [];
       for (const gap of dots.sort((a, b) => b.itl - a.itl)) {
         if (kept.length === MOST_TRIANGLES) break;
-        if (kept.every((other) => Math.abs(other.x - gap.x) * perS > APART_PX)) kept.push(gap);
+        const px = ((gap.x * 1000 - window.x0) / (window.x1 - window.x0)) * width;
+        if (kept.every((other) => Math.abs(other.px - px) > APART_PX)) kept.push({ ...gap, px });
       }
       return kept;
     }
 
-    function addBeyond(layout, gaps, { T, window }) {
-      const middle = (window.x0 + window.x1) / 2000;
+    /* Words stand at the triangle's left, else at its right, else (no room) not at all; the longest gap comes first. */
+    function addBeyond(layout, gaps, { T, width }) {
+      const taken = gaps.map(({ px }) => [px - 5, px + 5]);
       for (const gap of gaps) {
-        const right = gap.x < middle;
         layout.shapes.push({
           name: "beyond", type: "path", path: "M0,0 L4,-6 L-4,-6 Z", xsizemode: "pixel", ysizemode: "pixel", xanchor: gap.x, yref: "paper", yanchor: 1,
           fillcolor: T.ink, line: { width: 0 },
         });
-        const why = cause(gap);
+        const value = Rose.format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
+        const sides = [[gap.px - 6 - long, gap.px - 6, "right"], [gap.px + 6, gap.px + 6 + long, "left"]];
+        const side = sides.find(([from, to]) => from >= 0 && to <= width && taken.every(([a, b]) => to < a || from > b));
+        if (!side) continue;
+        taken.push(side);
         layout.annotations.push({
-          name: "beyond", text: `<b>${Math.round(gap.itl)}</b>${why ? ` ${why}` : ""}`, x: gap.x, yref: "paper", y: 1, yanchor: "top", yshift: 2,
-          xanchor: right ? "left" : "right", xshift: right ? 6 : -6, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+          name: "beyond", text: `<b>${value}</b>${why ? ` ${why}` : ""}`, x: gap.x, yref: "paper", y: 1, yanchor: "top", yshift: 2,
+          xanchor: side[2], xshift: side[2] === "left" ? 6 : -6, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
         });
       }
     }

@@ -3,7 +3,7 @@
 (function (Rose) {
   const ZOOM = 1.25, LEAST_MS = 20, MOST_MS = 60000, PAN = 0.15, DRAG_PX = 4;
 
-  /* area: window() -> the window shown, left and right margins in px, at(x, y) -> {rid, step} or null. */
+  /* area: window() -> the window shown, left and right margins in px, at(x, y) -> {rid, step} or null, stepAt(x) -> step or null. */
   Rose.steering = function (canvas, area) {
     let drag = null;
     const plot = () => canvas.clientWidth - area.left - area.right;
@@ -57,8 +57,13 @@
     function point(event) {
       const what = area.at(event.offsetX, event.offsetY);
       Rose.emit("hover", what ? what.rid : null);
+      const step = area.stepAt(event.offsetX);
+      if (step !== Rose.pointed) Rose.emit("step", step);
     }
-    canvas.addEventListener("pointerleave", () => Rose.emit("hover", null));
+    canvas.addEventListener("pointerleave", () => {
+      Rose.emit("hover", null);
+      Rose.emit("step", null);
+    });
 
     canvas.addEventListener("keydown", (event) => {
       if (!area.window() || event.ctrlKey || event.metaKey || event.altKey) return;

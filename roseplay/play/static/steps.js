@@ -12,10 +12,11 @@
   const SHADES = 6; // of ink, for ITL
 
   Rose.steps = function (element) {
-    const canvas = document.createElement("canvas"), g = canvas.getContext("2d");
+    const canvas = document.createElement("canvas"), sharp = Rose.sharp;
     canvas.className = "rp-steps";
     canvas.tabIndex = 0;
     element.querySelector(".rp-plot").append(canvas);
+    const { g, begin, line, text, diamond } = Rose.pen(canvas);
     const rows = new Rose.Rows();
     const toggle = Rose.toggle("colour", ["request", "ITL"]);
     const state = { byItl: false, T: null, window: null, width: 0, height: 0, rowHeight: ROW, x: null, y: null };
@@ -28,17 +29,12 @@
       panel.soon();
     });
     Rose.on("reset", () => rows.clear());
-    Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at });
+    Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at, stepAt });
+    Rose.on("step", panel.soon);
 
     // ---- drawing --------------------------------------------------------------------------------------------
     function draw(width, height, now) {
-      const scale = devicePixelRatio || 1;
-      if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
-        canvas.width = Math.round(width * scale);
-        canvas.height = Math.round(height * scale);
-      }
-      g.setTransform(scale, 0, 0, scale, 0, 0);
-      g.clearRect(0, 0, width, height);
+      begin(width, height);
       const left = LEFT, plot = width - LEFT - RIGHT;
       const span = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
       const window = Rose.view.window(now, span);
@@ -46,8 +42,6 @@
       Object.assign(state, { T: Rose.tokens(), window, width, height, plot, x });
       rows.update(window);
       layRows();
-      g.font = '10px "RP Mono", monospace';
-      g.textBaseline = "alphabetic";
       grid();
       column();
       g.save();
@@ -75,30 +69,6 @@
       state.high = (row) => (row < rows.lanes ? ROW : high);
     }
 
-    const sharp = (v) => Math.round(v - 0.5) + 0.5;
-
-    function line(x0, y0, x1, y1, color, dash = []) {
-      g.strokeStyle = color;
-      g.lineWidth = 1;
-      g.setLineDash(dash);
-      g.beginPath();
-      g.moveTo(x0, y0);
-      g.lineTo(x1, y1);
-      g.stroke();
-      g.setLineDash([]);
-    }
-
-    function text(words, x, y, color, align = "left", bold = false) {
-      g.font = `${bold ? "700 " : ""}10px "RP Mono", monospace`;
-      g.textAlign = align;
-      g.lineJoin = "round";
-      g.lineWidth = 3;
-      g.strokeStyle = state.T.surface; // a halo, so that it can be read over data
-      g.strokeText(words, x, y);
-      g.fillStyle = color;
-      g.fillText(words, x, y);
-    }
-
     function grid() {
       const { T, window, plot, height } = state, bottom = height - BOTTOM;
       const ticks = Rose.timeTicks(window, plot, 60);
@@ -113,15 +83,14 @@
       line(8, under, LEFT + plot, under, T.line);
     }
 
-    /* The selected token's step, as a shaded column. */
+    /* The step that is pointed at, else that of the selected token, as a shaded column. */
     function column() {
-      const { steps } = Rose.store, row = Rose.selected ? Rose.store.stepRow(Rose.selected.step) : -1;
+      const { steps } = Rose.store, step = Rose.pointed ?? (Rose.selected && Rose.selected.step), row = step === null ? -1 : Rose.store.stepRow(step);
       if (row < 0) return;
-      const x0 = state.x(Rose.time.x(steps.t0[row & steps.mask])), x1 = state.x(Rose.time.x(steps.t1[row & steps.mask]));
+      const span = Rose.stepSpan(row & steps.mask), x0 = state.x(span.x0), x1 = state.x(span.x1), right = x0 > state.width / 2;
       g.fillStyle = Rose.fade(state.T.ink, 0.1);
       g.fillRect(x0, 0, Math.max(1.5, x1 - x0), state.height - BOTTOM);
-      const right = x0 > state.width / 2;
-      text(`step ${Rose.selected.step}`, right ? x0 - 5 : x1 + 5, 10, state.T.ink, right ? "right" : "left", true);
+      text(`step ${Rose.format.count(step)}`, right ? x0 - 5 : x1 + 5, 10, state.T.ink, right ? "right" : "left", true);
     }
 
     /** Calls fn(slot) for each step that touches the window, oldest first. */
@@ -261,27 +230,9 @@
           g.fillStyle = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
           g.fillRect(state.x(Rose.time.x(known.finished)), y - 3.5, 1.5, 7);
         }
-        for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.high(rows.of(known)) / 2 + 1));
+        for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.high(rows.of(known)) / 2 + 1), T.surface, T.ink);
       }
       g.globalAlpha = 1;
-    }
-
-    function diamond(x, y, r) {
-      g.beginPath();
-      g.moveTo(x, y - r);
-      g.lineTo(x + r, y);
-      g.lineTo(x, y + r);
-      g.lineTo(x - r, y);
-      g.closePath();
-      g.fillStyle = state.T.surface;
-      g.fill();
-      g.strokeStyle = g.fillStyle = state.T.ink;
-      g.lineWidth = 1.25;
-      g.stroke();
-      if (r > 5) {
-        g.fillRect(x - 0.6, y - 2.6, 1.2, 3.2);
-        g.fillRect(x - 0.6, y + 1.6, 1.2, 1.2);
-      }
     }
 
     // ---- words ----------------------------------------------------------------------------------------------
@@ -359,13 +310,18 @@
       const here = rows.visible.filter((known) => rows.of(known) === row);
       const known = here.find((one) => Rose.time.x(one.submitted ?? 0) - slack <= ms && (one.finished === null || Rose.time.x(one.finished) + slack >= ms));
       if (!known) return null;
+      const found = Rose.stepAt(ms), { steps, entries } = Rose.store;
       let step = null;
-      eachStep((slot) => {
-        const { steps, entries } = Rose.store;
-        if (Rose.time.x(steps.t0[slot]) > ms || Rose.time.x(steps.t1[slot]) < ms) return;
-        for (let k = 0; k < steps.entries[slot]; k++) if (entries.rid[(steps.entry[slot] + k) & entries.mask] === known.rid) step = steps.step[slot];
-      });
+      for (let k = 0; found && k < steps.entries[found.slot]; k++) {
+        if (entries.rid[(steps.entry[found.slot] + k) & entries.mask] === known.rid) step = found.step;
+      }
       return { rid: known.rid, step };
+    }
+
+    function stepAt(px) {
+      if (!state.window || px < LEFT || px > LEFT + state.plot) return null;
+      const found = Rose.stepAt(state.window.x0 + ((px - LEFT) / state.plot) * (state.window.x1 - state.window.x0));
+      return found && found.step;
     }
   };
 })(window.Rose);

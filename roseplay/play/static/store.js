@@ -7,8 +7,8 @@
  *   .knobs .marks             the settings now, and each change of them {t, step, changes: {name: [old, new]}}
  *   .stats .info .bootId      the server's latest figures, what the engine is, and which life of it this is
  *
- * Also here, because every view needs them: Rose.on/emit, Rose.clock (engine time) and Rose.time (view time).
- * All times are milliseconds of the engine's clock since it started. */
+ * Also here, because everybody needs them: Rose.on and Rose.emit. All times are milliseconds of the engine's clock since it
+ * started; time.js says which of them is now, and where a view draws them. */
 "use strict";
 window.Rose = window.Rose || {};
 (function (Rose) {
@@ -113,7 +113,7 @@ window.Rose = window.Rose || {};
   function apply(delta) {
     if (delta.reset || delta.boot_id !== store.bootId) reset(delta);
     store.cursor = delta.next;
-    syncClock(delta.now);
+    Rose.time.sync(delta.now);
     for (const frame of delta.frames || []) applyFrame(frame);
     if (delta.frames && delta.frames.length) store.version++;
     prune();
@@ -130,9 +130,7 @@ window.Rose = window.Rose || {};
     store.stats = null;
     store.bootId = delta.boot_id;
     store.version++;
-    clock.offset = clock.last = null;
-    time.cuts.length = 0;
-    time.lastWork = null;
+    Rose.time.reset();
     const snapshot = delta.snapshot || {};
     store.info = snapshot.info || (anew ? null : store.info);
     store.knobs = { ...snapshot.knobs };
@@ -171,7 +169,7 @@ window.Rose = window.Rose || {};
       known.burst = more.burst ?? null;
       known.prompt = more.prompt_tokens ?? 0;
       if (known.burst !== null) burst(known);
-      work(t, t);
+      Rose.time.work(t, t);
       if (known.finished === null) store.open.add(rid);
     } else if (event === "scheduled") {
       known.scheduled = t;
@@ -193,7 +191,7 @@ window.Rose = window.Rose || {};
   function applyStep(row) {
     const [step, t0, t1, prompt, decode, cached, shared, running, waiting, free, cachedBlocks, active, sharedBlocks,
       device, host, copies, parts, preempted] = row;
-    work(t0, t1);
+    Rose.time.work(t0, t1);
     const i = steps.push();
     steps.step[i] = step; steps.t0[i] = t0; steps.t1[i] = t1;
     steps.prompt[i] = prompt; steps.decode[i] = decode; steps.cached[i] = cached; steps.shared[i] = shared;
@@ -247,70 +245,4 @@ window.Rose = window.Rose || {};
       else break; // they finish roughly in the order in which they came; the next call gets the rest
     }
   }
-
-  // ---- engine time ------------------------------------------------------------------------------------------
-  const clock = { offset: null, last: null };
-
-  /* Each answer says the engine's time when it was made; it arrives late by the way back, so the largest offset seen
-   * is the best. It may sink slowly, should the two clocks drift apart. */
-  function syncClock(engineNow) {
-    if (typeof engineNow !== "number") return;
-    const offset = engineNow - performance.now();
-    if (clock.offset === null || offset > clock.offset || clock.offset - offset > 1000) clock.offset = offset;
-    else clock.offset += (offset - clock.offset) * 0.02;
-  }
-
-  /** The engine's "now" in ms, running smoothly between polls and never backwards. */
-  Rose.clock = function () {
-    if (clock.offset === null) return 0;
-    const now = performance.now() + clock.offset;
-    clock.last = clock.last === null || clock.last - now > 1000 ? now : Math.max(clock.last, now);
-    return clock.last;
-  };
-
-  // ---- view time --------------------------------------------------------------------------------------------
-  /* Views show the last seconds of *work*. While the engine has nothing to do their clock stands still (a burst stays on the
-   * screen until something else happens), and when work begins again the idle stretch is cut out and marked.
-   *   Rose.time.x(t)    engine time -> view time, both in ms
-   *   Rose.time.now()   the right edge of every view
-   *   Rose.time.idle()  whether it stands still
-   *   Rose.time.cuts    [{from, to, before}] idle stretches left out; `before`: ms cut out before this one */
-  const TAIL_MS = 700, LEAD_MS = 300; // what is left of an idle stretch, after and before work
-  const LAG_MS = 150; // a frame is on its way for about this long; the edge waits for it
-  const KEEP_CUTS = 64;
-  const time = (Rose.time = { cuts: [], lastWork: null });
-
-  function work(from, to) {
-    const idleFrom = time.lastWork + TAIL_MS, idleTo = from - LEAD_MS;
-    if (time.lastWork !== null && idleTo > idleFrom && !openAt(idleFrom)) {
-      const previous = time.cuts[time.cuts.length - 1];
-      time.cuts.push({ from: idleFrom, to: idleTo, before: previous ? previous.before + previous.to - previous.from : 0 });
-      if (time.cuts.length > KEEP_CUTS) time.cuts.shift();
-    }
-    time.lastWork = time.lastWork === null ? to : Math.max(time.lastWork, to);
-  }
-
-  /* A long pause with somebody waiting is no idleness, it is a stall and has to be seen. */
-  function openAt(t) {
-    for (const { submitted, finished } of store.requests.values()) {
-      if (submitted !== null && submitted <= t && (finished === null || finished > t)) return true;
-    }
-    return false;
-  }
-
-  time.idle = function () {
-    return time.lastWork !== null && store.open.size === 0 && Rose.clock() - LAG_MS > time.lastWork + TAIL_MS;
-  };
-
-  time.x = function (t) {
-    if (time.lastWork !== null && store.open.size === 0) t = Math.min(t, time.lastWork + TAIL_MS);
-    for (let i = time.cuts.length - 1; i >= 0; i--) {
-      const cut = time.cuts[i];
-      if (t >= cut.to) return t - cut.before - (cut.to - cut.from);
-      if (t >= cut.from) return cut.from - cut.before;
-    }
-    return t - (time.cuts.length ? time.cuts[0].before : 0);
-  };
-
-  time.now = () => time.x(Rose.clock() - LAG_MS);
 })(window.Rose);

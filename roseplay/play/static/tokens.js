@@ -20,6 +20,14 @@
       draw, describe: () => `Tokens per step. ${summary}`,
     });
 
+    /* The step that is pointed at, in words, where the subtitle stands otherwise. */
+    const subtitle = element.querySelector(".rp-sub"), usual = subtitle.textContent;
+    Rose.on("step", (step) => {
+      const { steps } = Rose.store, { count, ms } = Rose.format, row = step === null ? -1 : Rose.store.stepRow(step), i = row & steps.mask;
+      const words = row < 0 ? usual : `${count(steps.prompt[i])} prompt + ${count(steps.decode[i])} decode in ${ms(steps.t1[i] - steps.t0[i])} ms`;
+      if (subtitle.textContent !== words) subtitle.textContent = words;
+    });
+
     function draw(frame) {
       const { window, T } = frame;
       const bars = collect(frame);

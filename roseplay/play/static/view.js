@@ -47,11 +47,32 @@
 
   // ---- who is pointed at ------------------------------------------------------------------------------------
   Rose.hovered = null; // rid
+  Rose.pointed = null; // step
   Rose.on("hover", (rid) => {
     if (Rose.hovered === rid) return;
     Rose.hovered = rid;
     for (const panel of panels) if (panel.follows) panel.soon();
   });
+
+  Rose.on("step", (step) => {
+    Rose.pointed = step;
+  });
+
+  /** The step at a moment of view time, or null: {step, x0, x1, slot}. */
+  Rose.stepAt = function (ms) {
+    const { steps } = Rose.store;
+    for (let i = steps.end - 1; i >= steps.first; i--) {
+      const found = Rose.stepSpan(i & steps.mask);
+      if (found.x0 <= ms) return ms <= found.x1 ? found : null;
+    }
+    return null;
+  };
+
+  /** Where a step's row (its slot in the ring) lies in view time. */
+  Rose.stepSpan = function (slot) {
+    const { steps } = Rose.store;
+    return { step: steps.step[slot], x0: Rose.time.x(steps.t0[slot]), x1: Rose.time.x(steps.t1[slot]), slot };
+  };
 
   // ---- panels -----------------------------------------------------------------------------------------------
   /* Views are drawn on a common beat and with the time of that beat, so that those which share an axis end at the same "now"
