@@ -68,10 +68,11 @@ class FrameRing:
                 return self.next, None
             return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
 
-    def recent(self, since_ms: float) -> tuple[int, list[bytes]]:
-        """The next cursor and the frames made since a time."""
+    def recent(self, span_ms: float) -> tuple[int, list[bytes]]:
+        """The next cursor and the frames of so long before the newest: a page opened in a quiet hour shows what was last."""
         with self._lock:
-            return self.next, [encoded for t, encoded in self._frames if t >= since_ms]
+            since = self._frames[-1][0] - span_ms if self._frames else 0.0
+            return self.next, [encoded for t, encoded in self._frames if t >= since]
 
 
 class FrameBuilder:

@@ -146,7 +146,7 @@ class Playground:
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
             now = self._clock.now()
-            head["next"], frames = self._ring.recent(now - SNAPSHOT_MS)
+            head["next"], frames = self._ring.recent(SNAPSHOT_MS)
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._clock.now()
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
