@@ -6,7 +6,7 @@
 (function (Rose) {
   const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them
   const GAP_PX = 0.6; // between bars with prompt tokens
-  const CALM_MS = 1500;
+  const CALM_MS = 1500, PASSED_MS = 1000;
 
   Rose.tokenSteps = function (element) {
     const scale = { max: 0, calm: 0 };
@@ -33,7 +33,7 @@
       const bars = collect(frame);
       const budget = overDecode(limit("prefill_max_tokens", window), bars, frame), total = limit("step_max_tokens", window);
       const most = bars.reduce((max, bar) => Math.max(max, bar.prompt + bar.decode), 0);
-      const limits = [...budget.ys, ...total.ys].filter((v) => v !== null && v <= most * 4);
+      const limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * 4);
       const ceiling = bars.length ? Math.max(8, most, ...limits) : budget.now || 512;
       const yaxis = yAxis(ceiling, window.live);
       const layout = { yaxis, shapes: [], annotations: [] };
@@ -130,10 +130,17 @@
           put(from, until, budget + bar.decode);
           x = until;
         }
-        if (to - x > 3 * pixel || !xs.length) put(x, to, budget);
+        const busy = to === window.x1 && Rose.store.open.size > 0; // its newest step has not ended yet
+        if ((to - x > 3 * pixel && !busy) || !xs.length) put(x, to, budget);
         else put(x, to, ys[ys.length - 1]);
       }
       return { now: line.now, xs, ys };
+    }
+
+    /* The values that stood for a while: those that a slider only passed through do not stretch the axis. */
+    function lasting({ now, xs, ys }) {
+      const long = ys.filter((_, k) => xs[k - (k % 2) + 1] - xs[k - (k % 2)] > PASSED_MS);
+      return now === null ? long : [...long, ys[ys.length - 1]];
     }
 
     const limitLine = ({ xs, ys }, T) => ({
