@@ -163,5 +163,5 @@ class ModelRunner:
     @torch.inference_mode()
     def _warm_up(self) -> None:
         """Run the model on a prompt and a decode of block 0, which no request owns."""
-        for num_tokens in {1, self.block_size}:
+        for num_tokens in {1, min(self.block_size, self.loaded.max_model_len)}:
             self._run(null_batch(num_tokens, self.loaded.device))

@@ -1,6 +1,6 @@
 """Attention in plain torch, made for CPUs (it runs anywhere): gathers into a small workspace, then torch's own SDPA.
 
-Blocks are gathered as ``[block, head]`` pieces in the order of an index, so that each head of each row comes out
+Blocks are gathered as ``[block, head]`` parts in the order of an index, so that each head of each row comes out
 contiguous and nothing is transposed or copied a second time; the workspace is kept between calls, because fresh
 memory for every gather costs more than the gather.
 """
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.cpu_plan import Fresh, Gathered, Piece, plan_pieces
+from roseplay.model.attention.cpu_plan import LayerKind, Piece, plan_pieces
 from roseplay.model.attention.interface import register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
@@ -24,9 +24,9 @@ class CPUBackend:
 
     def __init__(self, cache: KVCache) -> None:
         self.cache = cache
-        # Each layer's blocks as rows of one [block, head] piece.
-        self._keys = {layer: _pieces(tensor) for layer, tensor in cache.keys.items()}
-        self._values = {layer: _pieces(tensor) for layer, tensor in cache.values.items()}
+        # Each layer's blocks as rows of one [block, head] part.
+        self._keys = {layer: _parts(tensor) for layer, tensor in cache.keys.items()}
+        self._values = {layer: _parts(tensor) for layer, tensor in cache.values.items()}
         self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
@@ -45,45 +45,42 @@ class CPUBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        pieces = self._plan(layer, batch, window, q.dtype)
         out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
-        span: slice | torch.Tensor
-        for piece in pieces:
-            if isinstance(piece, Fresh):
-                span = slice(piece.begin, piece.begin + piece.rows * piece.length)
-                shape = (piece.rows, piece.length)
-                keys, values = (x[span].unflatten(0, shape).transpose(1, 2) for x in (k, v))
+        for piece in self._plan(layer, batch, window, softcap is not None or sinks is not None, q.dtype):
+            shape = (piece.rows, piece.queries)
+            if piece.index is None:
+                keys, values = (x[piece.tokens].unflatten(0, shape).transpose(1, 2) for x in (k, v))
             else:
-                span, shape = piece.tokens, (piece.rows, piece.queries)
-                keys = self._gather(0, self._keys[layer], self.cache.keys[layer], piece)
-                values = self._gather(1, self._values[layer], self.cache.values[layer], piece)
-            queries = q[span].unflatten(0, shape).transpose(1, 2)
+                keys = self._gather(0, self._keys[layer], piece.index, piece.rows, k.shape)
+                values = self._gather(1, self._values[layer], piece.index, piece.rows, v.shape)
+            queries = q[piece.tokens].unflatten(0, shape).transpose(1, 2)
             result = _attend(queries, keys, values, piece, scaling, softcap, sinks)
-            out[span] = result.transpose(1, 2).flatten(0, 1)
+            out[piece.tokens] = result.transpose(1, 2).flatten(0, 1)
         return out
 
-    def _plan(self, layer: int, batch: PagedBatch, window: int | None, dtype: torch.dtype) -> list[Piece]:
+    def _plan(
+        self, layer: int, batch: PagedBatch, window: int | None, explicit: bool, dtype: torch.dtype
+    ) -> list[Piece]:
         kv_heads, block_size, head_dim = self.cache.keys[layer].shape[1:]
-        key = ("cpu", window, kv_heads, head_dim, dtype)
-        plan = batch.memo.get(key)
+        kind = LayerKind(window, kv_heads, head_dim, block_size, explicit, dtype)
+        plan = batch.memo.get(kind)
         if plan is None:
-            plan = batch.memo[key] = plan_pieces(
-                batch, window=window, kv_heads=kv_heads, head_dim=head_dim, block_size=block_size, dtype=dtype
-            )
+            plan = batch.memo[kind] = plan_pieces(batch, kind)
         return plan
 
-    def _gather(self, which: int, pieces: torch.Tensor, blocks: torch.Tensor, piece: Gathered) -> torch.Tensor:
-        """``[rows, kv_heads, last, dim]``, in workspace ``which`` until the next gather there."""
-        numbers = piece.index.shape[0] * pieces.shape[1]
+    def _gather(
+        self, which: int, parts: torch.Tensor, index: torch.Tensor, rows: int, token_shape: torch.Size
+    ) -> torch.Tensor:
+        """``[rows, kv_heads, keys, dim]``, in workspace ``which`` until the next gather there."""
+        numbers = index.shape[0] * parts.shape[1]
         if self._workspace[which].shape[0] < numbers:
-            self._workspace[which] = pieces.new_empty(numbers)
-        gathered = self._workspace[which][:numbers].view(-1, pieces.shape[1])
-        torch.index_select(pieces, 0, piece.index, out=gathered)
-        heads, _, dim = blocks.shape[1:]
-        return gathered.view(piece.rows, heads, -1, dim)[:, :, : piece.last]
+            self._workspace[which] = parts.new_empty(numbers)
+        gathered = self._workspace[which][:numbers].view(-1, parts.shape[1])
+        torch.index_select(parts, 0, index, out=gathered)
+        return gathered.view(rows, token_shape[1], -1, token_shape[2])
 
 
-def _pieces(blocks: torch.Tensor) -> torch.Tensor:
+def _parts(blocks: torch.Tensor) -> torch.Tensor:
     """``[num_blocks, heads, block_size, dim]`` as ``[num_blocks * heads, block_size * dim]``."""
     return blocks.flatten(0, 1).flatten(1, 2)
 
@@ -98,26 +95,36 @@ def _attend(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """``q`` ``[rows, heads, queries, k_dim]``, ``k`` and ``v`` ``[rows, kv_heads, keys, dim]``; like ``q`` with ``v_dim``."""
+    results = []
+    for span in piece.spans:
+        queries = q[:, :, span.begin : span.end]
+        keys, values = k[:, :, span.first : span.last], v[:, :, span.first : span.last]
+        if softcap is None and sinks is None:
+            results.append(_attend_span(queries, keys, values, span.mask, span.causal, scaling))
+        else:
+            results.append(_attend_span_explicitly(queries, keys, values, span.mask, scaling, softcap, sinks))
+    return results[0] if len(results) == 1 else torch.cat(results, 2)
+
+
+def _attend_span(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scaling: float
+) -> torch.Tensor:
     rows, heads, queries, dim = q.shape
     kv_heads = k.shape[1]
-    causal = isinstance(piece, Fresh) and piece.mask is None
-    if softcap is not None or sinks is not None:
-        return _attend_explicitly(q, k, v, piece.mask, causal, scaling, softcap, sinks)
     if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: they are its queries
         grouped = q.reshape(rows, kv_heads, heads // kv_heads, dim)
-        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=piece.mask, scale=scaling)
+        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scaling)
         return out.reshape(rows, heads, 1, -1)
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=piece.mask, is_causal=causal, scale=scaling, enable_gqa=heads != kv_heads
+        q, k, v, attn_mask=mask, is_causal=causal, scale=scaling, enable_gqa=heads != kv_heads
     )
 
 
-def _attend_explicitly(
+def _attend_span_explicitly(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     mask: torch.Tensor | None,
-    causal: bool,
     scaling: float,
     softcap: float | None,
     sinks: torch.Tensor | None,
@@ -129,10 +136,7 @@ def _attend_explicitly(
     scores = (grouped @ k.transpose(2, 3)).float().view(rows, heads, queries, keys) * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    if causal:
-        hidden = torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, float("-inf"))
-    elif mask is not None:
+    if mask is not None:
         scores = scores + mask
     if sinks is None:
         weights = scores.softmax(-1)
