@@ -154,6 +154,32 @@ def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
     assert result.token_ids == [greedy(model, a.token_ids), greedy(model, b.token_ids)]
 
 
+@pytest.mark.parametrize("attention", ["cpu", "reference"])
+def test_a_request_that_overflows_spoils_nobody_else(attention: str):
+    """Neither its neighbours nor those who get its blocks after it."""
+    model = tiny_model(FAMILIES["llama"]())
+    with torch.no_grad():
+        model.model.embed_tokens.weight[90] = float("nan")
+    runner = make_runner(model, attention=attention, num_blocks=32)
+    ill = request([5, 90, 6, 7, 90, 8, 9, 10], [1, 2])
+    well = request([3, 4, 5, 6, 7], [3, 4], 1)
+    result = step_of(
+        runner,
+        StepEntry(ill, 0, 8, samples=True, logits_entry=0),
+        StepEntry(well, 0, 5, samples=True, logits_entry=1),
+    )
+    assert result.token_ids[1] == greedy(model, well.token_ids)
+    after = request([11, 12], [2], 2)
+    longer = request([13, 14, 15, 16, 17, 18], [5, 1], 3)
+    step_of(runner, StepEntry(after, 0, 1), StepEntry(longer, 0, 5))
+    result = step_of(
+        runner,
+        StepEntry(after, 1, 1, samples=True, logits_entry=0),
+        StepEntry(longer, 5, 1, samples=True, logits_entry=1),
+    )
+    assert result.token_ids == [greedy(model, after.token_ids), greedy(model, longer.token_ids)]
+
+
 def test_warm_up_writes_into_block_0_only(model):
     runner = make_runner(model)
     for tensors in (runner.cache.keys, runner.cache.values):

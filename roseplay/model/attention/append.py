@@ -15,7 +15,11 @@ def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, b
 
     One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
     the write was batched (roseinfer 038). Both leave the same cache.
+
+    What is not a finite number becomes 0: masked as it may be, it would spoil whoever reads past the end of its own
+    tokens into what this request leaves behind (0 x NaN is NaN).
     """
+    k, v = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (k, v))
     blocks, offsets = _places(cache, batch)
     keys, values = cache.keys[layer], cache.values[layer]
     if batch.batched_append:
