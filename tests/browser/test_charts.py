@@ -1,10 +1,10 @@
-"""The live views in a browser, fed with made-up deltas: what is drawn, kept, marked and bounded. No server, no model."""
+"""The live views in a browser, mostly fed with made-up deltas: what is drawn, kept, marked and bounded."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from roseplay.play import assets
+from tests.browser.conftest import Served
 
 CORE = ("store.js", "time.js", "theme.js", "view.js", "format.js")
 HELPERS = ("charts.js", "pen.js", "rows.js", "steering.js")
@@ -500,3 +501,31 @@ def test_a_request_keeps_its_row(views: Views) -> None:
     )
     assert rows[0] == [4, 5] and rows[1] == [6, 7, 8]
     assert rows[2] == [6], "the first row that is free, never one in use"
+
+
+def test_a_real_burst_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(live)
+    for slider, value in (("#burst-size", "6"), ("#answer-length", "16")):
+        page.locator(f"{slider} input[type=number]").fill(value)
+        page.locator(f"{slider} input[type=number]").press("Tab")
+    points = "(id) => document.querySelector(`#${id} .rp-plot`).data.reduce((n, trace) => n + trace.x.length, 0)"
+    marked = "(id) => document.querySelector(`#${id} .rp-plot`).layout.shapes.some((shape) => shape.name === 'knob')"
+    panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
+    done = "(n) => [...Rose.store.bursts.values()].filter((one) => one.requests.every((r) => r.finished !== null)).length >= n"
+    page.locator("#burst").click()
+    page.wait_for_function(done, arg=1, timeout=60_000)
+    live.engine.set_knobs(prefill_max_tokens=64)
+    page.locator("#burst").click()
+    page.wait_for_function(done, arg=2, timeout=60_000)
+    for panel in panels:
+        page.wait_for_function(f"(id) => ({points})(id) > 10 && ({marked})(id)", arg=panel)
+    assert "requests" in (page.locator("#rp-steps canvas").get_attribute("aria-label") or "")
+    page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [1, 2]})")
+    polls = page.evaluate("Rose.poll.count")
+    page.wait_for_function("n => Rose.poll.count > n + 5", arg=polls)
+    assert page.evaluate("document.querySelector('#rp-tokens .rp-plot').layout.xaxis.range") == pytest.approx([1, 2])
+    page.reload()
+    for panel in panels:
+        page.wait_for_function(
+            f"(id) => document.querySelector(`#${{id}} .rp-plot`)?.data && ({points})(id) > 10", arg=panel
+        )
