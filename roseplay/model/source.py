@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
+
+from huggingface_hub import constants
 
 from roseplay.model.support import UnsupportedModelError
 
@@ -49,13 +54,32 @@ def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
     """
     try:
         return load(True)
-    except OSError:
+    except OSError as error:
         if local:
             raise
+        cause = error
+    where = "not on the Hugging Face hub"
+    if not _hub_answers():
+        where = "the Hugging Face hub cannot be reached"
+    else:
+        try:
+            return load(False)
+        except OSError as error:
+            cause = error
+    raise UnsupportedModelError(
+        f"model {source!r} not found: it is no directory, and {where}; give {EMBEDDED}, a directory, or a hub id"
+    ) from cause
+
+
+def _hub_answers() -> bool:
+    """Whether it is worth asking: without a network its client tries for half a minute, and says so line by line."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if urllib.request.getproxies():
+        return True
+    address = urllib.parse.urlsplit(constants.ENDPOINT)
     try:
-        return load(False)
-    except OSError as error:
-        raise UnsupportedModelError(
-            f"model {source!r} not found: it is no directory, and not on the Hugging Face hub (or the hub cannot be"
-            f" reached); give {EMBEDDED}, a directory, or a hub id"
-        ) from error
+        socket.create_connection((address.hostname or "", address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True

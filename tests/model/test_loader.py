@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
+from roseplay.model import source
 from roseplay.model.loader import UnsupportedModelError, load_model, load_tokenizer
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, step_of
@@ -72,7 +74,7 @@ def test_random_weights_depend_on_the_seed_alone(tmp_path: Path):
         ("/no/such/directory", "not found: there is no such directory"),
         ("./nowhere", "not found"),
         ("a/b/c", "not found"),
-        ("nobody/has-this-model", "not on the Hugging Face hub.*tiny-chat"),
+        ("nobody/has-this-model", "the Hugging Face hub cannot be reached.*tiny-chat"),
         (__file__, "is a file"),
     ],
 )
@@ -80,6 +82,19 @@ def test_not_found(model: str, message: str):
     with pytest.raises(UnsupportedModelError, match=message) as error:
         load_model(model, EngineConfig())
     assert "\n" not in str(error.value)
+
+
+def test_without_a_network_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(source.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(source.constants, "ENDPOINT", "http://127.0.0.1:9")
+    begin = time.monotonic()
+    for load in (load_model, load_tokenizer):
+        with pytest.raises(UnsupportedModelError, match="cannot be reached"):
+            load("nobody/has-this-model", EngineConfig())
+    assert time.monotonic() - begin < 5
+    assert capfd.readouterr() == ("", "")
 
 
 def test_unfit_directories(checkpoint: Path, tmp_path: Path):
