@@ -25,6 +25,7 @@ class Tracked:
         burst: id of the burst it belongs to.
         tab: id of the tab whose lease keeps it alive; "" for programs, which hold none.
         computed, target: prompt tokens in its blocks, and how many it needs.
+        stopping: somebody has asked for its end; the step under way is finished first.
         cached, shared: of ``computed``, found in earlier steps' blocks, and computed by others in its own step.
     """
 
@@ -33,6 +34,7 @@ class Tracked:
     lane: int | None = None
     burst: int | None = None
     tab: str = ""
+    stopping: bool = False
     computed: int = 0
     target: int = 0
     cached: int = 0

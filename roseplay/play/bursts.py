@@ -54,10 +54,6 @@ class Burst:
         self._block_size = block_size
         self._told: dict[str, Any] | None = None
 
-    @property
-    def finished(self) -> bool:
-        return len(self.requests) >= self.size and all(tracked.finished for tracked in self.requests)
-
     def figures(self) -> dict[str, Any]:
         """Prompt tokens of the burst: in all, computed so far, and saved because somebody had computed them."""
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
@@ -79,6 +75,8 @@ class Burst:
 
     def news(self) -> dict[str, Any] | None:
         """The figures if they have changed since the last time they were asked for here."""
+        if self._told and self._told["done"] == self.size:
+            return None
         figures = self.figures()
         if figures == self._told:
             return None

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from roseplay.engine.messages import StepRecord
@@ -22,6 +22,7 @@ from roseplay.play.stats import Stats
 
 KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
 STATS_S = 0.25
+_FREE = [0, -1, 0]
 
 
 def encode(value: Any) -> bytes:
@@ -86,9 +87,10 @@ class FrameBuilder:
         self._held: list[RequestEvent] = []
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
+        self._blocks: dict[int, list[int]] = {}
         self.latest: dict[str, Any] = {}
 
-    def tick(self, events: Iterable[TelemetryEvent], burst: Burst | None) -> bool:
+    def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
         """Make a frame of these events and of what they changed in the newest burst; whether there was anything."""
         frame: dict[str, Any] = {
             "seq": 0,
@@ -99,6 +101,7 @@ class FrameBuilder:
             "knobs": [],
         }
         held, self._held = self._held, []
+        records = [event.record for event in events if isinstance(event, StepEvent)]
         for event in (*held, *events):
             if isinstance(event, StepEvent):
                 self._step(event, frame)
@@ -107,9 +110,10 @@ class FrameBuilder:
             elif isinstance(event, KnobEvent):
                 changed = {name: list(values) for name, values in event.changed.items()}
                 frame["knobs"].append([self._clock.ms(event.time_ns), event.step_id, changed])
+        frame["blocks"] = self._changed_blocks(records)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.news() if burst else None
-        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "stats", "burst")):
+        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst")):
             return False
         self._ring.append(frame)
         return True
@@ -126,6 +130,26 @@ class FrameBuilder:
             return None
         self._figures = self.latest = figures
         return figures
+
+    def blocks(self) -> list[list[int]]:
+        """Every KV block that is not free, as in a frame: ``[block, references, owner, findable]``."""
+        return [[block, *state] for block, state in sorted(self._blocks.items())]
+
+    def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
+        """The newest state of each block that these steps changed. An owner of -1 is nobody."""
+        newest = {change.block: change for record in records for change in record.block_changes}
+        changed = []
+        for block, change in newest.items():
+            state = [change.references, change.owner, int(change.findable)]
+            free = state == _FREE
+            if state == self._blocks.get(block, _FREE):
+                continue
+            changed.append([block, *state])
+            if free:
+                self._blocks.pop(block, None)
+            else:
+                self._blocks[block] = state
+        return changed
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record, ms = event.record, self._clock.ms

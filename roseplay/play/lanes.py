@@ -79,10 +79,12 @@ class Lane:
 
 
 def state_of(tracked: Tracked) -> str:
-    """``queued``, ``prefill``, ``decode``, ``done``, ``stopped`` or ``error``."""
+    """``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
     reason = tracked.stream.finish_reason
     if reason is not None:
         return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")
+    if tracked.stopping:
+        return "stopping"
     if tracked.stream.metrics.completion_tokens:
         return "decode"
     return "prefill" if tracked.target else "queued"

@@ -71,7 +71,7 @@ class Playground:
         turn, ids = next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             if lane.tracked and not lane.tracked.finished:
-                self.engine.abort(lane.tracked.request_id)
+                self._abort(lane.tracked.request_id)
             seed = params.seed if params.seed is not None else 1000 * turn + lane.number
             seeded = dataclasses.replace(params, seed=seed)
             tracked = self._submit(self._chat(text), seeded, kind="lane", lane=lane.number, tab=tab_id)
@@ -124,8 +124,8 @@ class Playground:
             tab = self.tabs.open(tab_id)
             doomed = [t.request_id for t in tab.unfinished() if lane is None or t.lane == lane]
         else:
-            return int(self.engine.abort_all())
-        return sum(bool(self.engine.abort(request_id)) for request_id in doomed)
+            return int(self.engine.abort_all())  # programs' requests too, which nobody tracks
+        return sum(self._abort(request_id) for request_id in doomed)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change any of the knobs, all or none; answers all of them. ``ValueError`` names what is wrong."""
@@ -158,6 +158,7 @@ class Playground:
             "knobs": self.knobs(),
             "t": now,
             "requests": requests,
+            "blocks": self._builder.blocks(),
             "stats": self._builder.latest or None,
             "burst": self._burst.figures() if self._burst else None,
         }
@@ -178,6 +179,14 @@ class Playground:
             tracked = Tracked(self.engine.submit(prompt, params), kind=kind, **about)
             enter(tracked)
         return tracked
+
+    def _abort(self, request_id: int) -> bool:
+        if not self.engine.abort(request_id):
+            return False
+        tracked = self._book.get(request_id)
+        if tracked:
+            tracked.stopping = True
+        return True
 
     def _run(self) -> None:
         while not self._stopped.wait(FRAME_S):

@@ -10,7 +10,7 @@ import numpy as np
 from roseplay.engine.messages import StepRecord
 
 WINDOW_NS = 15_000_000_000
-RATE_NS = 1_000_000_000
+RATE_NS = 2_000_000_000
 CAPACITY = 1 << 16
 
 
@@ -27,9 +27,6 @@ class Samples:
         self._times[place], self._values[place] = time_ns, value
         self._count += 1
 
-    def count(self, since_ns: int) -> int:
-        return int(np.count_nonzero(self._times[: self._count] > since_ns))
-
     def percentiles(self, since_ns: int, *percents: float) -> list[float | None]:
         """Of the values after ``since_ns``; None for each when there are none."""
         values = self._values[: self._count][self._times[: self._count] > since_ns]
@@ -39,7 +36,7 @@ class Samples:
 
 
 class Stats:
-    """Rates over the last second, percentiles over the last 15 s *of traffic*.
+    """Rates over the last two seconds, percentiles over the last 15 s *of traffic*.
 
     While the engine is idle the window stands still, so that what a burst showed can be read in peace.
     """

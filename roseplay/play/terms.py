@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TERMS = {
-    "tokens / s": "Tokens generated in the last second, over all requests.",
+    "tokens / s": "Tokens generated a second, by all requests together, over the last two seconds.",
     "run / wait": "Requests that are being computed, and requests that wait to be admitted.",
     "TTFT p50 / p95": "Time to first token: from submitting a request to its first token. Median, and the value that 95 % stay below, over the last 15 s of traffic.",
     "ITL p50 / p99": "Inter-token latency: the gap between two tokens of one answer. Median, and the value that 99 % of gaps stay below, over the last 15 s of traffic.",

@@ -126,15 +126,10 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 def ready(page: Page) -> None:
     """Wait until the page is live and all of its parts are there."""
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
-    for part in (
-        "#rp-lane-1",
-        "#burst",
-        "#send",
-        "#budget input[type=range]",
-        "#rp-itl .main-svg",
-        "#rp-kvtime .main-svg",
-    ):
-        page.locator(part).first.wait_for()
+    for part in ("#rp-lane-1", "#burst", "#send"):
+        page.locator(part).wait_for()
+    page.locator("#answer-length input[type=range]").wait_for(state="attached")
+    page.wait_for_function("() => Rose.panels && Rose.panels.length >= 4")
 
 
 def ask(page: Page, prompt: str) -> None:

@@ -72,7 +72,7 @@ def test_a_phone(mock: Served, open_page: Open) -> None:
 
 def test_the_dark_theme_is_chosen_and_kept(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    background = "() => getComputedStyle(document.querySelector('#rp-itl')).backgroundColor"
+    background = "() => getComputedStyle(document.querySelector('#rp-right')).backgroundColor"
     assert page.evaluate(background) == "rgb(255, 255, 255)"
     page.get_by_role("button", name="Light or dark").click()
     page.wait_for_function(f"() => ({background})() === 'rgb(16, 19, 23)'")

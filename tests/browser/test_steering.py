@@ -105,13 +105,13 @@ def test_slow_motion_is_labelled_while_it_is_on(mock: Served, open_page: Open) -
     page = open_page(mock)
     chip = page.locator(".rp-slow-chip")
     expect(chip).to_be_hidden()
-    page.locator("#slow input").click()
+    page.locator("#slow input").press("Space")
     expect(chip).to_have_text("slow motion ×10")
     page.locator("#slow-factor input").fill("4")
     page.locator("#slow-factor input").press("Enter")
     expect(chip).to_have_text("slow motion ×4")
     assert mock.engine.knobs.slow_motion == 4
-    page.locator("#slow input").click()
+    page.locator("#slow input").press("Space")
     expect(chip).to_be_hidden()
 
 

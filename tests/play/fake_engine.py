@@ -135,12 +135,13 @@ class FakeEngine:
         return TokenEvent(stream.request_id, token_id, time_ns, None if last is None else time_ns - last)
 
     def _record(self, start: int, entries: list[EntryRecord], running: int, waiting: int) -> StepRecord:
-        values: dict[str, Any] = {field.name: 0 for field in dataclasses.fields(StepRecord)}
+        fields = dataclasses.fields(StepRecord)
+        values: dict[str, Any] = {field.name: 0 for field in fields if field.default_factory is dataclasses.MISSING}
         active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
         values |= {
             "step_id": next(self._steps), "start_ns": start, "end_ns": now(), "running": running, "waiting": waiting,
             "prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e.decode_tokens for e in entries),
-            "blocks_active": active, "blocks_free": 448 - active, "entries": entries, "admitted": [], "preempted": [],
+            "blocks_active": active, "blocks_free": 448 - active, "entries": entries
         }  # fmt: skip
         return StepRecord(**values)
 

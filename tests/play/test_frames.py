@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
+from roseplay.engine.messages import BlockChange
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.playground import Playground
@@ -64,7 +65,7 @@ def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playgrou
     ask(playground)
     engine.step(3)
     playground.tick()
-    time.sleep(1.05)  # until the rate of the last second has fallen to nothing
+    time.sleep(2.05)  # until the rate of the last two seconds has fallen to nothing
     playground.tick()
     assert not any(playground.tick() for _ in range(20))
 
@@ -125,12 +126,27 @@ def test_a_knob_marks_the_frame(engine: FakeEngine, playground: Playground) -> N
     assert changed == {"prefill_max_tokens": [None, 64]}
 
 
+def test_blocks_are_told_where_they_changed(engine: FakeEngine, playground: Playground) -> None:
+    def step(*changes: tuple[int, int, int, bool]) -> list[list[int]]:
+        ask(playground, tokens=1)
+        engine.step()
+        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes += [  # type: ignore[union-attr]
+            BlockChange(*change) for change in changes
+        ]
+        playground.tick()
+        return poll(playground)["frames"][-1]["blocks"]
+
+    assert step((1, 0, -1, False), (2, 1, 7, False), (3, 2, 7, True)) == [[2, 1, 7, 0], [3, 2, 7, 1]]
+    assert step((2, 0, -1, False), (3, 0, -1, True)) == [[2, 0, -1, 0], [3, 0, -1, 1]]
+    assert poll(playground)["snapshot"]["blocks"] == [[3, 0, -1, 1]]
+
+
 def test_figures_are_of_the_traffic(engine: FakeEngine, playground: Playground) -> None:
     ask(playground, tokens=4)
     engine.step(2)
     playground.tick()
     stats = poll(playground)["frames"][-1]["stats"]
-    assert stats["tok_s"] == 2
+    assert stats["tok_s"] == 1  # two tokens in two seconds
     assert (stats["running"], stats["waiting"]) == (1, 0)
     assert stats["ttft_p50"] == stats["ttft_p95"] > 0
     assert stats["itl_p50"] == stats["itl_p99"] > 0

@@ -53,7 +53,7 @@
     const bars = [make("i", "", track), make("i", "", track)], words = make("span", "", prefill);
     const lane = {
       index, root, title, stop, state, ttft, text, bars, words, dot: make("i", "", dots),
-      node: document.createTextNode(""), news: null, have: "", shown: 0, due: false,
+      node: document.createTextNode(""), news: null, have: "", shown: 0, at: 0, due: false,
     };
     lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
     root.onmouseenter = () => lane.news && Rose.emit("hover", lane.news.rid);
@@ -80,10 +80,11 @@
     const before = lane.news, other = !before || before.rid !== news.rid;
     lane.news = news;
     lane.have = news.have;
+    lane.at = performance.now();
     const changed = other || before.state !== news.state;
     if (changed) {
       lane.root.dataset.state = news.state;
-      lane.stop.hidden = OVER.has(news.state);
+      lane.stop.hidden = OVER.has(news.state) || news.state === "stopping";
       Rose.write(lane.title, news.title);
       lane.title.title = news.title;
     }
@@ -114,8 +115,9 @@
     switch (news.state) {
       case "queued": return "queued";
       case "prefill": return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
-      case "decode": return `decode · ${tokens}${news.tok_s == null ? "" : ` · ${Math.round(news.tok_s)} tok/s`}`;
+      case "decode": return `decode · ${tokens}${news.tok_s == null ? "" : ` · ${news.tok_s < 9.5 ? news.tok_s.toFixed(1) : Math.round(news.tok_s)} tok/s`}`;
       case "done": return `done · ${tokens} · ${news.reason}`;
+      case "stopping": return `stopping · ${tokens}`;
       case "stopped": return `stopped · ${tokens}`;
       default: return "error";
     }
@@ -124,10 +126,10 @@
   function figures(lane, now) {
     const news = lane.news;
     if (!lane.due || now - lane.shown < FIGURES_MS) return;
-    lane.due = news.state === "queued" || news.state === "prefill";
+    lane.due = news.ttft_ms == null && news.waiting_ms != null; // its clock runs on between polls that bring nothing
     lane.shown = now;
     Rose.write(lane.state, stateText(news));
-    const waited = news.waiting_ms == null ? null : news.waiting_ms;
+    const waited = news.waiting_ms == null ? null : news.waiting_ms + now - lane.at;
     Rose.write(lane.ttft, news.ttft_ms != null ? `TTFT ${Rose.format.seconds(news.ttft_ms)}` : waited == null ? "" : `waiting ${Rose.format.seconds(waited)}`);
     if (news.state !== "prefill" || !news.target) return;
     lane.bars[0].style.width = `${(100 * news.cached) / news.target}%`;
