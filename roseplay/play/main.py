@@ -20,6 +20,8 @@ EMBEDDED_MODEL = "tiny-chat"
 # The embedded model is so small that all memory would be one sea of free blocks. These fill seven rows of the block
 # map, and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` win.
 WATCHABLE_BLOCKS = 449
+# Its matrices are too small to be worth a second thread, and the browser wants a core too. ``--threads`` wins.
+EMBEDDED_THREADS = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,8 +75,11 @@ def _start_engine(options: Options) -> Any:
     from roseplay.engine.client import Engine
 
     config = options.config
-    if options.model == EMBEDDED_MODEL and config.num_blocks is None and config.kv_cache_memory is None:
-        config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
+    if options.model == EMBEDDED_MODEL:
+        if config.num_blocks is None and config.kv_cache_memory is None:
+            config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
+        if config.threads is None:
+            config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
     return Engine(options.model, config=config, knobs=options.knobs)
 
 
