@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+from roseplay.config import SamplingParams
 from roseplay.play import assets
 from tests.browser.conftest import Served
 
@@ -503,29 +504,22 @@ def test_a_request_keeps_its_row(views: Views) -> None:
     assert rows[2] == [6], "the first row that is free, never one in use"
 
 
-def test_a_real_burst_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
+def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
-    for slider, value in (("#burst-size", "6"), ("#answer-length", "16")):
-        page.locator(f"{slider} input[type=number]").fill(value)
-        page.locator(f"{slider} input[type=number]").press("Tab")
-    points = "(id) => document.querySelector(`#${id} .rp-plot`).data.reduce((n, trace) => n + trace.x.length, 0)"
+    points = "(id) => document.querySelector(`#${id} .rp-plot`)?.data?.reduce((n, trace) => n + trace.x.length, 0)"
     marked = "(id) => document.querySelector(`#${id} .rp-plot`).layout.shapes.some((shape) => shape.name === 'knob')"
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
-    done = "(n) => [...Rose.store.bursts.values()].filter((one) => one.requests.every((r) => r.finished !== null)).length >= n"
-    page.locator("#burst").click()
-    page.wait_for_function(done, arg=1, timeout=60_000)
-    live.engine.set_knobs(prefill_max_tokens=64)
-    page.locator("#burst").click()
-    page.wait_for_function(done, arg=2, timeout=60_000)
+    for budget in (64, 32):  # a change with tokens before and after it
+        live.engine.set_knobs(prefill_max_tokens=budget)
+        for stream in [live.engine.submit(f"Count to {n}.", SamplingParams(max_new_tokens=8)) for n in range(3)]:
+            stream.result(timeout=60)
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 10 && ({marked})(id)", arg=panel)
     assert "requests" in (page.locator("#rp-steps canvas").get_attribute("aria-label") or "")
     page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [1, 2]})")
     polls = page.evaluate("Rose.poll.count")
     page.wait_for_function("n => Rose.poll.count > n + 5", arg=polls)
-    assert page.evaluate("document.querySelector('#rp-tokens .rp-plot').layout.xaxis.range") == pytest.approx([1, 2])
+    page.wait_for_function("document.querySelector('#rp-tokens .rp-plot').layout.xaxis.range.join() === '1,2'")
     page.reload()
     for panel in panels:
-        page.wait_for_function(
-            f"(id) => document.querySelector(`#${{id}} .rp-plot`)?.data && ({points})(id) > 10", arg=panel
-        )
+        page.wait_for_function(f"(id) => ({points})(id) > 10", arg=panel)

@@ -106,7 +106,8 @@
       const { steps } = Rose.store, row = Rose.pointed === null ? -1 : Rose.store.stepRow(Rose.pointed), { window, width } = frame() || {};
       shade.hidden = row < 0 || !window;
       if (shade.hidden) return;
-      const { x0, x1 } = Rose.stepSpan(row & steps.mask), px = (ms) => Math.max(0, Math.min(width, ((ms - window.x0) / (window.x1 - window.x0)) * width));
+      const { x0, x1 } = Rose.stepSpan(row & steps.mask);
+      const px = (ms) => Math.max(0, Math.min(width, ((ms - window.x0) / (window.x1 - window.x0)) * width));
       Object.assign(shade.style, {
         left: `${margin.l + px(x0)}px`, width: `${Math.max(1.5, px(x1) - px(x0))}px`, top: `${margin.t}px`, bottom: `${margin.b}px`,
       });
@@ -144,7 +145,10 @@
 
   function timeAxis(window, width) {
     const ticks = Rose.timeTicks(window, width);
-    return { range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array", tickvals: ticks.map(({ x }) => x / 1000), ticktext: ticks.map(({ text }) => text) };
+    return {
+      range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array",
+      tickvals: ticks.map(({ x }) => x / 1000), ticktext: ticks.map(({ text }) => text),
+    };
   }
 
   /* Lines one pixel wide are sharp only between pixel borders. Seconds. */
@@ -153,9 +157,7 @@
     return (x0 + (Math.round((ms - x0) / perPixel - 0.5) + 0.5) * perPixel) / 1000;
   }
 
-  const edge = (T) => ({
-    type: "line", xref: "paper", yref: "paper", xsizemode: "pixel", xanchor: 1, x0: 0.5, x1: 0.5, y0: 0, y1: 1, line: { color: T.line2, width: 1 }, layer: "below",
-  });
+  const edge = (T) => ({ ...Rose.upright("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" });
 
   // ---- marks on the time axis -------------------------------------------------------------------------------
   const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
@@ -167,9 +169,7 @@
     const perMs = width / (window.x1 - window.x0);
     marks.forEach((mark, i) => {
       const x = seconds(mark.x);
-      layout.shapes.push({
-        name: "knob", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.rose, width: 1 }, layer: "above",
-      });
+      layout.shapes.push(Rose.upright("knob", x, T.rose));
       if (!flags) return;
       layout.shapes.push({
         name: "knob flag", type: "path", path: FLAG, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1,
@@ -182,8 +182,8 @@
       const left = (window.x1 - mark.x) * perMs + layout.margin.r < long && space > long;
       if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
       layout.annotations.push({
-        name: "knob", text: `<b>${mark.text}</b>`, x, yref: "paper", y: 1, xanchor: left ? "right" : "left", yanchor: "middle",
-        xshift: left ? -6 : 6, yshift: 10, showarrow: false, font: { color: T.rose, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+        ...Rose.words(T, "knob", `<b>${mark.text}</b>`, T.rose),
+        x, yref: "paper", y: 1, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, yanchor: "middle", yshift: 10,
       });
     });
   }
@@ -193,13 +193,11 @@
     for (const cut of Rose.time.cuts) {
       if (cut.from - cut.before <= window.x0 || cut.from - cut.before >= window.x1) continue;
       const x = seconds(cut.from - cut.before);
-      layout.shapes.push({
-        name: "idle", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.line2, width: 1, dash: "2px,3px" }, layer: "below",
-      });
+      layout.shapes.push({ ...Rose.upright("idle", x, T.line2, "2px,3px"), layer: "below" });
       if (!words) continue;
       layout.annotations.push({
-        name: "idle", text: `idle ${Rose.duration(cut.to - cut.from)}`, x, yref: "paper", y: 1, xanchor: "right", yanchor: "top", xshift: -2,
-        showarrow: false, font: { color: T.ink3, size: 10 },
+        ...Rose.words(T, "idle", `idle ${Rose.duration(cut.to - cut.from)}`, T.ink3),
+        x, yref: "paper", y: 1, xanchor: "right", xshift: -2, yanchor: "top",
       });
     }
   }
@@ -213,13 +211,30 @@
   }
 
   // ---- small things for the charts' own files ---------------------------------------------------------------
-  Rose.duration = (ms) => (ms < 60000 ? `${Math.round(ms / 1000)} s` : ms < 3600000 ? `${Math.round(ms / 60000)} min` : `${Math.round(ms / 3600000)} h`);
+  Rose.duration = function (ms) {
+    const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
+    return `${Math.round(ms / length)} ${unit}`;
+  };
+
+  /** Words on a plot, with a halo; the caller says where. */
+  Rose.words = (T, name, text, color) => ({
+    name, text, showarrow: false, font: { color, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+  });
 
   /** A label at the right of the plot: its name over its value. */
   Rose.lineLabel = (T, y, name, value, color, shift = 0) => ({
-    name: `label ${name}`, xref: "paper", x: 1, y, xanchor: "left", yanchor: "middle", xshift: 7, yshift: shift, align: "left", showarrow: false,
-    text: `${name}<br><b style="color:${color || T.ink}">${value}</b>`, font: { size: 10, color: T.ink3 }, borderpad: 0,
+    ...Rose.words(T, name, `${name}<br><b style="color:${color}">${value}</b>`, T.ink3),
+    xref: "paper", x: 1, xanchor: "left", xshift: 7, y, yanchor: "middle", yshift: shift, align: "left", bgcolor: "rgba(0,0,0,0)",
   });
+
+  /** A line from the bottom of a plot to its top. */
+  Rose.upright = (name, x, color, dash = "solid") => ({
+    name, type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color, width: 1, dash }, layer: "above",
+  });
+
+  /** Traces: a line, and the area under one. */
+  Rose.curve = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line: { simplify: false, ...line }, hoverinfo: "skip" });
+  Rose.area = (x, y, color, shape = "linear") => ({ ...Rose.curve(x, y, { width: 0, shape }), fill: "tozeroy", fillcolor: color });
 
   Rose.legend = (mark, text, kind = "") => `<span class="rp-lg ${kind}">${mark}${text}</span>`;
   const mark = (w, h, inside) => `<svg width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" aria-hidden="true">${inside}</svg>`;

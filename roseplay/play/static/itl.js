@@ -43,7 +43,8 @@
         return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, p: [] }) } };
       }
       const p = LINES.map(([, q]) => Rose.quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
-      summary = `p50 ${Rose.format.ms(p[0])} ms, p95 ${Rose.format.ms(p[1])} ms, p99 ${Rose.format.ms(p[2])} ms, longest ${Rose.format.ms(most)} ms, of ${sorted.length} gaps.`;
+      const figures = LINES.map(([name], i) => `${name} ${Rose.format.ms(p[i])} ms`).join(", ");
+      summary = `${figures}, longest ${Rose.format.ms(most)} ms, of ${sorted.length} gaps.`;
       const yaxis = yAxis({ max: top(p[2], frame), least, most, p });
       const limit = scale.log ? Infinity : yaxis.range[1];
       const { usual, slow, beyond } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
@@ -166,15 +167,17 @@
     const place = (yaxis, v) => ((yaxis.type === "log" ? Math.log10(v) : v) - yaxis.range[0]) / (yaxis.range[1] - yaxis.range[0]);
 
     function addLines(layout, p, yaxis, { height, T }) {
-      const shown = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height })).filter((one) => one.at >= 0 && one.at <= height + 1);
+      const lines = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height }));
+      const shown = lines.filter((one) => one.at >= 0 && one.at <= height + 1);
       const sharp = (px) => Rose.sharp(px) / height;
       const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
       shown.forEach(({ name, dash, v, at }, i) => {
         layout.shapes.push({
-          name, type: "line", xref: "paper", x0: 0, x1: 1, yref: "paper", y0: sharp(at), y1: sharp(at), line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "above",
+          name, type: "line", xref: "paper", x0: 0, x1: 1, yref: "paper", y0: sharp(at), y1: sharp(at),
+          line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "above",
         });
         const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
-        layout.annotations.push({ ...Rose.lineLabel(T, y, name, Rose.format.ms(v), T.ink, labels[i] - at), name });
+        layout.annotations.push(Rose.lineLabel(T, y, name, Rose.format.ms(v), T.ink, labels[i] - at));
       });
     }
 
@@ -205,8 +208,8 @@
       const taken = gaps.map(({ px }) => [px - 5, px + 5]);
       for (const gap of gaps) {
         layout.shapes.push({
-          name: "beyond", type: "path", path: "M0,0 L4,-6 L-4,-6 Z", xsizemode: "pixel", ysizemode: "pixel", xanchor: gap.x, yref: "paper", yanchor: 1,
-          fillcolor: T.ink, line: { width: 0 },
+          name: "beyond", type: "path", path: "M0,0 L4,-6 L-4,-6 Z", xsizemode: "pixel", ysizemode: "pixel",
+          xanchor: gap.x, yref: "paper", yanchor: 1, fillcolor: T.ink, line: { width: 0 },
         });
         const value = Rose.format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
         const sides = [[gap.px - 6 - long, gap.px - 6, "right"], [gap.px + 6, gap.px + 6 + long, "left"]];
@@ -214,8 +217,8 @@
         if (!side) continue;
         taken.push(side);
         layout.annotations.push({
-          name: "beyond", text: `<b>${value}</b>${why ? ` ${why}` : ""}`, x: gap.x, yref: "paper", y: 1, yanchor: "top", yshift: 2,
-          xanchor: side[2], xshift: side[2] === "left" ? 6 : -6, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+          ...Rose.words(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink),
+          x: gap.x, xanchor: side[2], xshift: side[2] === "left" ? 6 : -6, yref: "paper", y: 1, yanchor: "top", yshift: 2,
         });
       }
     }
@@ -233,10 +236,11 @@
       const chosen = Rose.selected && dots.find((gap) => gap.rid === Rose.selected.rid && gap.step === Rose.selected.step);
       if (!chosen) return;
       const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
-      layout.shapes.push({ name: "stem", type: "line", x0: chosen.x, x1: chosen.x, y0, y1: chosen.itl, line: { color: T.ink, width: 1, dash: "1px,2px" } });
+      layout.shapes.push({ ...Rose.upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
       for (const [color, size, width] of [[T.surface, 11, 1.5], [Rose.color(chosen.rid), 5, 0]])
         traces.push({
-          type: "scattergl", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip", marker: { color, size, line: { color: T.ink, width } },
+          type: "scattergl", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip",
+          marker: { color, size, line: { color: T.ink, width } },
         });
     }
   };

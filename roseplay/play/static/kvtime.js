@@ -4,6 +4,7 @@
  * A diamond marks a preemption: the pool was full. */
 "use strict";
 (function (Rose) {
+  const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
   const SAMPLE_PX = 1.5, APART_PX = 12;
 
   Rose.kvtime = function (element) {
@@ -11,17 +12,17 @@
 
     Rose.chart(element, {
       name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
-      legend: [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]].map(([name, words]) => Rose.legend(Rose.legendBox(name), words, "rp-roomy")).join(""),
+      legend: LAYERS.map(([color, words]) => Rose.legend(Rose.legendBox(color), words, "rp-roomy")).join(""),
       draw, describe: () => `KV blocks over time. ${summary}`,
     });
 
     function draw(frame) {
       const { window, T } = frame;
       const { samples, preemptions } = collect(frame);
-      const total = poolSize(samples);
+      const total = poolSize(samples), tickvals = [0, total / 2, total];
       const layout = {
         plot_bgcolor: T.free,
-        yaxis: { range: [0, total], tickmode: "array", tickvals: [0, total / 2, total], ticktext: ["0", String(Math.round(total / 2)), String(total)], gridcolor: T.line },
+        yaxis: { range: [0, total], tickmode: "array", tickvals, ticktext: tickvals.map((v) => String(Math.round(v))), gridcolor: T.line },
         xaxis: { showgrid: false },
       };
       if (!samples.length) {
@@ -30,9 +31,7 @@
       }
       const newest = samples[samples.length - 1];
       const x = [...samples.map((one) => one.x), Math.min(window.x1, Rose.time.now()) / 1000];
-      const layer = (height, color) => ({
-        type: "scatter", mode: "lines", x, y: [...samples, newest].map(height), fill: "tozeroy", fillcolor: color, line: { width: 0, shape: "hv", simplify: false }, hoverinfo: "skip",
-      });
+      const layer = (height, color) => Rose.area(x, [...samples, newest].map(height), color, "hv");
       const traces = [
         layer((s) => s.shared + s.active + s.cached, T.cached), layer((s) => s.shared + s.active, T.ink3), layer((s) => s.shared, T.shared),
         {
@@ -40,7 +39,8 @@
           marker: { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } },
         },
       ];
-      summary = `Of ${total} blocks ${newest.shared} are shared, ${newest.active} active, ${newest.cached} cached, ${total - newest.shared - newest.active - newest.cached} free.`;
+      const { shared, active, cached, free } = newest;
+      summary = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
       return { traces, layout };
     }
 
@@ -52,11 +52,12 @@
         const row = i & steps.mask, ms = Rose.time.x(steps.t1[row]);
         if (ms > window.x1) continue;
         const before = ms < window.x0; // one more, so that the area begins at the left edge
-        const sample = { x: Math.max(ms, window.x0) / 1000, shared: steps.sharedBlocks[row], active: steps.active[row], cached: steps.cachedBlocks[row], free: steps.free[row] };
+        const [shared, active, cached, free] = [steps.sharedBlocks, steps.active, steps.cachedBlocks, steps.free].map((column) => column[row]);
+        const sample = { x: Math.max(ms, window.x0) / 1000, shared, active, cached, free };
         if (steps.preempted[row] && !before && !(preemptions[preemptions.length - 1] - sample.x < APART_PX * pixel)) preemptions.push(sample.x);
         const last = samples[samples.length - 1];
         if (!last || last.x - sample.x >= least || before) samples.push(sample);
-        else if (sample.shared + sample.active > last.shared + last.active && samples.length > 1) samples[samples.length - 1] = { ...sample, x: last.x };
+        else if (shared + active > last.shared + last.active && samples.length > 1) samples[samples.length - 1] = { ...sample, x: last.x };
         if (before) break;
       }
       return { samples: samples.reverse(), preemptions };

@@ -57,7 +57,8 @@
       knobs();
       if (!rows.visible.length) note(window.live ? "Press Burst." : "Nothing here. Esc returns to now.");
       sub(span);
-      summary = `${seen} steps in view, ${rows.visible.length} requests; ${rows.visible.filter((r) => r.finished === null).length} of them unfinished.`;
+      const unfinished = rows.visible.filter((known) => known.finished === null).length;
+      summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished.`;
     }
 
     /* Where row i has its middle. Lanes first, then a line, then everybody else. */
@@ -284,7 +285,8 @@
 
     const subtitle = element.querySelector(".rp-sub");
     function sub(span) {
-      const words = Rose.view.zoom ? `${((Rose.view.zoom.x1 - Rose.view.zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
+      const { zoom } = Rose.view;
+      const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
       if (subtitle && subtitle.textContent !== words) subtitle.textContent = words;
     }
 
@@ -308,7 +310,9 @@
       for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.high(i) / 2) row = i;
       if (row < 0) return null;
       const here = rows.visible.filter((known) => rows.of(known) === row);
-      const known = here.find((one) => Rose.time.x(one.submitted ?? 0) - slack <= ms && (one.finished === null || Rose.time.x(one.finished) + slack >= ms));
+      const lives = ({ submitted, finished }) =>
+        Rose.time.x(submitted) - slack <= ms && (finished === null || Rose.time.x(finished) + slack >= ms);
+      const known = here.find(lives);
       if (!known) return null;
       const found = Rose.stepAt(ms), { steps, entries } = Rose.store;
       let step = null;

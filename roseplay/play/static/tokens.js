@@ -1,7 +1,8 @@
 /* Rose.tokenSteps: tokens computed in each step, prompt (dark) over decode (light), from Rose.store.steps and the knobs.
  *
  * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar may rise: the
- * prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
+ * prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved the slider. Bars are the
+ * area under two lines: thousands of separate ones would take too long. */
 "use strict";
 (function (Rose) {
   const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them
@@ -41,12 +42,11 @@
       if (total.now !== null) label(layout, total, "step", yaxis, frame);
       const prompts = bars.filter((bar) => bar.prompt);
       const traces = [
-        area(outline(prompts, (bar) => bar.prompt + bar.decode, GAP_PX, frame), T.prompt, 0.9),
-        area(outline(bars, (bar) => bar.decode, 0, frame), T.decode, 1),
+        Rose.area(...outline(prompts, (bar) => bar.prompt + bar.decode, GAP_PX, frame), Rose.fade(T.prompt, 0.9)),
+        Rose.area(...outline(bars, (bar) => bar.decode, 0, frame), T.decode),
         limitLine(budget, T), limitLine(total, T),
       ];
-      const prompt = prompts.reduce((sum, bar) => sum + bar.prompt, 0);
-      summary = bars.length ? `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; steps with prompt tokens in view: ${prompts.length}${prompt ? "" : ", none"}.` : "No steps in view.";
+      summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ${prompts.length || "no"} steps with prompt tokens in view.`;
       return { traces, layout, empty: !bars.length };
     }
 
@@ -82,12 +82,8 @@
         y.push(v, v);
         if (!joined) x.push(end), y.push(0);
       });
-      return { x, y };
+      return [x, y];
     }
-
-    const area = ({ x, y }, color, opacity) => ({
-      type: "scatter", mode: "lines", x, y, fill: "tozeroy", fillcolor: Rose.fade(color, opacity), line: { width: 0, shape: "linear", simplify: false }, hoverinfo: "skip",
-    });
 
     // ---- budget ---------------------------------------------------------------------------------------------
     /* A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is unlimited. */
@@ -143,16 +139,14 @@
       return now === null ? long : [...long, ys[ys.length - 1]];
     }
 
-    const limitLine = ({ xs, ys }, T) => ({
-      type: "scatter", mode: "lines", x: xs.map((x) => x / 1000), y: ys, connectgaps: false, hoverinfo: "skip", line: { color: T.rose, width: 1.25, dash: "4px,3px", simplify: false },
-    });
+    const limitLine = ({ xs, ys }, T) => Rose.curve(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: "4px,3px" });
 
     function label(layout, { now, ys }, name, yaxis, { T, height }) {
       const max = yaxis.range[1], at = ys[ys.length - 1], beyond = now === null || at > max;
       const words = now === null ? "∞" : beyond ? `${Rose.format.count(now)} ↑` : Rose.format.count(now);
       const y = beyond ? max : at;
       const shift = Math.min(0, (1 - y / max) * height - 6) || 0;
-      layout.annotations.push({ ...Rose.lineLabel(T, y, name, words, T.rose, beyond ? -8 : shift), name: "budget" });
+      layout.annotations.push(Rose.lineLabel(T, y, name, words, T.rose, beyond ? -8 : shift));
     }
 
     function yAxis(most, live) {

@@ -12,7 +12,9 @@
     let legend = "";
 
     const head = element.querySelector(".rp-rt");
-    Rose.chart(element, { name: "ttft", every: 8, timed: false, margin: { l: 38, r: 12, t: 8, b: 18 }, draw, describe: () => `Time to first token. ${summary}` });
+    Rose.chart(element, {
+      name: "ttft", every: 8, margin: { l: 38, r: 12, t: 8, b: 18 }, draw, describe: () => `Time to first token. ${summary}`,
+    });
 
     function draw(frame) {
       const curves = collect();
@@ -26,14 +28,17 @@
       const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
       layout.shapes = [];
       const max = layout.xaxis.range[1];
-      const traces = curves.map((curve) => ({
-        type: "scatter", mode: "lines", ...stairs(curve.ttft, max), hoverinfo: "skip",
-        line: curve === last ? { color: T.ink, width: 1.5 } : { color: T.ink3, width: 1.5, dash: "4px,3px" },
-      }));
+      const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : { color: T.ink3, width: 1.5, dash: "4px,3px" });
+      const traces = curves.map((curve) => Rose.curve(...stairs(curve.ttft, max), looks(curve)));
       addMedian(traces, layout, Rose.quantile(last.ttft, 0.5), frame);
       addKnob(layout, curves, frame);
-      summary = curves.map((curve) => `${curve.name}: p50 ${Rose.format.ms(Rose.quantile(curve.ttft, 0.5))} ms, p95 ${Rose.format.ms(Rose.quantile(curve.ttft, 0.95))} ms of ${curve.ttft.length}`).join(". ") + ".";
+      summary = curves.map(account).join(" ");
       return { traces, layout };
+    }
+
+    function account({ name, ttft }) {
+      const [p50, p95] = [0.5, 0.95].map((q) => Rose.format.ms(Rose.quantile(ttft, q)));
+      return `${name}: p50 ${p50} ms, p95 ${p95} ms of ${ttft.length} requests.`;
     }
 
     /* [{name, requests, ttft (sorted, ms)}], the last burst last. */
@@ -50,13 +55,14 @@
       return { name, requests: done, ttft: Float64Array.from(done, (request) => request.ttft).sort() };
     }
 
-    function axes(most, { width }) {
+    function axes(most, { width, T }) {
       const parts = width < 190 ? 2 : 3, { max, step } = Rose.axis(most, parts);
       const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
       return {
         xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))) },
         annotations: [{
-          name: "unit", text: `${round(max)} ms`, xref: "paper", x: 1, yref: "paper", y: 0, xanchor: "right", yanchor: "top", xshift: 8, yshift: -5, showarrow: false, borderpad: 0,
+          ...Rose.words(T, "unit", `${round(max)} ms`, T.ink3),
+          xref: "paper", x: 1, xanchor: "right", xshift: 8, yref: "paper", y: 0, yanchor: "top", yshift: -5,
         }],
         yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
       };
@@ -70,14 +76,16 @@
       });
       x.push(max);
       y.push(1);
-      return { x, y };
+      return [x, y];
     }
 
     function addMedian(traces, layout, p50, { T }) {
-      traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } } });
+      const left = p50 > layout.xaxis.range[1] * 0.75; // there is no room at its right
+      const ring = { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } };
+      traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: ring });
       layout.annotations.push({
-        name: "p50", text: `<b>${Rose.format.ms(p50)}</b>`, x: p50, y: 0.5, xanchor: p50 > layout.xaxis.range[1] * 0.75 ? "right" : "left", yanchor: "top",
-        xshift: p50 > layout.xaxis.range[1] * 0.75 ? -6 : 6, yshift: -2, showarrow: false, font: { color: T.ink, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+        ...Rose.words(T, "p50", `<b>${Rose.format.ms(p50)}</b>`, T.ink),
+        x: p50, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, y: 0.5, yanchor: "top", yshift: -2,
       });
     }
 
@@ -89,12 +97,12 @@
       const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft).sort();
       if (!before.length) return;
       const x = Rose.quantile(before, 0.5), max = layout.xaxis.range[1];
-      layout.shapes.push({ name: "knob", type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: T.rose, width: 1 }, layer: "below" });
+      layout.shapes.push({ ...Rose.upright("knob", x, T.rose), layer: "below" });
       const left = x / max > 0.5;
       const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
       layout.annotations.push({
-        name: "knob", text: `<b>${words}</b>`, x, yref: "paper", y: 0, xanchor: left ? "right" : "left", yanchor: "bottom", yshift: 2,
-        xshift: left ? -4 : 4, showarrow: false, font: { color: T.rose, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+        ...Rose.words(T, "knob", `<b>${words}</b>`, T.rose),
+        x, xanchor: left ? "right" : "left", xshift: left ? -4 : 4, y: 0, yanchor: "bottom", yshift: 2,
       });
     }
 

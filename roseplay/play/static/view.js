@@ -86,7 +86,11 @@
   /* spec: name, every (beats), follows (whether hovering a request changes it), draw(width, height, now), describe() -> text.
    * `box` is the element whose size the view fills. `now` is the view time of the beat that it is drawn for. */
   Rose.panel = function (box, spec) {
-    const panel = { name: spec.name, every: spec.every, follows: spec.follows, box, draws: 0, cost: 0, longest: 0, due: null, drawn: 0, told: -Infinity, key: "", onScreen: true };
+    const panel = {
+      name: spec.name, every: spec.every, follows: spec.follows, box, onScreen: true,
+      due: null, key: "", drawn: 0, told: -Infinity, // for what time, of what, and when it was drawn and told last
+      draws: 0, cost: 0, longest: 0, // how often, and ms it takes
+    };
 
     /** Draw at the next tick, whatever has changed. */
     panel.soon = () => {
