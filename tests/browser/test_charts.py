@@ -511,10 +511,12 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
     for budget in (64, 32):  # a change with tokens before and after it
         live.engine.set_knobs(prefill_max_tokens=budget)
-        for stream in [live.engine.submit(f"Count to {n}.", SamplingParams(max_new_tokens=8)) for n in range(3)]:
+        for stream in [
+            live.engine.submit(f"Count to {n}.", SamplingParams(max_new_tokens=8, ignore_eos=True)) for n in range(3)
+        ]:
             stream.result(timeout=60)
     for panel in panels:
-        page.wait_for_function(f"(id) => ({points})(id) > 10 && ({marked})(id)", arg=panel)
+        page.wait_for_function(f"(id) => ({points})(id) > 0 && ({marked})(id)", arg=panel)
     assert "requests" in (page.locator("#rp-steps canvas").get_attribute("aria-label") or "")
     page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [1, 2]})")
     polls = page.evaluate("Rose.poll.count")
@@ -522,4 +524,4 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     page.wait_for_function("document.querySelector('#rp-tokens .rp-plot').layout.xaxis.range.join() === '1,2'")
     page.reload()
     for panel in panels:
-        page.wait_for_function(f"(id) => ({points})(id) > 10", arg=panel)
+        page.wait_for_function(f"(id) => ({points})(id) > 0", arg=panel)
