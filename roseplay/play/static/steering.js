@@ -8,6 +8,9 @@
     let drag = null;
     const plot = () => canvas.clientWidth - area.left - area.right;
 
+    // Where the page itself scrolls, the wheel is the page's until somebody has clicked here.
+    const scrolls = () => document.documentElement.scrollHeight > innerHeight + 1;
+
     function zoom(factor, share) {
       const { x0, x1 } = area.window(), span = Math.max(LEAST_MS, Math.min(MOST_MS, (x1 - x0) * factor));
       const middle = x0 + (x1 - x0) * share;
@@ -20,7 +23,7 @@
     }
 
     canvas.addEventListener("wheel", (event) => {
-      if (!area.window() || event.ctrlKey) return;
+      if (!area.window() || event.ctrlKey || (scrolls() && document.activeElement !== canvas)) return;
       event.preventDefault();
       if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((area.window().x1 - area.window().x0) / plot()) * event.deltaX);
       else zoom(event.deltaY > 0 ? ZOOM : 1 / ZOOM, Math.max(0, Math.min(1, (event.offsetX - area.left) / plot())));
