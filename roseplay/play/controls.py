@@ -1,7 +1,7 @@
 """The rail's sliders and switches, which are the engine's knobs.
 
-A knob may change elsewhere: in another tab, or by a program. The page hears of it from its poll and asks ``sync``
-for the values its controls should show, once the user's hand is off them.
+A knob may change elsewhere: in another tab, or by a program. The page hears of it from its poll, and ``knobs.js`` moves
+the controls through the event ``sync``, once the user's hand is off them.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Controls:
         )  # fmt: skip
         shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
         shown += [*self.switches.values(), self.slow, self.factor]
-        self.sync.sync(self._shown, None, shown, api_name="_sync", **QUIET)
+        self.sync.sync(None, None, shown, js="() => Rose.controls()", api_name="_sync", **QUIET)
 
     def _setter(self, knob: str) -> Callable[[Any], None]:
         def change(value: Any) -> None:
@@ -168,13 +168,3 @@ class Controls:
         if self._playground.knobs()["slow_motion"] != wanted:
             self._playground.set_knobs({"slow_motion": wanted})
         return f"×{factor:g}"
-
-    def _shown(self) -> list[Any]:
-        """What every control should show now."""
-        knobs = self._playground.knobs()
-        switches = [
-            gr.skip() if not box.interactive else knobs[knob] for knob, box in self.switches.items()
-        ]  # fmt: skip
-        slow = knobs["slow_motion"]
-        factor = f"×{slow:g}" if slow > 1 else gr.skip()
-        return [*self.budget.shown(), *self.requests.shown(), knobs["max_batch_size"], *switches, slow > 1, factor]

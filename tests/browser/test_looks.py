@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Served, ask, ready, state
+from tests.browser.conftest import PHONE, Served, ask, ready, serving, state
+from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
 OVERFLOW = (
@@ -22,8 +23,12 @@ def top(page: Page, selector: str) -> float:
     return box["y"]
 
 
-def test_the_first_screen_needs_no_scrolling(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
+def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
+    with serving(FakeEngine()) as untouched:
+        first_screen(open_page(untouched))
+
+
+def first_screen(page: Page) -> None:
     assert page.evaluate(OVERFLOW) == [0, 0]
     for part in ("#rp-rail", "#rp-lanes", "#rp-say", "#rp-itl", "#rp-tokens", "#rp-ttft", "#rp-kvtime", "#rp-foot"):
         box = page.locator(part).bounding_box()

@@ -29,12 +29,12 @@
 
   function sync() {
     clearTimeout(timer);
-    if (!ask) return;
-    if (busy()) timer = setTimeout(sync, AGAIN_MS);
+    if (!ask || !Object.keys(Rose.store.knobs).length) return; // called again when there is one and the other
+    if (busy() || !document.querySelector("#slow-factor input")) timer = setTimeout(sync, AGAIN_MS);
     else ask();
   }
 
-  /** `trigger()` asks the server for what the controls should show. */
+  /** `trigger()` has Gradio move the controls to where `Rose.controls()` says. */
   Rose.syncs = function (trigger) {
     ask = trigger;
     sync();
@@ -50,20 +50,28 @@
     return text;
   };
 
+  /* The place nearest to a value, as Stops.place() in Python finds it. */
   function place(name, value) {
     const stops = window.RoseStops[name];
-    if (!stops) {
-      const range = document.querySelector(`#${name} input[type=range]`);
-      return range ? (value - range.min) / (range.max - range.min) : 0;
-    }
-    let best = stops.length - 1;
-    if (value !== null) {
-      stops.forEach((stop, i) => {
-        if (stop !== null && (stops[best] === null || Math.abs(Math.log(stop / value)) < Math.abs(Math.log(stops[best] / value)))) best = i;
-      });
-    }
-    return best / (stops.length - 1);
+    if (value === null) return stops.length - 1;
+    const far = (stop) => (stop === null ? Infinity : Math.abs(Math.log(stop / value)));
+    return stops.reduce((best, stop, i) => (far(stop) < far(stops[best]) ? i : best), 0);
   }
+
+  /* How far along its track a value stands, 0 to 1. */
+  function along(name, value) {
+    if (window.RoseStops[name]) return place(name, value) / (window.RoseStops[name].length - 1);
+    const range = document.querySelector(`#${name} input[type=range]`);
+    return range ? (value - range.min) / (range.max - range.min) : 0;
+  }
+
+  /** What the controls should show, in the order in which Controls.wire() names them. */
+  Rose.controls = function () {
+    const knobs = Rose.store.knobs, graphs = document.querySelector("#graphs input"), factor = document.querySelector("#slow-factor input");
+    const stops = ["prefill_max_tokens", "prefill_max_batch_size"].flatMap((knob) => [place(TRACKS[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])]);
+    const switches = SWITCHES.map((knob) => knobs[knob] && !(knob === "cuda_graphs" && graphs && graphs.disabled));
+    return [...stops, knobs.max_batch_size, ...switches, knobs.slow_motion > 1, knobs.slow_motion > 1 ? `×${knobs.slow_motion}` : factor.value];
+  };
 
   // ---- what follows from the knobs --------------------------------------------------------------------------
   function show() {
@@ -98,7 +106,7 @@
         const track = TRACKS[knob] && document.getElementById(TRACKS[knob]);
         if (!track) continue;
         track.classList.add("rp-was");
-        track.style.setProperty("--rp-was", place(TRACKS[knob], before));
+        track.style.setProperty("--rp-was", along(TRACKS[knob], before));
       }
     }
   }
