@@ -88,7 +88,12 @@ def test_saved_logits_are_raw_and_their_own(model, runner):
     """Not those after penalties, and not a view into what a later step overwrites."""
     prompt = random_tokens(6, 97, 6)
     penalised = request(prompt, [1, 2], repetition_penalty=50.0, temperature=3.0)
-    step_of(runner, StepEntry(penalised, 0, 6, samples=True, logits_entry=0, save_logits_key=1))
+    other = request(random_tokens(3, 97, 7), [3], 1)
+    step_of(
+        runner,
+        StepEntry(other, 0, 3, samples=True, logits_entry=0),
+        StepEntry(penalised, 0, 6, samples=True, logits_entry=1, save_logits_key=1),
+    )
     saved = runner._saved_logits[1]
     assert saved.dtype == torch.float32
     assert (saved - eager_logits(model, prompt)[-1]).abs().max() < 1e-4
