@@ -41,8 +41,8 @@
         layout.annotations = [...(layout.annotations || [])];
         if (spec.timed) {
           layout.shapes.push(edge(T));
-          addCuts(layout, frame, spec.flags);
-          addKnobs(layout, frame, spec.flags);
+          const taken = addKnobs(layout, frame, spec.flags);
+          addCuts(layout, frame, spec.flags && taken);
         }
         if (drawn.empty) layout.annotations.push(emptyText(T, frame.window));
         if (back) back.hidden = !Rose.view.zoom;
@@ -161,11 +161,11 @@
 
   // ---- marks on the time axis -------------------------------------------------------------------------------
   const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
-  const CLOSE_PX = 40, CHAR_PX = 6.1;
+  const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000;
 
-  /* One rose line where settings changed; `flags`: with a flag and words above the plot. */
+  /* One rose line where settings changed; `flags`: with a flag and words above the plot. Answers where those words stand: [from, to] px. */
   function addKnobs(layout, { window, width, seconds, T }, flags) {
-    const marks = Rose.knobMarks(window.x0, window.x1);
+    const marks = Rose.knobMarks(window.x0, window.x1), taken = [];
     const perMs = width / (window.x1 - window.x0);
     marks.forEach((mark, i) => {
       const x = seconds(mark.x);
@@ -178,26 +178,31 @@
       const next = marks[i + 1];
       const room = next ? (next.x - mark.x) * perMs : Infinity;
       const space = (mark.x - window.x0) * perMs;
+      taken.push([space - 5, space + 5]);
       const long = mark.text.length * CHAR_PX + 12;
       const left = (window.x1 - mark.x) * perMs + layout.margin.r < long && space > long;
       if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
+      taken.push(left ? [space - long, space] : [space, space + long]);
       layout.annotations.push({
         ...Rose.words(T, "knob", `<b>${mark.text}</b>`, T.rose),
         x, yref: "paper", y: 1, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, yanchor: "middle", yshift: 10,
       });
     });
+    return taken;
   }
 
-  /* Where idle time was left out. */
-  function addCuts(layout, { window, seconds, T }, words) {
-    for (const cut of Rose.time.cuts) {
-      if (cut.from - cut.before <= window.x0 || cut.from - cut.before >= window.x1) continue;
-      const x = seconds(cut.from - cut.before);
-      layout.shapes.push({ ...Rose.upright("idle", x, T.line2, "2px,3px"), layer: "below" });
-      if (!words) continue;
+  /* Where idle time was left out; `taken`: with words above the plot where none are yet. */
+  function addCuts(layout, { window, width, seconds, T }, taken) {
+    for (const cut of Rose.time.cuts.slice().reverse()) {
+      const at = cut.from - cut.before, length = cut.to - cut.from;
+      if (at <= window.x0 || at >= window.x1) continue;
+      layout.shapes.push({ ...Rose.upright("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
+      const words = `idle ${Rose.duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
+      const px = ((at - window.x0) / (window.x1 - window.x0)) * width;
+      if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
+      taken.push([px - half, px + half]);
       layout.annotations.push({
-        ...Rose.words(T, "idle", `idle ${Rose.duration(cut.to - cut.from)}`, T.ink3),
-        x, yref: "paper", y: 1, xanchor: "right", xshift: -2, yanchor: "top",
+        ...Rose.words(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", yref: "paper", y: 1, yanchor: "middle", yshift: 10,
       });
     }
   }

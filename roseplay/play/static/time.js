@@ -11,6 +11,7 @@
 "use strict";
 (function (Rose) {
   const TAIL_MS = 700, LEAD_MS = 300; // what is left of an idle stretch, after and before work
+  const LEAST_CUT_MS = 500; // less is not worth a mark
   const LAG_MS = 150; // a frame is on its way for about this long; the edge waits for it
   const JUMP_MS = 1000; // clocks further apart than this are not drifting, something has happened
   const KEEP_CUTS = 64;
@@ -44,7 +45,7 @@
   /** There was work from `from` to `to`. */
   time.work = function (from, to) {
     const idleFrom = time.lastWork + TAIL_MS, idleTo = from - LEAD_MS;
-    if (time.lastWork !== null && idleTo > idleFrom && !openAt(idleFrom)) {
+    if (time.lastWork !== null && idleTo > idleFrom + LEAST_CUT_MS && !openAt(idleFrom)) {
       const previous = time.cuts[time.cuts.length - 1];
       time.cuts.push({ from: idleFrom, to: idleTo, before: previous ? previous.before + previous.to - previous.from : 0 });
       if (time.cuts.length > KEEP_CUTS) time.cuts.shift();
