@@ -70,21 +70,24 @@ def add_endpoints(playground: Playground) -> None:
         size: int = DEFAULT_BURST,
         kind: str = "shared head",
         max_new_tokens: int = DEFAULT_ANSWER,
-        seed: int = 7,
+        seed: int | None = None,
         tab: str = "",
     ) -> dict:
-        """Send many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long)."""
+        """Send many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
+
+        The same seed sends the same prompts again; without one they are others each time.
+        """
         try:
             made = playground.burst(
                 size=_whole(size, "size"),
                 kind=kind,
                 max_new_tokens=_whole(max_new_tokens, "max_new_tokens"),
-                seed=_whole(seed, "seed"),
+                seed=None if seed is None else _whole(seed, "seed"),
                 tab_id=tab,
             )
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
-        return {"burst": made.burst_id, "ids": [tracked.request_id for tracked in made.requests]}
+        return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     def set_knobs(knobs: dict | None = None) -> dict:
         """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""

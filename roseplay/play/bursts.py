@@ -24,6 +24,8 @@ QUESTIONS = (
     "List three ways to make the first token come sooner.",
 )
 
+REPEATED = "What is a KV block?"
+
 
 def kind_of(name: str) -> str:
     """The key of a kind of burst, given its key or its label; raises ``ValueError`` for anything else."""
@@ -35,21 +37,26 @@ def kind_of(name: str) -> str:
 
 
 def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:
-    """The prompts of a burst; the same arguments give the same ones."""
+    """The prompts of a burst; the same arguments give the same ones.
+
+    They begin with the seed, so that two bursts have nothing in common: what one computed would be found in the
+    prefix cache by the next, and whatever was changed in between would seem to have helped.
+    """
     turn = seed % len(QUESTIONS)
-    bodies = QUESTIONS[turn:] + QUESTIONS[:turn]
+    bodies = [f"{seed}: {question}" for question in QUESTIONS[turn:] + QUESTIONS[:turn]]
     if kind == "mix":
-        bodies = bodies[:1]
+        bodies = [f"{seed}: {REPEATED}"]
     return KINDS[kind].prompts(prompt_source(tokenizer, vocab_size, bodies, seed=seed), size)
 
 
 class Burst:
     """The requests of one burst and how they fare."""
 
-    def __init__(self, burst_id: int, kind: str, size: int, block_size: int) -> None:
+    def __init__(self, burst_id: int, kind: str, size: int, seed: int, block_size: int) -> None:
         self.burst_id = burst_id
         self.kind = kind
         self.size = size
+        self.seed = seed
         self.requests: list[Tracked] = []
         self._block_size = block_size
         self._told: dict[str, Any] | None = None
@@ -64,6 +71,7 @@ class Burst:
             "kind": self.kind,
             "label": LABELS[self.kind],
             "size": self.size,
+            "seed": self.seed,
             "done": sum(tracked.finished for tracked in self.requests),
             "prompt_tokens": sum(tracked.prompt_tokens for tracked in self.requests),
             "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),

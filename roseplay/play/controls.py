@@ -139,11 +139,16 @@ class Controls:
         self.batch.input(self._setter("max_batch_size"), self.batch, None, api_name="_max_batch", **last)
         for knob, box in self.switches.items():
             box.input(self._setter(knob), box, None, api_name=f"_{knob}", **last)
-        self.slow.input(self._slow_motion, [self.slow, self.factor], self.factor, api_name="_slow_motion", **last)
+        self.slow.input(self._slow_switched, [self.slow, self.factor], None, api_name="_slow_motion", **last)
         gr.on(
-            [self.factor.submit, self.factor.blur], self._slow_motion, [self.slow, self.factor], self.factor,
-            show_progress="hidden", api_visibility="private", api_name="_slow_factor",
-        )  # fmt: skip
+            [self.factor.submit, self.factor.blur],
+            self._slow_typed,
+            self.factor,
+            self.factor,
+            show_progress="hidden",
+            api_visibility="private",
+            api_name="_slow_factor",
+        )
         shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
         shown += [*self.switches.values(), self.slow, self.factor]
         self.sync.sync(None, None, shown, js="() => Rose.controls()", api_name="_sync", **QUIET)
@@ -156,15 +161,24 @@ class Controls:
 
         return change
 
-    def _slow_motion(self, on: bool, text: str) -> str:
-        try:
-            factor = float(str(text).strip().lstrip("×xX"))
-            if not 1 < factor <= 1000:
-                raise ValueError
-        except ValueError:
-            gr.Warning("Slow motion takes a number from 1 to 1000.")
-            factor = SLOW_FACTOR
-        wanted = factor if on else 1.0
-        if self._playground.knobs()["slow_motion"] != wanted:
-            self._playground.set_knobs({"slow_motion": wanted})
+    def _slow_switched(self, on: bool, text: str) -> None:
+        self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})
+
+    def _slow_typed(self, text: str) -> str:
+        """Acts on slow motion where it is on; whether it is says the engine, the switch may be on its way."""
+        factor, now = _factor(text), self._playground.knobs()["slow_motion"]
+        if factor is None:
+            gr.Warning("Slow motion takes a number above 1, at most 1000.")
+            factor = now if now > 1 else SLOW_FACTOR
+        elif now > 1 and now != factor:
+            self._playground.set_knobs({"slow_motion": factor})
         return f"×{factor:g}"
+
+
+def _factor(text: str) -> float | None:
+    """``×4`` or ``4`` as a number; None for what slow motion cannot be."""
+    try:
+        factor = float(str(text).strip().lstrip("×xX"))
+    except ValueError:
+        return None
+    return factor if 1 < factor <= 1000 else None

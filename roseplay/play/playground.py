@@ -23,6 +23,7 @@ from roseplay.play.session import Tabs
 from roseplay.traffic.prompts import Prompt
 
 FRAME_S = 0.1
+FIRST_SEED = 7
 SNAPSHOT_MS = 20_000.0
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Playground:
         self._ring = FrameRing()
         self._builder = FrameBuilder(self._book, self._clock, self._ring)
         self._burst_ids = itertools.count(1)
+        self._seeds = itertools.count(FIRST_SEED)
         self._sends = itertools.count(1)
         self._burst: Burst | None = None
         self._cursor = 0
@@ -84,8 +86,8 @@ class Playground:
         """One request of a program: no tab, no lane, no lease."""
         return self._submit(self._chat(checked_prompt(prompt)), params, kind="api")
 
-    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int, tab_id: str) -> Burst:
-        """Many requests at once, each answering exactly ``max_new_tokens`` tokens.
+    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
+        """Many requests at once, each answering exactly ``max_new_tokens`` tokens; without a seed other ones each time.
 
         Raises ``ValueError`` for a bad size or kind, and ``EngineBusyError`` when the engine takes none of them.
         If it takes only some, the burst is that large.
@@ -96,7 +98,8 @@ class Playground:
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         tab = self.tabs.open(tab_id) if tab_id else None
         info = self.engine.info
-        burst = Burst(next(self._burst_ids), key, size, info.block_size)
+        seed = next(self._seeds) if seed is None else seed
+        burst = Burst(next(self._burst_ids), key, size, seed, info.block_size)
         prompts = burst_prompts(self.engine.tokenizer, info.vocab_size, key, size, seed)
         for prompt in prompts:
             about = {"burst": burst.burst_id, "tab": tab_id}

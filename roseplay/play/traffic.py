@@ -68,7 +68,7 @@ class Traffic:
 
     def _burst(self, size: float, length: float, kind: str, tab: str) -> None:
         try:
-            burst = self._playground.burst(size=int(size), kind=kind, max_new_tokens=int(length), seed=7, tab_id=tab)
+            burst = self._playground.burst(size=int(size), kind=kind, max_new_tokens=int(length), seed=None, tab_id=tab)
         except REFUSALS as error:
             raise refused(error) from None
         if burst.size < size:

@@ -8,7 +8,7 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
-from roseplay.play.bursts import LABELS, kind_of
+from roseplay.play.bursts import LABELS, burst_prompts, kind_of
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
 from tests.play.fake_engine import FakeEngine
@@ -90,6 +90,16 @@ def test_a_burst_is_accounted_for(engine: FakeEngine, playground: Playground) ->
     assert figures["ttft_p50"] <= figures["ttft_p95"]
 
 
+def test_a_burst_has_nothing_in_common_with_the_one_before(engine: FakeEngine, playground: Playground) -> None:
+    def prompts(seed: int | None) -> list[list[int]]:
+        burst = playground.burst(size=4, kind="shared head", max_new_tokens=2, seed=seed, tab_id="")
+        return [tracked.stream.prompt_token_ids for tracked in burst.requests]
+
+    first, second = prompts(None), prompts(None)
+    assert first[0][:512] == first[1][:512] != second[0][:512]
+    assert prompts(3) == prompts(3)
+
+
 def test_saved_tokens_are_counted_once(engine: FakeEngine, playground: Playground) -> None:
     burst = playground.burst(size=1, kind="equal", max_new_tokens=9, seed=0, tab_id=TAB)
     (tracked,) = burst.requests
@@ -122,3 +132,16 @@ def test_a_submission_under_way_is_nobodys_yet(engine: FakeEngine, playground: P
     playground.tick()
     ((request_id, about),) = json.loads(playground.delta(0))["snapshot"]["requests"]
     assert (request_id, about["kind"]) == (stream.request_id, "api")
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_bursts_of_text_differ_from_their_first_word_on(kind: str) -> None:
+    class Encoder:
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return [1] * len(text.split())
+
+    first, second = (burst_prompts(Encoder(), 100, kind, 8, seed) for seed in (1, 2))
+    words = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in (first[0], second[0])]
+    assert words[0].split()[0] != words[1].split()[0] or kind == "shared_head"
+    assert first != second
+    assert burst_prompts(Encoder(), 100, kind, 8, 1) == first

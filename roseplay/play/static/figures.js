@@ -53,6 +53,8 @@
     const { count, ms } = Rose.format;
     const done = b.done < b.size ? ` · ${b.done} done` : "";
     Rose.write(burst.querySelector("h3 span"), `${b.size} × ${b.label}${done}`);
+    const seed = document.querySelector("#rp-traffic-head h3 span");
+    if (seed) Rose.write(seed, `last seed ${b.seed}`);
     const values = [count(b.prompt_tokens), count(b.computed), count(b.saved), count(b.blocks_saved), b.ttft_p50 == null ? "–" : `${ms(b.ttft_p50)} / ${ms(b.ttft_p95)}`];
     burst.querySelectorAll("td + td").forEach((cell, i) => Rose.write(cell, values[i]));
     const bars = burst.querySelectorAll(".rp-bar i"), whole = b.prompt_tokens || 1;

@@ -31,7 +31,10 @@
     clearTimeout(timer);
     if (!ask || !Object.keys(Rose.store.knobs).length) return; // called again when there is one and the other
     if (busy() || !document.querySelector("#slow-factor input")) timer = setTimeout(sync, AGAIN_MS);
-    else ask();
+    else {
+      ask();
+      show();
+    }
   }
 
   /** `trigger()` has Gradio move the controls to where `Rose.controls()` says. */
