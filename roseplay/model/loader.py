@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from roseplay.config import EngineConfig
 from roseplay.model.attention import ATTENTION_NAME
@@ -20,7 +17,7 @@ from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
-from roseplay.model.source import cached_first, find_source
+from roseplay.model.source import cached_first, find_source, quiet
 from roseplay.model.support import UnsupportedModelError, check_class, check_config, find_class, needs_probe, refuse
 from roseplay.model.tokenizer import load_tokenizer
 
@@ -102,14 +99,14 @@ def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name:
         return AutoModelForCausalLM.from_config(small, trust_remote_code=config.trust_remote_code, **options)
 
     if needs_probe(hf_config, model_class):
-        with _quiet(), torch.random.fork_rng():
+        with quiet(), torch.random.fork_rng():
             probe(hf_config, name=name, build=build)
     return max_model_len
 
 
 def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_len: int) -> LoadedModel:
     check_class(type(model), model.config.model_type, name=name)
-    with _quiet():
+    with quiet():
         model.set_attn_implementation(ATTENTION_NAME)
     if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
         raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
@@ -117,8 +114,8 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
     try:
         freeze_rope(model, max_model_len)
         shapes, vocab_size = record_layout(model)
-    except (RuntimeError, TypeError) as error:
-        raise refuse(name, f"{model.config.model_type}: {error}") from error
+    except Exception as error:
+        raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     return LoadedModel(
         model=model,
         config=model.config,
@@ -148,8 +145,7 @@ def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> A
         return AutoConfig.from_pretrained(source, local_files_only=offline, trust_remote_code=config.trust_remote_code)
 
     try:
-        with _quiet():
-            return cached_first(source, local, load)
+        return cached_first(source, local, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -161,7 +157,7 @@ def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> A
 def _build_random(hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     """Random weights by the model's own initialisation; the same for the same ``config.seed``."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), _quiet():
+    with torch.random.fork_rng(devices=devices), quiet():
         torch.manual_seed(config.seed)
         with device:
             model = AutoModelForCausalLM.from_config(
@@ -189,8 +185,7 @@ def _read_weights(
         )
 
     try:
-        with _quiet():
-            model, loading = cached_first(source, local, load)
+        model, loading = cached_first(source, local, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -243,17 +238,3 @@ def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
         if ids is not None:
             return frozenset(ids if isinstance(ids, list | tuple) else [ids])
     return frozenset()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers without progress bars and warnings: what matters of them is checked and said here."""
-    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 from huggingface_hub import constants
+from transformers.utils import logging as transformers_logging
 
 from roseplay.model.support import UnsupportedModelError
 
@@ -48,12 +50,13 @@ def embedded_model() -> Path:
 
 
 def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
-    """``load(local_files_only)`` from what is on this machine, and only if that fails from the hub.
+    """``load(local_files_only)`` from what is on this machine; only if that fails from the hub, with its progress bars.
 
     Raises ``UnsupportedModelError`` when a hub id is neither cached nor found.
     """
     try:
-        return load(True)
+        with quiet():
+            return load(True)
     except OSError as error:
         if local:
             raise
@@ -83,3 +86,17 @@ def _hub_answers() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without progress bars and warnings: what matters of them is checked and said here."""
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

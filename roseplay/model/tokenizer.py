@@ -30,14 +30,14 @@ def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTra
     source, local = find_source(model)
     if local and not any((Path(source) / name).is_file() for name in _FILES):
         return None
-    try:
-        return cached_first(
-            source,
-            local,
-            lambda offline: AutoTokenizer.from_pretrained(
-                source, local_files_only=offline, trust_remote_code=config.trust_remote_code
-            ),
+
+    def load(offline: bool) -> PreTrainedTokenizerFast:
+        return AutoTokenizer.from_pretrained(
+            source, local_files_only=offline, trust_remote_code=config.trust_remote_code
         )
+
+    try:
+        return cached_first(source, local, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
