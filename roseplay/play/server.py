@@ -60,10 +60,11 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
         return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @app.get("/ui/health")
-    async def health() -> dict[str, str]:
-        info = playground.engine.info
+    async def health(response: Response) -> dict[str, str]:
+        info, alive = playground.engine.info, playground.engine.alive
+        response.status_code = 200 if alive else 503
         return {
-            "status": "ok",
+            "status": "ok" if alive else "the engine has stopped",
             "boot_id": playground.boot_id,
             "model": info.model,
             "device": info.device,

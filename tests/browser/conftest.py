@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from roseplay import Engine
 from roseplay.config import Knobs
-from roseplay.play.guard import allowed_hosts
-from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine
 
 ARGUMENTS = (
@@ -43,22 +37,10 @@ class Served:
 
 @contextmanager
 def serving(engine: Any) -> Iterator[Served]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        deadline = time.monotonic() + 30
-        while not server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
-        try:
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine)
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
-            engine.close()
+    """The page of an engine, which is closed afterwards."""
+    with serve(engine) as address:
+        yield Served(address, engine)
+    engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,9 @@ def top(page: Page, selector: str) -> float:
 
 def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
     with serving(FakeEngine()) as untouched:
-        first_screen(open_page(untouched))
+        page = open_page(untouched)
+        first_screen(page)
+        page.close()
 
 
 def first_screen(page: Page) -> None:

@@ -94,6 +94,10 @@ class FakeEngine:
     def close(self) -> None:
         self._closed.set()
 
+    @property
+    def alive(self) -> bool:
+        return not self._closed.is_set()
+
     def step(self, count: int = 1) -> None:
         """Some steps over everybody; none where there is nothing to do."""
         for _ in range(count):
