@@ -46,7 +46,7 @@ class EngineConfig:
         seed: of requests that bring none, and of random weights.
         random_weights: build the model from its config alone, with random weights.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
-        worker: where the engine's loop runs (DESIGN: the same loop in a thread or a spawned process).
+        worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.
         telemetry_steps: step records kept in the ring buffer.
     """

@@ -170,7 +170,10 @@ class Worker:
         self._publish(tokens, self._record(step, result, start_ns, schedule_ns, entries))
 
     def _stretch(self, start_ns: int) -> None:
-        """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it."""
+        """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it.
+
+        Telling the engine to stop something, or to go faster, cuts the wait short.
+        """
         pending: list[Command] = []
         took = time.perf_counter_ns() - start_ns
         while True:
@@ -178,8 +181,8 @@ class Worker:
             for command in pending:
                 if isinstance(command, SetKnobs):
                     factor = command.knobs.slow_motion
-                elif isinstance(command, Shutdown):
-                    factor = 1.0
+                elif isinstance(command, Abort | Shutdown):
+                    factor = 1.0  # who presses stop does not want to watch the rest
             left = start_ns + took * factor - time.perf_counter_ns()
             if left <= 0 or factor == 1.0:
                 break

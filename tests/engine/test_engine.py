@@ -225,6 +225,14 @@ def test_blocking_admission_returns_when_the_prompt_is_done(engine):
     assert stream.metrics.submit_s >= stream.metrics.ttft_s
 
 
+def test_stopping_something_does_not_wait_for_a_stretched_step(engine):
+    engine.set_knobs(slow_motion=1000)
+    stream = engine.submit([3, 4], LONG)
+    time.sleep(0.2)
+    stream.cancel()
+    assert stream.result(10).finish_reason == "abort"
+
+
 def test_slow_motion_stretches_steps(engine):
     fast = engine.submit([3, 4], LONG).result(30).metrics.tpot_s
     engine.set_knobs(slow_motion=8)
