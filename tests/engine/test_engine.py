@@ -12,6 +12,7 @@ from roseplay import Engine, EngineConfig, Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent
+from roseplay.model.runner import ModelRunner
 
 LONG = SamplingParams(max_new_tokens=50, ignore_eos=True)
 
@@ -225,12 +226,20 @@ def test_blocking_admission_returns_when_the_prompt_is_done(engine):
     assert stream.metrics.submit_s >= stream.metrics.ttft_s
 
 
-def test_stopping_something_does_not_wait_for_a_stretched_step(engine):
-    engine.set_knobs(slow_motion=1000)
+def test_stopping_something_does_not_wait_for_a_stretched_step(engine, monkeypatch):
+    execute, executed = ModelRunner.execute, threading.Event()
+
+    def slowly(self, step):
+        time.sleep(0.06)
+        executed.set()
+        return execute(self, step)
+
+    monkeypatch.setattr(ModelRunner, "execute", slowly)
+    engine.set_knobs(slow_motion=1000)  # a minute a step
     stream = engine.submit([3, 4], LONG)
-    time.sleep(0.2)
+    assert executed.wait(10)
     stream.cancel()
-    assert stream.result(10).finish_reason == "abort"
+    assert stream.result(20).finish_reason == "abort"
 
 
 def test_slow_motion_stretches_steps(engine):
