@@ -66,6 +66,19 @@ def test_followers_share_the_leaders_blocks_and_logits_in_the_same_step(model, r
     assert result.token_ids[2] == step_of(alone, StepEntry(follower, 0, 10, samples=True, logits_entry=0)).token_ids[0]
 
 
+def test_each_entry_draws_from_the_row_it_names(model, runner):
+    """As many draws as rows, but not row by row."""
+    one, two = random_tokens(5, 97, 8), random_tokens(7, 97, 9)
+    assert greedy(model, one) != greedy(model, two)
+    result = step_of(
+        runner,
+        StepEntry(request(one, [1, 2]), 0, 5, save_logits_key=1),
+        StepEntry(request(two, [3, 4], 1), 0, 7, samples=True, logits_entry=1),
+        StepEntry(request(list(two), [3, 4], 2), 7, 0, samples=True, logits_entry=1),
+    )
+    assert result.token_ids == [None, greedy(model, two), greedy(model, two)]
+
+
 def test_saved_logits_serve_a_step_without_rows(model, runner):
     prompt = random_tokens(6, 97, 4)
     first = request(prompt, [1, 2])
