@@ -30,14 +30,14 @@ def _on_ci() -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark everything in tests/browser; without a Chromium skip it, or fail it where CI=true."""
-    wanted = []
     for item in items:
         if (_REPOSITORY / "tests" / "browser") in item.path.parents:
             item.add_marker("browser")
-        if item.get_closest_marker("browser"):
-            wanted.append(item)
+    wanted = [item for item in items if item.get_closest_marker("browser")]
     if not wanted:
         return
+    # Last, since Playwright leaves an event loop running on the thread that the tests share.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
     config.stash[_browser] = chromium.find()
     if config.stash[_browser] is None and not _on_ci():
         config.stash[_skipped] = len(wanted)

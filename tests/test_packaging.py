@@ -21,7 +21,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 # Imported as, and installed by a declared dependency that cannot go without it.
-COMES_WITH = {"fastapi": "gradio", "starlette": "gradio", "uvicorn": "gradio", "tokenizers": "transformers"}
+COMES_WITH = {
+    "fastapi": "gradio",
+    "starlette": "gradio",
+    "uvicorn": "gradio",
+    "huggingface_hub": "transformers",
+    "tokenizers": "transformers",
+}
 
 
 def pins(file: str) -> dict[str, Requirement]:
