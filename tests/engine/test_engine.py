@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_streams_can_be_read_asynchronously(engine):
 
         return await asyncio.gather(*(tokens(stream) for stream in streams)), streams
 
-    outputs, streams = asyncio.run(asyncio.wait_for(read(), 30))
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own: tests of the page leave a loop running in this one
+        outputs, streams = pool.submit(asyncio.run, asyncio.wait_for(read(), 30)).result(60)
     assert outputs == [stream.token_ids for stream in streams]
     assert all(len(output) == 50 for output in outputs)
 
