@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -140,8 +141,17 @@ class ProcessTransport:
 
 def _process_main(model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, log_level: int) -> None:
     logging.basicConfig(level=log_level)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):  # the client is gone: there is nobody left to tell
         run_worker(model, config, knobs, QueueInbox(commands), events.send)
+
+
+def _end_with_parent() -> None:
+    """A client that was killed tells nobody; its worker must not stay behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
 
 
 def start_transport(model: Any, config: EngineConfig, knobs: Knobs) -> Transport:

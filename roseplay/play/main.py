@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -27,6 +28,8 @@ EMBEDDED_THREADS = 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page until it is interrupted; the exit code is 2 when it could not start."""
     options = parse(argv)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the engine is closed on the way out
     try:
         listener = _listen(options.host, options.port)
     except OSError as error:
