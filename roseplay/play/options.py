@@ -14,6 +14,9 @@ from typing import Any, NoReturn
 from roseplay.config import ADMISSIONS, DTYPES, WORKERS, EngineConfig, Knobs
 from roseplay.play.guard import default_host
 
+# Where the page wants something else than a library's user does. A process of its own keeps the engine's steps clear
+# of what serving the page does meanwhile (``roseplay bench page`` measures it).
+_DEFAULTS = {"worker": "process"}
 _CHOICES = {"dtype": DTYPES, "worker": WORKERS, "admission": ADMISSIONS}
 _METAVARS = {"device": "auto|cpu|cuda"}
 
@@ -42,7 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     parser = _parser()
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     try:
-        config = EngineConfig(**_given(EngineConfig, arguments))
+        config = EngineConfig(**{**_DEFAULTS, **_given(EngineConfig, arguments)})
         knobs = Knobs(**_given(Knobs, arguments))
     except ValueError as error:
         parser.error(str(error))
@@ -92,7 +95,7 @@ def _add_fields(group: Any, kind: type) -> None:
     about, hints = _explanations(kind), typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         flag, text = "--" + field.name.replace("_", "-"), about.get(field.name, "").replace("%", "%%")
-        hint, default = hints[field.name], field.default
+        hint, default = hints[field.name], _DEFAULTS.get(field.name, field.default)
         if hint is bool:
             text += f" (default: {'on' if default else 'off'})"
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=..., help=text)
