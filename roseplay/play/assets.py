@@ -15,11 +15,12 @@ from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import FileResponse
 
 STATIC = Path(__file__).parent / "static"
-STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "narrow.css")
+STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "popover.css", "narrow.css")
 
 # In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
 CORE = (
     "store.js",
+    "blocks.js",
     "time.js",
     "theme.js",
     "view.js",

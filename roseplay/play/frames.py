@@ -16,6 +16,7 @@ from typing import Any
 
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
+from roseplay.play.blocks import BlockTabs
 from roseplay.play.book import Book, Tracked
 from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
@@ -88,6 +89,7 @@ class FrameBuilder:
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
         self._blocks: dict[int, list[int]] = {}
+        self.block_tabs = BlockTabs(book)
         self.latest: dict[str, Any] = {}
 
     def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
@@ -140,6 +142,7 @@ class FrameBuilder:
         newest = {change.block: change for record in records for change in record.block_changes}
         changed = []
         for block, change in newest.items():
+            self.block_tabs.take(change)
             state = [change.references, change.owner, int(change.findable)]
             free = state == _FREE
             if state == self._blocks.get(block, _FREE):
@@ -172,7 +175,7 @@ class FrameBuilder:
             *(r.prompt_tokens, r.decode_tokens, r.cached_tokens, r.shared_tokens, r.running, r.waiting),
             *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
             *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
-            *(entries, list(r.preempted)),
+            *(entries, list(r.preempted), list(r.copied)),
         ]  # fmt: skip
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:

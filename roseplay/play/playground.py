@@ -16,6 +16,7 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
+from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
@@ -138,6 +139,15 @@ class Playground:
 
     def knobs(self) -> dict[str, Any]:
         return dict(self.engine.knobs.to_dict())
+
+    def block(self, number: int, tab_id: str = "") -> dict[str, Any]:
+        """What is in a KV block now, with its text if it is the tab's, see ``blocks``. Waits for the step under way.
+
+        Raises ``ValueError`` for a block that is not there, ``TimeoutError`` and ``EngineError`` where no answer comes.
+        """
+        info = self.engine.inspect_block(number, timeout=INSPECT_S)
+        readable = self._builder.block_tabs.readable(info, tab_id)
+        return describe_block(info, self.engine.tokenizer, readable=readable)
 
     # What the page polls
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 # Before gradio is imported: it would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -13,8 +14,9 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, HTTPException, Response
 
+from roseplay.engine.errors import EngineError
 from roseplay.play import assets
 from roseplay.play.guard import Guard
 from roseplay.play.page import build_page, page_head
@@ -58,6 +60,16 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
     async def delta(since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
         body = playground.delta(since, boot=boot, tab_id=tab, have=have)
         return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    @app.get("/ui/block/{number}")
+    def block(number: int, response: Response, tab: str = "") -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            return playground.block(number, tab)
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
+        except (TimeoutError, EngineError) as error:
+            raise HTTPException(503, str(error)) from None
 
     @app.get("/ui/health")
     async def health(response: Response) -> dict[str, str]:

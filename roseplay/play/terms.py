@@ -18,7 +18,7 @@ TERMS = {
     "TTFT": "Time to first token, as the share of requests that had theirs within a time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, kept for who comes back, free.",
     "Steps": "One row a request: when it waited, when its prompt was computed, when it decoded.",
-    "KV blocks": "Every block of the KV cache and who holds it.",
+    "KV blocks": "Every block of the KV cache in the colour of the request that holds it; inverted with the number of holders where several share it.",
 }
 
 # For Gradio's own controls, by the id of the element.

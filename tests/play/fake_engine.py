@@ -11,8 +11,8 @@ from typing import Any
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
-from roseplay.engine.errors import EngineBusyError
-from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.engine.messages import BlockInfo, EntryRecord, StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 
@@ -50,6 +50,7 @@ class FakeEngine:
         self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
         self.telemetry = Telemetry(4096)
         self.streams: dict[int, Stream] = {}
+        self.blocks: dict[int, BlockInfo] = {}
         self._left: dict[int, int] = {}
         self._ids, self._steps = itertools.count(1), itertools.count()
         self._step_s, self._max_waiting = step_s, max_waiting
@@ -83,6 +84,14 @@ class FakeEngine:
 
     def abort_all(self) -> int:
         return sum(self.abort(request_id) for request_id in list(self.streams))
+
+    def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+        """Whatever a test has put into ``blocks``; as the engine does, an error where there is no such block."""
+        if not 1 <= block < INFO.num_blocks:
+            raise ValueError(f"there is no block {block}: they are numbered 1 to {INFO.num_blocks - 1}")
+        if not self.alive:
+            raise EngineError("the engine is closed")
+        return self.blocks.get(block) or BlockInfo(block, "free", [], None, [], -1, False)
 
     def set_knobs(self, **changes: Any) -> Knobs:
         old, self.knobs = self.knobs, self.knobs.changed(changes)

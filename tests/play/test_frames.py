@@ -51,7 +51,7 @@ def test_steps_and_tokens_have_the_agreed_columns(engine: FakeEngine, playground
     playground.tick()
     frame = poll(playground)["frames"][0]
     first, second = frame["steps"]
-    assert len(first) == 18
+    assert len(first) == 19
     assert first[:5] == [0, first[1], first[2], 5, 0]
     assert second[3:5] == [0, 1]
     assert sum(first[9:13]) == 448

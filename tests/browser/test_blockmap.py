@@ -1,0 +1,232 @@
+"""The block map by its pixels, and what it says of one block; mostly fed with made-up deltas."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from roseplay.play import assets
+from tests.browser.conftest import Served, ask, state
+
+SCRIPTS = (
+    "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "blockmap.js",
+)  # fmt: skip
+FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
+MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
+
+
+class Map:
+    """The block map of 448 blocks, alone on a page."""
+
+    _boots = itertools.count(1)
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def fill(self, blocks: dict[int, list[int]], total: int = 448) -> None:
+        """Lane 1 is request 1; requests 2 and 3 are somebody's burst."""
+        requests = [[rid, {"kind": "lane", "lane": 1} if rid == 1 else {"kind": "burst"}] for rid in (1, 2, 3)]
+        info = {"num_blocks": total + 1, "block_size": 16}
+        snapshot = {
+            "info": info,
+            "knobs": {},
+            "requests": requests,
+            "blocks": [[block, *state] for block, state in blocks.items()],
+        }
+        self.feed({"reset": True, "snapshot": snapshot, "frames": [], "boot_id": f"boot-{next(self._boots)}"})
+
+    def change(self, blocks: dict[int, list[int]]) -> None:
+        boot = self.page.evaluate("Rose.store.bootId")
+        frame = {"t": 2000.0, "blocks": [[block, *state] for block, state in blocks.items()]}
+        self.feed({"reset": False, "frames": [frame], "boot_id": boot})
+
+    def feed(self, delta: dict[str, Any]) -> None:
+        self.page.evaluate("d => Rose.store.apply(JSON.parse(d))", json.dumps({"next": 1, "now": 1000.0, **delta}))
+        self.drawn()
+
+    def drawn(self) -> None:
+        self.page.evaluate("window.before = Rose.panels[0].draws; Rose.panels[0].soon()")
+        self.page.wait_for_function("Rose.panels[0].draws > before")
+
+    def pixel(self, index: int, at: tuple[float, float] = MIDDLE) -> list[int]:
+        """The colour at a place of a cell, given as shares of it; cells count from 0."""
+        x, y = 38 + (index % 64) * 8 + at[0] * 7, 2 + (index // 64) * 15 + at[1] * 13
+        rgba = self.page.evaluate(
+            "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]", [x, y]
+        )
+        return rgba[:3] if rgba[3] == 255 else rgba
+
+    def color(self, name: str) -> list[int]:
+        value = self.page.evaluate(f"Rose.tokens().{name}")
+        return [int(value[i : i + 2], 16) for i in (1, 3, 5)]
+
+    def cell(self, index: int) -> dict[str, float]:
+        return {"x": 38 + (index % 64) * 8 + 3, "y": 2 + (index // 64) * 15 + 6}
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 600, "height": 500})
+    colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
+    page.set_content(
+        f"<style>{colors[colors.index('body {') :]}</style><body style='margin:0'>"
+        '<section style="width:556px;height:172px;display:flex;flex-direction:column"><div class="rp-ph" style="height:30px">'
+        '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>'
+    )
+    for name in ("charts.css", "popover.css"):
+        page.add_style_tag(path=assets.STATIC / name)
+    page.evaluate("window.Plotly = {}; window.Rose = {}")
+    for name in (*SCRIPTS[:6], "charts.js", *SCRIPTS[6:]):
+        page.add_script_tag(path=assets.STATIC / name)
+    page.evaluate("Rose.blockmap(document.querySelector('section'))")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def blocks(page: Page) -> Iterator[Map]:
+    """A map with nothing in it; whatever goes wrong on its page fails the test."""
+    wrong: list[str] = []
+
+    def failed(error: Any) -> None:
+        wrong.append(str(error))
+
+    page.on("pageerror", failed)
+    page.mouse.move(590, 490)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="physical").click()
+    blocks = Map(page)
+    blocks.fill({})
+    yield blocks
+    page.remove_listener("pageerror", failed)
+    assert not wrong
+
+
+def count(page: Page, name: str) -> str:
+    return page.locator(f"[data-of={name}] b").inner_text()
+
+
+def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:
+    assert blocks.pixel(0) == blocks.color("free")
+    blocks.fill({1: ACTIVE, 2: CACHED, 3: SHARED, 66: [1, 2, 0]})
+    assert blocks.pixel(0) == blocks.color("hues[0]"), "lane 1's"
+    assert blocks.pixel(1) == blocks.color("surface"), "cached: hollow"
+    assert blocks.pixel(1, EDGE) == blocks.color("cachedline")
+    assert blocks.pixel(2, EDGE) == blocks.color("shared"), "inverted"
+    assert blocks.pixel(2, FOOT) == blocks.color("hues[6]"), "its owner's hue as a foot: request 2 is of a burst"
+    assert blocks.pixel(65)[:3] != blocks.color("free"), "the second row"
+    assert blocks.pixel(65)[3] == pytest.approx(0.74 * 255, abs=2), "others are paler than lanes"
+    assert [count(blocks.page, name) for name in ("active", "shared", "cached", "free", "saved")] == [
+        "2", "1", "1", "444", "2",
+    ]  # fmt: skip
+    blocks.change({1: FREE, 2: ACTIVE})
+    assert blocks.pixel(0) == blocks.color("free")
+    assert blocks.pixel(1) == blocks.color("hues[0]")
+
+
+def test_a_shared_block_shows_its_count(blocks: Map) -> None:
+    def bright(references: int) -> int:
+        blocks.fill({1: [references, 2, 1]})
+        pixels = blocks.page.evaluate(
+            "[...document.querySelector('canvas').getContext('2d').getImageData(38, 2, 7, 11).data]"
+        )
+        surface = blocks.color("surface")
+        return sum(pixels[i : i + 3] == surface for i in range(0, len(pixels), 4))
+
+    assert [bright(n) for n in (2, 3, 8, 9, 10, 40)] == [11, 11, 13, 12, 5, 5]
+
+
+def test_pointing_dims_the_rest(blocks: Map) -> None:
+    blocks.fill({1: ACTIVE, 2: [1, 2, 0], 3: SHARED})
+    blocks.page.locator("canvas").hover(position=blocks.cell(1))
+    blocks.page.wait_for_function("Rose.hovered === 2")
+    blocks.drawn()
+    assert blocks.pixel(1)[:3] == blocks.color("hues[6]")
+    assert blocks.pixel(0)[3] == pytest.approx(0.25 * 255, abs=2)
+    assert blocks.pixel(2, (0.9, 0.5)) == blocks.color("shared"), "its own, too"
+    blocks.page.evaluate("Rose.emit('hover', 1)")  # as a lane or a row of the timeline does
+    blocks.drawn()
+    assert blocks.pixel(0) == blocks.color("hues[0]")
+    assert blocks.pixel(1)[3] == pytest.approx(0.25 * 255, abs=2)
+
+
+def test_by_request(blocks: Map) -> None:
+    blocks.fill({5: [1, 3, 0], 100: ACTIVE, 200: CACHED, 300: ACTIVE})
+    blocks.page.get_by_role("button", name="by request").click()
+    blocks.drawn()
+    assert [blocks.pixel(i) for i in (0, 1)] == [blocks.color("hues[0]")] * 2
+    assert blocks.pixel(2)[3] == pytest.approx(0.74 * 255, abs=2)
+    assert blocks.pixel(3, EDGE) == blocks.color("cachedline")
+    assert blocks.pixel(4) == blocks.color("free")
+
+
+@pytest.mark.parametrize(("total", "seen"), [(12, 12), (700, 700), (6000, 6000), (200_000, None)])
+def test_a_pool_of_any_size_fits(blocks: Map, total: int, seen: int | None) -> None:
+    blocks.fill({total: ACTIVE}, total=total)
+    size = blocks.page.evaluate("[document.querySelector('.rp-plot').clientHeight, document.body.scrollWidth]")
+    assert size[0] > 100
+    assert size[1] == 600
+    sub = blocks.page.locator(".rp-sub").inner_text().replace("\u202f", "")
+    if seen is None:
+        assert re.fullmatch(r"first \d+ of 200000 × 16 tokens", sub)
+    else:
+        assert sub == f"{total} × 16 tokens"
+        blue = blocks.color("hues[0]")
+        pixels = blocks.page.evaluate(
+            "(() => { const c = document.querySelector('canvas'); return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
+        )
+        assert any(pixels[i : i + 3] == blue for i in range(0, len(pixels), 4))
+
+
+def answer(page: Page, body: dict[str, Any], status: int = 200) -> None:
+    page.evaluate(
+        "([body, status]) => { window.asked = []; window.fetch = async (url) => { asked.push(url); return new Response(body, {status}); }; }",
+        [json.dumps(body), status],
+    )
+
+
+def test_keys_choose_and_open_a_block(blocks: Map) -> None:
+    page = blocks.page
+    blocks.fill({1: ACTIVE, 66: SHARED})
+    answer(page, {"block": 66, "state": "shared", "holders": [2, 3], "depth": 4, "tokens": 16, "text": "<b>hi</b>", "last_use": 9, "findable": True})  # fmt: skip
+    page.locator("canvas").focus()
+    for key in ("Home", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("status")).to_have_text("Block 66: shared by 3, #2")
+    page.keyboard.press("Enter")
+    popover = page.get_by_role("dialog", name="Block 66")
+    expect(popover.locator("blockquote")).to_have_text("<b>hi</b>")
+    expect(popover).to_contain_text("2 requests read it")
+    expect(popover).to_contain_text("5. block, tokens 64–79")
+    assert page.evaluate("asked") == ["/ui/block/66?tab="]
+    page.keyboard.press("Escape")
+    expect(popover).to_be_hidden()
+    expect(page.get_by_role("img", name=re.compile(r"KV blocks. Of 448 blocks \d+ have one owner"))).to_be_visible()
+
+
+def test_a_refusal_is_said(blocks: Map) -> None:
+    answer(blocks.page, {"detail": "the engine is closed"}, 503)
+    blocks.page.locator("canvas").click(position=blocks.cell(0))
+    expect(blocks.page.get_by_role("dialog")).to_contain_text("the engine is closed")
+
+
+def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(live)
+    ask(page, "What is a KV block? Tell me all about it.")
+    for lane in range(1, 5):
+        expect(state(page, lane)).to_have_text(re.compile(r"done"), timeout=60_000)
+    page.wait_for_function("Rose.blocks.counts().cached > 0")
+    block = page.evaluate("Rose.blocks.findable.findIndex(Boolean)")
+    box = page.locator("#rp-blockmap canvas").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 38 + ((block - 1) % 64) * 8 + 3, box["y"] + 2 + ((block - 1) // 64) * 15 + 5)
+    popover = page.get_by_role("dialog", name=f"Block {block}")
+    expect(popover.locator("blockquote")).to_contain_text("KV block")
+    expect(popover).to_contain_text("Nobody holds it")
+    expect(popover).to_contain_text(re.compile(r"last usestep \d+"))

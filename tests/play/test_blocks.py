@@ -1,0 +1,84 @@
+"""What a tab learns of a KV block: everybody the figures, its own requests' tabs the text."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from roseplay.config import SamplingParams
+from roseplay.engine.messages import BlockChange, BlockInfo
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.play.fake_engine import FakeEngine
+
+MINE, YOURS = "tab-of-mine", "tab-of-yours"
+LONG = SamplingParams(max_new_tokens=50)
+
+
+@pytest.fixture
+def client(playground: Playground) -> TestClient:
+    return TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+
+
+def hold(engine: FakeEngine, block: int, holders: list[int]) -> None:
+    state = "shared" if len(holders) > 1 else "active" if holders else "cached"
+    engine.blocks[block] = BlockInfo(block, state, holders, 2, [7, 8, 9], 41, True)
+
+
+def tell(engine: FakeEngine, playground: Playground, change: BlockChange) -> None:
+    """Have the page hear of a block's new state."""
+    engine.submit([1], LONG)
+    engine.step()
+    engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
+    playground.tick()
+
+
+def test_a_block_says_who_holds_it(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
+    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    hold(engine, 5, [mine])
+    answer = client.get(f"/ui/block/5?tab={MINE}")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json() == {
+        "block": 5, "state": "active", "holders": [mine], "depth": 2, "tokens": 3, "text": "7 8 9", "last_use": 41,
+        "findable": True,
+    }  # fmt: skip
+
+
+def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground) -> None:
+    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    (yours,) = playground.send("hello", lanes=[1], tab_id=YOURS, params=LONG)
+    program = playground.ask("hello", LONG).request_id
+    for block, holders in ((1, [mine]), (2, [yours, mine]), (3, [yours]), (4, [program])):
+        hold(engine, block, holders)
+    read = {tab: [playground.block(n, tab)["text"] is not None for n in (1, 2, 3, 4)] for tab in (MINE, YOURS, "")}
+    assert read == {MINE: [True, True, False, False], YOURS: [False, True, True, False], "": [False] * 4}
+    assert playground.block(3, MINE)["tokens"] == 3
+
+
+def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playground) -> None:
+    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 1, mine, True))
+    tell(engine, playground, BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
+    assert playground.block(6, YOURS)["text"] is None
+    tell(engine, playground, BlockChange(6, 0, -1, False))
+    assert playground.block(6, MINE)["text"] is None, "it has been forgotten"
+
+
+def test_blocks_that_cannot_be_told(engine: FakeEngine, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.get("/ui/block/7").json()["state"] == "free"
+    for number in (0, 449, -1):
+        answer = client.get(f"/ui/block/{number}")
+        assert (answer.status_code, "numbered 1 to 448" in answer.json()["detail"]) == (404, True)
+    assert client.get("/ui/block/one").status_code == 422
+
+    def busy(block: int, timeout: float) -> BlockInfo:
+        raise TimeoutError(f"the engine did not answer within {timeout} s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "inspect_block", busy)
+        assert client.get("/ui/block/7").status_code == 503
+    engine.close()
+    assert client.get("/ui/block/7").status_code == 503
