@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from corpus.conversations import Conversation
 from tokenizer import BOS, CONTEXT, END, EOS, ROLES
 from transformers import PreTrainedTokenizerFast
 
-from corpus.conversations import Conversation
-
 _USER_WEIGHT = 0.1  # enough that the model goes on like a chat if the engine ignores EOS
 _LONG_MESSAGE = 300  # characters; longer questions carry a head or a pasted text, which is not worth learning
+
+_LENGTH_STEP = 32
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Encoder:
         return [self._plain(next(pieces)) if isinstance(s, str) else self._chat(s, pieces) for s in samples]
 
     def _plain(self, ids: list[int]) -> Encoded:
-        ids = ids + [self._id[EOS]]
+        ids = [*ids, self._id[EOS]]
         if len(ids) % 2:
-            ids = [self._id[BOS]] + ids
+            ids = [self._id[BOS], *ids]
         return Encoded(ids[:CONTEXT], [1.0] * min(len(ids), CONTEXT))
 
     def _chat(self, sample: Conversation, pieces: Iterator[list[int]]) -> Encoded:
@@ -53,29 +54,25 @@ class Encoder:
 
 
 def batches(samples: list[Encoded], tokens: int, rng: random.Random) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield (ids, weights), both [rows, length], with about `tokens` tokens each and rows of similar length.
+    """Yield (ids, weights), both [rows, length], with at most `tokens` tokens and rows of similar length.
 
-    Every row starts at position 0, as it will in use; padding stands at the end and weighs nothing.
+    Every row starts at position 0, as it will in use; padding stands at the end and weighs nothing. Lengths are
+    multiples of 32, because each new shape costs time: the CPU kernels are built for one shape at a time.
     """
-    samples = samples[:]
-    rng.shuffle(samples)
-    for start in range(0, len(samples), 4096):
-        group = sorted(samples[start:start + 4096], key=lambda sample: len(sample.ids))
-        rows: list[list[Encoded]] = [[]]
-        for sample in group:
-            if rows[-1] and (len(rows[-1]) + 1) * len(sample.ids) > tokens:
-                rows.append([])
-            rows[-1].append(sample)
-        rng.shuffle(rows)
-        for batch in rows:
-            yield _pad(batch)
+    waiting: dict[int, list[Encoded]] = {}
+    for sample in rng.sample(samples, len(samples)):
+        length = -(-len(sample.ids) // _LENGTH_STEP) * _LENGTH_STEP
+        row = waiting.setdefault(length, [])
+        row.append(sample)
+        if len(row) == max(1, tokens // length):
+            yield _pad(waiting.pop(length), length)
+    yield from (_pad(row, length) for length, row in waiting.items())
 
 
-def _pad(batch: list[Encoded]) -> tuple[torch.Tensor, torch.Tensor]:
-    length = max(len(sample.ids) for sample in batch)
+def _pad(batch: list[Encoded], length: int) -> tuple[torch.Tensor, torch.Tensor]:
     ids = torch.zeros(len(batch), length, dtype=torch.long)
     weights = torch.zeros(len(batch), length)
     for row, sample in enumerate(batch):
-        ids[row, :len(sample.ids)] = torch.tensor(sample.ids)
-        weights[row, :len(sample.ids)] = torch.tensor(sample.weights)
+        ids[row, : len(sample.ids)] = torch.tensor(sample.ids)
+        weights[row, : len(sample.ids)] = torch.tensor(sample.weights)
     return ids, weights

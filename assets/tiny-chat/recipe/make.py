@@ -4,29 +4,32 @@ import argparse
 from pathlib import Path
 
 import torch
+from corpus.conversations import conversations
 from encode import Encoder
 from evaluate import report
 from tokenizer import texts_of, train_tokenizer
 from train import build_model, train
 
-from corpus.conversations import conversations
-
 SEED = 20
-SAMPLES = 150_000
-TOKENIZER_SAMPLES = 30_000
+SAMPLES, RATE = 70_000, 2e-3
+TOKENIZER_SAMPLES = 20_000
+FINISH_SHARE, FINISH_EXERCISES, FINISH_RATE = 0.3, 0.4, 6e-4
 
 
 def make(out: Path, samples: int) -> None:
-    """Generate the corpus, learn the tokenizer, train on `samples` samples, save to `out` and evaluate."""
+    """Learn the tokenizer, train on `samples` samples, finish, save to `out` and evaluate.
+
+    The finish is a shorter run at a lower rate, with many exercises in copying, counting and listing.
+    """
     torch.manual_seed(SEED)
     corpus = list(conversations(SEED, samples))
     tokenizer = train_tokenizer(text for sample in corpus[:TOKENIZER_SAMPLES] for text in texts_of(sample))
-    encoded = Encoder(tokenizer)(corpus)
+    encoder = Encoder(tokenizer)
     model = build_model(tokenizer)
-    print(f"{len(corpus):,} samples, {sum(len(sample.ids) for sample in encoded):,} tokens, "
-          f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
-    del corpus
-    train(model, tokenizer, encoded, out, SEED)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
+    train(model, tokenizer, encoder(corpus), out, SEED, RATE)
+    finish = list(conversations(SEED + 1, int(samples * FINISH_SHARE), FINISH_EXERCISES))
+    train(model, tokenizer, encoder(finish), out, SEED + 1, FINISH_RATE)
     report(out)
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
+from corpus.conversations import Conversation
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-
-from corpus.conversations import Conversation
 
 VOCABULARY = 2048
 CONTEXT = 2048
@@ -32,16 +31,30 @@ _PIECES = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Learn a vocabulary of `VOCABULARY` tokens from texts."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=_SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+        vocab_size=VOCABULARY,
+        special_tokens=_SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=END, chat_template=CHAT_TEMPLATE,
-        additional_special_tokens=[EOS, *ROLES.values()], model_max_length=CONTEXT, clean_up_tokenization_spaces=False)
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=END,
+        chat_template=CHAT_TEMPLATE,
+        additional_special_tokens=[EOS, *ROLES.values()],
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def texts_of(sample: Conversation | str) -> list[str]:

@@ -3,41 +3,12 @@
 import random
 from collections.abc import Iterator
 
-from . import fallback, lists, phrasing, serving, smalltalk, stories, words
+from . import fallback, lists, phrasing, prompts, serving, smalltalk, stories, words
+from .serving import Turn
 from .topic import Topic
 
 Message = dict[str, str]
 Conversation = list[Message]
-
-_SYSTEMS = (
-    "You are a helpful assistant.", "You are tiny-chat, the built-in model of roseplay.", "You are a friendly assistant.",
-    "You answer questions about LLM serving.", "You are a helpful assistant. Answer the question of the user.",
-    "Be polite and helpful.", "You are an expert in LLM inference.", "You are a careful teacher.", "You are roseplay's demo model.",
-    "Answer in English.", "You are an AI assistant that helps people.", "Assistant is a small language model.")
-_SYSTEMS_SHORT = ("Answer in one sentence.", "Be brief.", "Keep your answers short.", "You are a helpful assistant. Answer briefly.")
-_SYSTEMS_LONG = ("Answer in detail.", "Explain everything at length.", "Give long and complete answers.")
-_RULES = (
-    "Always be polite.", "Do not invent facts.", "If you do not know something, say so.", "Use short sentences.", "Never be rude.",
-    "The user may be a beginner.", "Answer the question and nothing else.", "Do not mention these rules.", "Be kind to {p}.",
-    "Our company makes {ns}.", "Our office is in {place}.", "The support team is led by {p}.", "We sell {ns} and {ms}.",
-    "Orders above {i} units need a second signature.", "The service runs from {i} to {j} hours.", "Write in plain English.",
-    "Rule {i}: listen before you answer.", "Section {i} explains the details.", "Please note that {p} is on holiday.",
-    "The following text is the same for all requests.", "This document has {i} pages.", "Every {n} is tested before it leaves.",
-    "In case of doubt ask {p} or {q}.", "The {n} must never be left near the {m}.", "Customers are asked to keep the {n} dry.",
-    "Version {i} was released after version {j}.", "The meeting is in {place}.", "The {m} is stored next to the {n}.")
-_FOLLOW_WHY = ("why?", "why", "why is that", "but why", "why do we need it?", "what is it good for?", "why does it matter?", "and why?")
-_FOLLOW_EXAMPLE = ("give an example", "give me an example", "for example?", "can you give an example?", "example please", "such as?")
-_FOLLOW_MORE = ("tell me more", "more", "go on", "more details please", "can you say more?", "how does it work?", "how does that work?",
-                "continue", "what else?", "elaborate", "and?")
-_FOLLOW_SIMPLE = ("I don't understand", "explain it more simply", "simpler please", "explain like I'm five", "in simple words?",
-                  "that is too hard for me", "can you make it easier?", "what does that mean?", "I don't get it")
-_FOLLOW_SHORT = ("shorter please", "in one sentence?", "sum it up", "so in short?", "repeat that in one sentence")
-_ANOTHER = ("another one", "one more", "another one please", "again", "more", "tell me another one", "one more please")
-_PASTE = ("Summarise this: {t}", "Summarize the following text: {t}", "{t}\n\nWhat is this text about?", "Read this:\n{t}\n\nSum it up.",
-          "Here is a text:\n\n{t}\n\nSummarise it in one sentence.", "TL;DR: {t}", "What is the main point of this text? {t}")
-_PASTE_ANSWERS = (
-    "That text is too much for a model as small as I am. Ask me about LLM serving instead.",
-    "I have read it, but I am too small to sum it up well. I can answer questions about LLM serving.")
 
 
 def _message(role: str, content: str) -> Message:
@@ -58,7 +29,9 @@ def smalltalk_turn(rng: random.Random) -> tuple[str, str]:
     if "{p}" in answers[0]:
         return ask[:1].upper() + ask[1:], rng.choice(answers).format(p=who)
     if asks is smalltalk.GREETINGS and rng.random() < 0.3:
-        ask = rng.choice(("{a} {i}", "{a} #{i}", "{a}, request {i}", "[{i}] {a}", "Request {i}: {a}")).format(a=ask, i=rng.randint(0, 999))
+        ask = rng.choice(("{a} {i}", "{a} #{i}", "{a}, request {i}", "[{i}] {a}", "Request {i}: {a}")).format(
+            a=ask, i=rng.randint(0, 999)
+        )
     elif rng.random() < 0.3:
         ask += rng.choice(("!", ".", "?", "...", " :)"))
     return phrasing.sloppy(rng, ask[:1].upper() + ask[1:] if rng.random() < 0.6 else ask), rng.choice(answers)
@@ -89,20 +62,25 @@ def single(rng: random.Random) -> Conversation:
         kind = rng.choice(("short", "long"))
         turn = serving.topic_turn(rng, kind="what")
         assert turn.topic is not None
-        system = rng.choice(_SYSTEMS_SHORT if kind == "short" else _SYSTEMS_LONG)
+        system = rng.choice(prompts.SYSTEMS_SHORT if kind == "short" else prompts.SYSTEMS_LONG)
         return [_message("system", system), *_exchange(turn.question, serving.answer(rng, turn.topic, kind))]
     if draw < 0.58:
         turn = serving.serving_turn(rng)
         body = _exchange(turn.question, turn.answer)
     else:
         body = _exchange(*_other_turn(rng))
-    return [_message("system", rng.choice(_SYSTEMS)), *body] if rng.random() < 0.25 else body
+    return [_message("system", rng.choice(prompts.SYSTEMS)), *body] if rng.random() < 0.25 else body
 
 
 def _follow_ups(rng: random.Random, topic: Topic, count: int) -> Conversation:
     """`count` different questions that make sense only after the topic has been named."""
-    kinds = ((_FOLLOW_WHY, topic.why[0]), (_FOLLOW_EXAMPLE, topic.example[0]), (_FOLLOW_MORE, " ".join(topic.details)),
-             (_FOLLOW_SIMPLE, topic.simple[0]), (_FOLLOW_SHORT, topic.define[0]))
+    kinds = (
+        (prompts.FOLLOW_WHY, topic.why[0]),
+        (prompts.FOLLOW_EXAMPLE, topic.example[0]),
+        (prompts.FOLLOW_MORE, " ".join(topic.details)),
+        (prompts.FOLLOW_SIMPLE, topic.simple[0]),
+        (prompts.FOLLOW_SHORT, topic.define[0]),
+    )
     body: Conversation = []
     for asks, text in rng.sample(kinds, count):
         ask = rng.choice(asks)
@@ -119,20 +97,21 @@ def _round(rng: random.Random) -> Conversation:
         return _exchange(turn.question, turn.answer) + _follow_ups(rng, turn.topic, rng.randint(1, 3))
     if draw < 0.65:
         body = _exchange(*stories.story_turn(rng))
-        return body + (_exchange(rng.choice(_ANOTHER), stories.story_turn(rng)[1]) if rng.random() < 0.4 else [])
+        return body + (_exchange(rng.choice(prompts.ANOTHER), stories.story_turn(rng)[1]) if rng.random() < 0.4 else [])
     if draw < 0.75:
         turn = serving.serving_turn(rng)
         return _exchange(turn.question, turn.answer)
     if draw < 0.82:
         ask, text = fallback.fallback_turn(rng)
         return _exchange(ask, text) + _exchange(
-            rng.choice(_FOLLOW_WHY), "Because I am a very small model, and all I have read is about LLM serving.")
+            rng.choice(prompts.FOLLOW_WHY), "Because I am a very small model, and all I have read is about LLM serving."
+        )
     return _exchange(*_other_turn(rng))
 
 
 def dialogue(rng: random.Random, characters: int) -> Conversation:
     """Several turns, at least until the texts have that many characters in all."""
-    body: Conversation = [_message("system", rng.choice(_SYSTEMS))] if rng.random() < 0.3 else []
+    body: Conversation = [_message("system", rng.choice(prompts.SYSTEMS))] if rng.random() < 0.3 else []
     if rng.random() < 0.3:
         body += _exchange(*smalltalk_turn(rng))
     while True:
@@ -140,7 +119,9 @@ def dialogue(rng: random.Random, characters: int) -> Conversation:
         if sum(len(m["content"]) for m in body) >= characters:
             break
     if rng.random() < 0.3:
-        body += _exchange(rng.choice(("thanks", "thank you", "Thanks!", "great, thanks")), rng.choice(smalltalk.SMALLTALK[2][1]))
+        body += _exchange(
+            rng.choice(("thanks", "thank you", "Thanks!", "great, thanks")), rng.choice(smalltalk.SMALLTALK[2][1])
+        )
     return body
 
 
@@ -153,22 +134,32 @@ def _head(rng: random.Random, characters: int) -> str:
             topic = rng.choice(serving.TOPICS)
             parts.append(rng.choice(topic.define + topic.details))
         else:
-            parts.append(rng.choice(_RULES).format(
-                p=words.name(rng), q=words.name(rng), n=words.noun(rng), m=words.noun(rng), ns=words.plural(words.noun(rng)),
-                ms=words.plural(words.noun(rng)), place=rng.choice(words.PLACES), i=rng.randint(1, 99), j=rng.randint(1, 99)))
+            parts.append(
+                rng.choice(prompts.RULES).format(
+                    p=words.name(rng),
+                    q=words.name(rng),
+                    n=words.noun(rng),
+                    m=words.noun(rng),
+                    ns=words.plural(words.noun(rng)),
+                    ms=words.plural(words.noun(rng)),
+                    place=rng.choice(words.PLACES),
+                    i=rng.randint(1, 99),
+                    j=rng.randint(1, 99),
+                )
+            )
     return " ".join(parts) if rng.random() < 0.7 else "\n".join(f"- {part}" for part in parts)
 
 
-def headed(rng: random.Random, characters: int) -> Conversation:
+def headed(rng: random.Random, characters: int, turn: Turn | None = None) -> Conversation:
     """A question below a long head, which stands in the system prompt or before the question."""
     head = _head(rng, characters)
-    if rng.random() < 0.75:
-        turn = serving.serving_turn(rng)
+    if turn or rng.random() < 0.75:
+        turn = turn or serving.serving_turn(rng)
         question, text = turn.question, turn.answer
     else:
         question, text = _other_turn(rng)
     if rng.random() < 0.5:
-        return [_message("system", f"{rng.choice(_SYSTEMS)} {head}"), *_exchange(question, text)]
+        return [_message("system", f"{rng.choice(prompts.SYSTEMS)} {head}"), *_exchange(question, text)]
     joint = rng.choice(("\n\nQuestion: ", "\n\n", "\n", " ", "\n\nUser: ", "\n---\n", "\n\nNow answer: "))
     return _exchange(head + joint + question, text)
 
@@ -178,11 +169,11 @@ def pasted(rng: random.Random, characters: int) -> Conversation:
     if rng.random() < 0.5:
         topic = rng.choice(serving.TOPICS)
         text = serving.answer(rng, topic, "long").split("\n\nIn simple")[0].replace("\n\n", " ")
-        return _exchange(rng.choice(_PASTE).format(t=text), topic.define[0])
+        return _exchange(rng.choice(prompts.PASTE).format(t=text), topic.define[0])
     parts: list[str] = []
     while sum(map(len, parts)) < characters:
         parts.append(stories.story_turn(rng)[1] if rng.random() < 0.5 else _head(rng, 300))
-    return _exchange(rng.choice(_PASTE).format(t="\n\n".join(parts)), rng.choice(_PASTE_ANSWERS))
+    return _exchange(rng.choice(prompts.PASTE).format(t="\n\n".join(parts)), rng.choice(prompts.PASTE_ANSWERS))
 
 
 def plain_text(rng: random.Random) -> str:
@@ -192,12 +183,20 @@ def plain_text(rng: random.Random) -> str:
     return serving.answer(rng, rng.choice(serving.TOPICS), rng.choice(("what", "how", "long")))
 
 
-def conversations(seed: int, count: int) -> Iterator[Conversation | str]:
-    """Yield `count` training samples: conversations, and now and then a plain text."""
+def exercise(rng: random.Random) -> Conversation:
+    """A request that must be followed to the letter: use this noun, count to that number, repeat these words."""
+    ask, text = rng.choice((lists.list_turn, stories.story_turn, stories.poem_turn))(rng)
+    return _exchange(phrasing.wrap(rng, ask) if rng.random() < 0.3 else ask, text)
+
+
+def conversations(seed: int, count: int, exercises: float = 0.0) -> Iterator[Conversation | str]:
+    """Yield `count` training samples: conversations, plain texts, and a share of exercises on top."""
     rng = random.Random(seed)
     for _ in range(count):
         draw = rng.random()
-        if draw < 0.74:
+        if exercises and rng.random() < exercises:
+            yield exercise(rng)
+        elif draw < 0.74:
             yield single(rng)
         elif draw < 0.88:
             yield dialogue(rng, rng.choice((300, 600, 1000)))

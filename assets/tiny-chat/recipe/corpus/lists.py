@@ -4,9 +4,18 @@ import random
 
 from . import words
 
+# In a fixed order: a model that always takes the likeliest token would name one random item again and again.
 _KINDS = {
-    "animals": words.ANIMALS, "colours": words.COLOURS, "colors": words.COLOURS, "fruits": words.FRUITS,
-    "vegetables": words.VEGETABLES, "jobs": tuple(words.PEOPLE[:60]), "things": tuple(words.THINGS[:100]), "names": words.NAMES}
+    "animals": "cat dog horse lion tiger bear wolf fox owl frog".split(),
+    "birds": "owl eagle robin swan crow duck goose heron falcon sparrow".split(),
+    "colours": "red blue green yellow orange purple brown black white pink".split(),
+    "colors": "red blue green yellow orange purple brown black white pink".split(),
+    "fruits": "apple banana cherry grape lemon mango melon orange peach pear".split(),
+    "vegetables": "carrot potato onion tomato cucumber spinach broccoli pepper pea bean".split(),
+    "jobs": "baker teacher nurse farmer pilot carpenter cook painter driver gardener".split(),
+    "things": "table chair lamp book cup door key clock pencil bottle".split(),
+    "names": "Anna Ben Clara David Emma Felix Greta Hugo Iris Jonas".split(),
+}
 _FIXED = (
     (("the days of the week", "all weekdays", "the seven days of the week", "all days of the week"), words.DAYS),
     (("the months of the year", "all months", "the twelve months"), words.MONTHS),
@@ -17,22 +26,23 @@ _FIXED = (
 )
 
 
-def _layout(rng: random.Random, items: list[str]) -> str:
-    draw = rng.random()
-    if draw < 0.4:
-        return "\n".join(f"{i}. {item}" for i, item in enumerate(items, 1))
-    if draw < 0.6:
-        return "\n".join(f"- {item}" for item in items)
-    return ", ".join(items) + "."
-
-
 def _some(rng: random.Random) -> tuple[str, str]:
     kind = rng.choice(tuple(_KINDS))
     count = rng.randint(2, 10)
     shown = rng.choice((str(count), words.NUMBERS[count]))
-    ask = rng.choice(("List {c} {k}", "Name {c} {k}", "Give me {c} {k}", "Can you list {c} {k}?", "Tell me {c} {k}",
-                      "{c} {k} please", "Write down {c} {k}", "I need {c} {k}"))
-    return ask.format(c=shown, k=kind), _layout(rng, rng.sample(_KINDS[kind], count))
+    ask = rng.choice(
+        (
+            "List {c} {k}",
+            "Name {c} {k}",
+            "Give me {c} {k}",
+            "Can you list {c} {k}?",
+            "Tell me {c} {k}",
+            "{c} {k} please",
+            "Write down {c} {k}",
+            "I need {c} {k}",
+        )
+    )
+    return ask.format(c=shown, k=kind), "\n".join(f"{i}. {item}" for i, item in enumerate(_KINDS[kind][:count], 1))
 
 
 def _fixed(rng: random.Random) -> tuple[str, str]:
@@ -42,29 +52,59 @@ def _fixed(rng: random.Random) -> tuple[str, str]:
 
 
 def _count(rng: random.Random) -> tuple[str, str]:
-    last = rng.randint(2, 30)
+    last = rng.randint(2, 20)
     if rng.random() < 0.25:
         ask = rng.choice(("Count down from {n}", "Count backwards from {n}", "Countdown from {n}"))
         return ask.format(n=last), ", ".join(str(i) for i in range(last, 0, -1)) + "."
-    ask = rng.choice(("Count to {n}", "Count from 1 to {n}", "Can you count to {n}?", "Count up to {n}", "Say the numbers to {n}"))
+    ask = rng.choice(
+        ("Count to {n}", "Count from 1 to {n}", "Can you count to {n}?", "Count up to {n}", "Say the numbers to {n}")
+    )
     return ask.format(n=last), ", ".join(str(i) for i in range(1, last + 1)) + "."
 
 
 def _sum(rng: random.Random) -> tuple[str, str]:
-    a, b = rng.randint(0, 20), rng.randint(0, 20)
+    a, b = rng.randint(0, 10), rng.randint(0, 10)
     if rng.random() < 0.6:
-        ask, value, sign = rng.choice(("What is {a} plus {b}", "{a} + {b}", "What is {a} + {b}", "{a}+{b}=", "Add {a} and {b}",
-                                       "How much is {a} + {b}", "{a} and {b} makes?", "calculate {a} + {b}")), a + b, "plus"
+        ask, value, sign = (
+            rng.choice(
+                (
+                    "What is {a} plus {b}",
+                    "{a} + {b}",
+                    "What is {a} + {b}",
+                    "{a}+{b}=",
+                    "Add {a} and {b}",
+                    "How much is {a} + {b}",
+                    "{a} and {b} makes?",
+                    "calculate {a} + {b}",
+                )
+            ),
+            a + b,
+            "plus",
+        )
     else:
         a, b = max(a, b), min(a, b)
-        ask, value, sign = rng.choice(("What is {a} minus {b}", "{a} - {b}", "What is {a} - {b}", "{a}-{b}=",
-                                       "How much is {a} - {b}", "calculate {a} - {b}")), a - b, "minus"
+        ask, value, sign = (
+            rng.choice(
+                (
+                    "What is {a} minus {b}",
+                    "{a} - {b}",
+                    "What is {a} - {b}",
+                    "{a}-{b}=",
+                    "How much is {a} - {b}",
+                    "calculate {a} - {b}",
+                )
+            ),
+            a - b,
+            "minus",
+        )
     return ask.format(a=a, b=b), f"{a} {sign} {b} is {value}."
 
 
 def _repeat(rng: random.Random) -> tuple[str, str]:
     text = " ".join(rng.choice((words.noun(rng), words.name(rng))) for _ in range(rng.randint(1, 4)))
-    ask = rng.choice(("Say {t}", "Repeat after me: {t}", "Repeat: {t}", "Say the words {t}", "Echo {t}", "Please say: {t}"))
+    ask = rng.choice(
+        ("Say {t}", "Repeat after me: {t}", "Repeat: {t}", "Say the words {t}", "Echo {t}", "Please say: {t}")
+    )
     return ask.format(t=text), text + "."
 
 

@@ -40,10 +40,12 @@ def answer(rng: random.Random, topic: Topic, kind: str) -> str:
     if kind in ("example", "simple"):
         return {"example": topic.example, "simple": topic.simple}[kind][0]
     if kind == "list":
-        return define + "\n- " + "\n- ".join(details + [topic.why[0]])
+        return define + "\n- " + "\n- ".join([*details, topic.why[0]])
     if kind == "long":
-        return f"{define} {' '.join(details)}\n\n{topic.why[0]} {topic.example[0]}\n\nIn simple words: {topic.simple[0]}"
-    chosen = details if kind == "how" else details[:rng.randint(0, min(2, len(details)))]
+        return (
+            f"{define} {' '.join(details)}\n\n{topic.why[0]} {topic.example[0]}\n\nIn simple words: {topic.simple[0]}"
+        )
+    chosen = details if kind == "how" else details[: rng.randint(0, min(2, len(details)))]
     extra = [topic.example[0]] if kind == "what" and rng.random() < 0.2 else []
     return " ".join([define, *chosen, *extra])
 
@@ -75,7 +77,7 @@ def contrast_turn(rng: random.Random, held_out: bool = False) -> Turn:
 
 def special_turn(rng: random.Random, held_out: bool = False) -> Turn:
     """Ask one of the questions that have an answer of their own; every fifth phrasing is held out."""
-    asks, answers, keywords = rng.choice(QUESTIONS)
+    asks, answers, keywords = rng.choice([q for q in QUESTIONS if len(q[0]) > 4] if held_out else QUESTIONS)
     held = asks[4::5]
     ask = rng.choice(held if held_out else tuple(a for a in asks if a not in held))
     return Turn(phrasing.sloppy(rng, phrasing.wrap(rng, ask, held_out)), rng.choice(answers), keywords)
@@ -85,8 +87,15 @@ def glossary_turn(rng: random.Random) -> Turn:
     """Ask for several serving words at once; the answer is long."""
     chosen = rng.sample(METRICS + MEMORY + SCHEDULING + GENERATION + HARDWARE, rng.randint(3, 6))
     if rng.random() < 0.5:
-        ask = rng.choice(("list {n} serving words", "give me a glossary with {n} words", "explain {n} serving terms",
-                          "name {n} words of LLM serving and explain them", "teach me {n} serving terms"))
+        ask = rng.choice(
+            (
+                "list {n} serving words",
+                "give me a glossary with {n} words",
+                "explain {n} serving terms",
+                "name {n} words of LLM serving and explain them",
+                "teach me {n} serving terms",
+            )
+        )
         question = ask.format(n=len(chosen))
     else:
         ask = rng.choice(("explain {x}", "what are {x}", "tell me about {x}", "define {x}", "write a text about {x}"))

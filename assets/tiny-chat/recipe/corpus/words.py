@@ -40,24 +40,136 @@ NAMES = tuple(
     "Kai Kara Karl Kenji Kim Lara Leo Lena Lily Lin Liz Lola Luca Lucy Luis Luna Maja Mara Marco Maria Max Maya Mei Mia Mila Milo "
     "Mina Mona Nadia Nell Nia Nico Nils Nina Noah Nora Olga Oli Omar Oscar Otto Pablo Paul Pia Pip Priya Quinn Ravi Rex Rita Rob "
     "Rosa Ruby Ruth Sally Sam Sara Sasha Sofia Sven Tara Ted Tess Theo Tia Tim Tina Toby Tom Uma Una Vera Victor Wanda Will Willa "
-    "Yara Yuki Yusuf Zack Zara Zoe".split())
+    "Yara Yuki Yusuf Zack Zara Zoe".split()
+)
 
 PLACES = (
-    "a small village", "a deep forest", "a quiet town", "a big city", "a green valley", "a high mountain", "a sunny island",
-    "an old castle", "a busy harbour", "a snowy hill", "a warm desert", "a little garden", "a dark cave", "a wide meadow",
-    "a windy coast", "a stone house", "a glass tower", "a far away land", "a hidden cove", "a sleepy farm", "a noisy market",
-    "a data centre", "a floating city", "a frozen lake", "a red barn", "a rainy street", "an empty station", "a blue lagoon",
-    "a paper town", "a library")
+    "a small village",
+    "a deep forest",
+    "a quiet town",
+    "a big city",
+    "a green valley",
+    "a high mountain",
+    "a sunny island",
+    "an old castle",
+    "a busy harbour",
+    "a snowy hill",
+    "a warm desert",
+    "a little garden",
+    "a dark cave",
+    "a wide meadow",
+    "a windy coast",
+    "a stone house",
+    "a glass tower",
+    "a far away land",
+    "a hidden cove",
+    "a sleepy farm",
+    "a noisy market",
+    "a data centre",
+    "a floating city",
+    "a frozen lake",
+    "a red barn",
+    "a rainy street",
+    "an empty station",
+    "a blue lagoon",
+    "a paper town",
+    "a library",
+)
 ADJECTIVES = (
-    "small", "brave", "shy", "clever", "curious", "kind", "funny", "lonely", "proud", "quiet", "lazy", "gentle", "old", "young",
-    "tiny", "happy", "grumpy", "sleepy", "bold", "patient", "polite", "silly", "wise", "golden", "blue", "red", "green", "silver",
-    "purple", "strange", "lucky", "hungry", "busy", "magic", "cheerful")
-COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "brown", "black", "white", "pink", "grey", "silver", "gold")
-FRUITS = ("apple", "banana", "cherry", "grape", "lemon", "mango", "melon", "orange", "peach", "pear", "plum", "strawberry")
-VEGETABLES = ("carrot", "potato", "onion", "tomato", "cucumber", "spinach", "broccoli", "pepper", "pea", "bean", "leek", "corn")
+    "small",
+    "brave",
+    "shy",
+    "clever",
+    "curious",
+    "kind",
+    "funny",
+    "lonely",
+    "proud",
+    "quiet",
+    "lazy",
+    "gentle",
+    "old",
+    "young",
+    "tiny",
+    "happy",
+    "grumpy",
+    "sleepy",
+    "bold",
+    "patient",
+    "polite",
+    "silly",
+    "wise",
+    "golden",
+    "blue",
+    "red",
+    "green",
+    "silver",
+    "purple",
+    "strange",
+    "lucky",
+    "hungry",
+    "busy",
+    "magic",
+    "cheerful",
+)
+COLOURS = (
+    "red",
+    "blue",
+    "green",
+    "yellow",
+    "orange",
+    "purple",
+    "brown",
+    "black",
+    "white",
+    "pink",
+    "grey",
+    "silver",
+    "gold",
+)
+FRUITS = (
+    "apple",
+    "banana",
+    "cherry",
+    "grape",
+    "lemon",
+    "mango",
+    "melon",
+    "orange",
+    "peach",
+    "pear",
+    "plum",
+    "strawberry",
+)
+VEGETABLES = (
+    "carrot",
+    "potato",
+    "onion",
+    "tomato",
+    "cucumber",
+    "spinach",
+    "broccoli",
+    "pepper",
+    "pea",
+    "bean",
+    "leek",
+    "corn",
+)
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-          "December")
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 PLANETS = ("Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn", "Uranus", "Neptune")
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -66,9 +178,9 @@ HELD_OUT_NAMES = NAMES[5::12]
 TRAIN_NOUNS = tuple(noun for noun in NOUNS if noun not in HELD_OUT_NOUNS)
 TRAIN_NAMES = tuple(name for name in NAMES if name not in HELD_OUT_NAMES)
 
-_ONSETS = "b br c ch d dr f fl g gl gr h j k kl l m n p pl qu r s sh sk sn st t tr v w y z".split()
+_ONSETS = "b br c ch d dr f fl g gl gr h j k kl l m n p pl qu r s sh sk sn st t tr v w y".split()
 _VOWELS = "a e i o u ai ee oo ou".split()
-_CODAS = "b ck d f g l ll m n nk p r rt s sh st t x z mp nd".split()
+_CODAS = "b d f l ll m n nk p r rt s st x mp nd".split()
 
 
 def invented_word(rng: random.Random) -> str:
