@@ -4,7 +4,7 @@
  *   Rose.blockInfo(block, x, y, closed)   asks GET /ui/block/{n} what is in a block and says it in a popover, again when it has changed */
 "use strict";
 (function (Rose) {
-  const AGAIN_MS = 700, TIMEOUT_MS = 6000, MOST_HOLDERS = 12;
+  const AGAIN_MS = 700, BUSY_MS = 2000, TIMEOUT_MS = 6000, MOST_HOLDERS = 12;
 
   // ---- legend -----------------------------------------------------------------------------------------------
   const svg = (inside) => `<svg width="13" height="13" viewBox="0 0 13 13" aria-hidden="true">${inside}</svg>`;
@@ -50,11 +50,13 @@
   const look = (block) => `${Rose.blocks.references[block]} ${Rose.blocks.owner[block]} ${Rose.blocks.findable[block]}`;
 
   async function ask(mine) {
+    let busy = false;
     mine.seen = look(mine.block);
     let answer, problem = "";
     try {
       const reply = await fetch(`/ui/block/${mine.block}?tab=${encodeURIComponent(Rose.tab || "")}`, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
       answer = await reply.json();
+      busy = reply.status === 503;
       if (!reply.ok) problem = String(answer.detail || `the server answered ${reply.status}`);
     } catch {
       problem = "the server did not answer";
@@ -63,15 +65,19 @@
     if (problem) mine.body.replaceChildren(Rose.popover.element("p", "", `It cannot be told now: ${problem}.`));
     else fill(mine.body, answer);
     Rose.popover.fits();
+    if (busy) askAgain(mine, BUSY_MS); // in a long step, say
   }
 
-  Rose.on("frame", () => {
-    if (!open || open.timer || look(open.block) === open.seen) return;
-    const mine = open;
+  function askAgain(mine, wait) {
+    clearTimeout(mine.timer);
     mine.timer = setTimeout(() => {
       mine.timer = 0;
       if (open === mine) ask(mine);
-    }, AGAIN_MS);
+    }, wait);
+  }
+
+  Rose.on("frame", () => {
+    if (open && !open.timer && look(open.block) !== open.seen) askAgain(open, AGAIN_MS);
   });
 
   function fill(body, info) {

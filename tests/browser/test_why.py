@@ -1,0 +1,177 @@
+"""Why a token was slow: the causes told for made-up steps, and the popover of a real one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from roseplay.config import SamplingParams
+from roseplay.play import assets
+from tests.browser.conftest import Served
+
+SCRIPTS = ("store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")
+_boots = itertools.count(1)
+
+
+class Story:
+    """Requests 1 to 4 decode in steps of 20 ms; a test adds what happens besides."""
+
+    def __init__(self, page: Page, *, quiet: int = 10) -> None:
+        self.page, self.t, self.number, self.last = page, 1000.0, 0, {}  # type: ignore[var-annotated]
+        self.frame: dict[str, Any] = {"t": 1.0, "steps": [], "tokens": [], "requests": [], "knobs": []}
+        for rid in (1, 2, 3, 4):
+            about = {"kind": "lane" if rid == 1 else "burst", "lane": 1 if rid == 1 else None, "prompt_tokens": 8}
+            self.frame["requests"] += [[rid, "submitted", 999.0, about], [rid, "scheduled", 1000.0, {"queue_ms": 1.0}]]
+        for _ in range(quiet):
+            self.step()
+
+    def step(
+        self,
+        ms: float = 20,
+        *,
+        decode: tuple[int, ...] = (1, 2),
+        prompt: dict[int, int] | None = None,
+        copies: int = 0,
+        preempted: tuple[int, ...] = (),
+    ) -> int:
+        prompt = prompt or {}
+        t0, self.t, number = self.t, self.t + ms, self.number
+        self.number += 1
+        parts = [[rid, 0, 1, 8, 8, 0, 0] for rid in decode] + [[rid, n, 0, n, n, 0, 0] for rid, n in prompt.items()]
+        counts = [sum(prompt.values()), len(decode), 5, 6, len(parts), 0, 400, 0, 48, 0, ms - 2, 1.5, copies]
+        self.frame["steps"].append([number, t0, self.t, *counts, parts, list(preempted), []])
+        for rid in decode:
+            itl = self.t - self.last[rid] if rid in self.last else None
+            self.frame["tokens"].append([rid, self.t, itl, number])
+            self.last[rid] = self.t
+        return number
+
+    def why(self, step: int, rid: int = 1) -> str:
+        """The sentence about a token, its bold parts in stars."""
+        delta = {
+            "boot_id": f"story-{next(_boots)}",
+            "next": 2,
+            "reset": True,
+            "now": self.t,
+            "frames": [self.frame],
+            "snapshot": {"knobs": {"slow_motion": 1.0}, "info": {"num_blocks": 449}},
+        }
+        self.page.evaluate("d => Rose.store.apply(JSON.parse(d))", json.dumps(delta))
+        self.page.evaluate("what => Rose.emit('select', what)", {"rid": rid, "step": step})
+        body = self.page.locator(".rp-pop-body")
+        assert body.locator("p b").count() == 2, "two figures"
+        return body.locator("p").evaluate(
+            "p => [...p.childNodes].map((n) => n.nodeName === 'B' ? `*${n.textContent}*` : n.textContent).join('')"
+        )
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    page.set_content("<body></body>")
+    for name in SCRIPTS:
+        page.add_script_tag(path=assets.STATIC / name)
+    yield page
+    page.close()
+
+
+def test_prompts_in_its_step(page: Page) -> None:
+    story = Story(page)
+    step = story.step(141, prompt={3: 500, 4: 12})
+    sentence = story.why(step)
+    assert sentence == "Its step also computed *512 prompt tokens* for #3 and #4, so it took *141\xa0ms* instead of 20."
+    facts = page.locator(".rp-pop dl").inner_text().replace("\n", " ")
+    for words in (
+        "lane 1 · 11",
+        "2 decode + 2 prompts",
+        "queue wait 1.0 ms",
+        "preempted no",
+        "5, 6 prompt",
+        "1.5, 139 ms",
+    ):
+        assert words in facts
+    bar = page.locator(".rp-share i").evaluate_all("parts => parts.map((i) => parseFloat(i.style.width))")
+    assert bar == pytest.approx([100 * 2 / 514, 100 * 512 / 514], abs=0.01)
+
+
+def test_without_quiet_steps_nothing_is_made_up(page: Page) -> None:
+    story = Story(page, quiet=1)
+    assert story.why(story.step(141, prompt={3: 512})).endswith("for #3, so it took *141\xa0ms*.")
+
+
+def test_a_preemption(page: Page) -> None:
+    story = Story(page)
+    story.step(20, decode=(2,), preempted=(1,))
+    story.step(100, decode=(2,))
+    story.step(30, prompt={1: 40}, decode=(2,))
+    assert story.why(story.step(20)) == (
+        "The KV pool was full: it was preempted, waited *120\xa0ms* and was computed again, so this token took *170\xa0ms* instead of 20."
+    )
+    assert "preempted\nonce" in page.locator(".rp-pop dl").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"ms": 21}, "Nothing unusual: it took *21\xa0ms*, and the usual is *20\xa0ms*."),
+        ({"ms": 90, "copies": 1}, "Its step copied *1 block* before writing, and it took *90\xa0ms* instead of 20."),
+        (
+            {"ms": 90, "decode": (1, 2, 3, 4)},
+            "Its step decoded for *4 requests* instead of 2, and it took *90\xa0ms* instead of 20.",
+        ),
+        (
+            {"ms": 90},
+            "Nothing in its step explains it: it took *90\xa0ms* instead of 20, *88\xa0ms* of it in the model.",
+        ),
+    ],
+)
+def test_other_causes(page: Page, told: dict[str, Any], expected: str) -> None:
+    story = Story(page)
+    assert story.why(story.step(**told)) == expected
+
+
+def test_left_out_of_steps(page: Page) -> None:
+    story = Story(page)
+    story.step(30, decode=(2,))
+    story.step(30, decode=(2,))
+    sentence = story.why(story.step(20))
+    assert sentence == "It was left out of *2 steps* that computed others, so it took *80\xa0ms* instead of 20."
+
+
+def test_a_step_without_a_token(page: Page) -> None:
+    story = Story(page)
+    sentence = story.why(story.step(60, prompt={3: 40}), 3)
+    assert sentence == "This step computed *40 prompt tokens* of it and took *60\xa0ms*; no token came of that."
+
+
+def test_closing_deselects(page: Page) -> None:
+    story = Story(page)
+    story.why(story.step(50))
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.get_by_role("button", name="Close").click()):
+        page.evaluate("step => Rose.emit('select', {rid: 1, step})", story.number - 1)
+        expect(page.get_by_role("dialog")).to_be_visible()
+        close()
+        expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_a_click_on_the_timeline_of_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(live)
+    live.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
+    page.wait_for_function("Rose.store.requests.size > 0 && Rose.time.idle()")
+    canvas = page.locator("#rp-steps canvas")
+    box = canvas.bounding_box()
+    assert box
+    popover = page.get_by_role("dialog")
+    slot = "(() => { const {steps} = Rose.store, s = (steps.end - 2) & steps.mask; return [Rose.time.x(steps.t0[s]) / 2 + Rose.time.x(steps.t1[s]) / 2, Rose.time.now()]; })()"
+    middle, now = page.evaluate(slot)
+    width = box["width"] - 44 - 12
+    x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
+    canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
+    expect(popover).to_contain_text("Why did the first token take so long?")
+    expect(popover).to_contain_text("0 decode + 1 prompt")
+    page.wait_for_function("Rose.selected !== null")
