@@ -504,6 +504,20 @@ def test_a_request_keeps_its_row(views: Views) -> None:
     assert rows[2] == [6], "the first row that is free, never one in use"
 
 
+def test_a_copied_block_is_marked(views: Views) -> None:
+    legend = views.page.locator("#steps .rp-copied")
+    traffic = Traffic()
+    (rid,) = traffic.burst(1)
+    views.apply(traffic)
+    ink, before = views.page.evaluate("Rose.tokens().ink"), legend.is_visible()
+    inked = views.colors(wanted=ink)
+    traffic.burst(1)
+    traffic.frame["steps"][-1].append([rid + 1])
+    views.apply(traffic)
+    assert (before, legend.is_visible()) == (False, True)
+    assert views.colors(wanted=ink) > inked + 8
+
+
 def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
     points = "(id) => document.querySelector(`#${id} .rp-plot`)?.data?.reduce((n, trace) => n + trace.x.length, 0)"

@@ -1,5 +1,5 @@
 /* Rose.steps: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits, a diamond where it was
- * preempted, a tick where it ended; running and waiting on top. From Rose.store.steps, .entries and .requests; on a canvas.
+ * preempted, a tick where it ended, two squares where it copied a block before writing; running and waiting on top. From Rose.store.steps, .entries and .requests; on a canvas.
  *
  * Wheel or + and − zoom, dragging or the arrow keys pan, Esc returns to now; all time charts go along. Pointing at a row emits
  * "hover", a click on a step of it "select". */
@@ -23,6 +23,8 @@
     let summary = "No steps yet.";
 
     element.querySelector(".rp-rt").innerHTML = legend() + toggle.html;
+    const copyLegend = element.querySelector(".rp-copied");
+    copyLegend.hidden = true;
     const panel = Rose.panel(canvas, { name: "steps", every: 1, follows: true, draw, describe: () => `Step timeline. ${summary}` });
     toggle.bind(element, (word) => {
       state.byItl = word === "ITL";
@@ -232,8 +234,21 @@
           g.fillRect(state.x(Rose.time.x(known.finished)), y - 3.5, 1.5, 7);
         }
         for (const t of known.preempted) diamond(state.x(Rose.time.x(t)), y, Math.min(6, state.high(rows.of(known)) / 2 + 1), T.surface, T.ink);
+        for (const t of known.copied) copied(state.x(Rose.time.x(t)), y);
       }
       g.globalAlpha = 1;
+      copyLegend.hidden = !rows.visible.some((known) => known.copied.length);
+    }
+
+    /* The mark of a copy-on-write: a square behind another. */
+    function copied(x, y) {
+      g.lineWidth = 1;
+      for (const [dx, dy] of [[2, -4], [0, -2]]) {
+        g.fillStyle = state.T.surface;
+        g.fillRect(sharp(x) + dx - 0.5, sharp(y) + dy - 0.5, 6, 6);
+        g.strokeStyle = state.T.ink;
+        g.strokeRect(sharp(x) + dx, sharp(y) + dy, 5, 5);
+      }
     }
 
     // ---- words ----------------------------------------------------------------------------------------------
@@ -298,6 +313,7 @@
         [svg(12, 4, `<rect width="12" height="3" ${ink}/>`), "decode", ""],
         [svg(12, 12, '<path d="M6 1l5 5l-5 5l-5 -5z" fill="var(--rp-surface)" stroke="var(--rp-ink)"/>'), "preempted", "rp-roomy"],
         [svg(12, 4, '<line x2="12" y1="2" y2="2" stroke="var(--rp-ink3)" stroke-dasharray="1 2"/>'), "queued", "rp-roomy"],
+        [svg(9, 9, '<path d="M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z" fill="none" stroke="var(--rp-ink)"/>'), "copied", "rp-roomy rp-copied"],
       ].map(([mark, words, kind]) => `<span class="rp-lg ${kind}">${mark}${words}</span>`).join("");
     }
 

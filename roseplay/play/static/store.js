@@ -102,7 +102,7 @@ window.Rose = window.Rose || {};
       known = {
         rid, kind: "api", lane: null, burst: null, prompt: 0, submitted: null, scheduled: null, first: null, finished: null,
         queue: null, ttft: null, e2e: null, reason: null, tokens: 0, error: null, computed: 0, target: 0, cached: 0, shared: 0,
-        preempted: [], resumed: [],
+        preempted: [], resumed: [], copied: [],
       };
       store.requests.set(rid, known);
     }
@@ -190,7 +190,7 @@ window.Rose = window.Rose || {};
 
   function applyStep(row) {
     const [step, t0, t1, prompt, decode, cached, shared, running, waiting, free, cachedBlocks, active, sharedBlocks,
-      device, host, copies, parts, preempted] = row;
+      device, host, copies, parts, preempted, copied] = row;
     Rose.time.work(t0, t1);
     const i = steps.push();
     steps.step[i] = step; steps.t0[i] = t0; steps.t1[i] = t1;
@@ -213,6 +213,7 @@ window.Rose = window.Rose || {};
       if (known.preempted.length > known.resumed.length) known.resumed.push(t0); // again before it ran
       known.preempted.push(t0);
     }
+    for (const rid of copied || []) request(rid).copied.push(t0);
   }
 
   function applyToken([rid, t, itl, step]) {
