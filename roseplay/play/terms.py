@@ -47,6 +47,7 @@ KEYS = (
     ("b", "burst"),
     (".", "stop all of this tab's requests"),
     ("1 – 8", "go to a lane"),
+    ("← ↑ → ↓", "in Steps: move in time; in KV blocks: choose a block, Enter opens it"),
     ("Esc", "back to now, close this"),
     ("?", "this list"),
 )

@@ -32,7 +32,18 @@ def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
 
 def first_screen(page: Page) -> None:
     assert page.evaluate(OVERFLOW) == [0, 0]
-    for part in ("#rp-rail", "#rp-lanes", "#rp-say", "#rp-itl", "#rp-tokens", "#rp-ttft", "#rp-kvtime", "#rp-foot"):
+    for part in (
+        "#rp-rail",
+        "#rp-lanes",
+        "#rp-say",
+        "#rp-itl",
+        "#rp-tokens",
+        "#rp-blockmap",
+        "#rp-ttft",
+        "#rp-kvtime",
+        "#rp-steps",
+        "#rp-foot",
+    ):
         box = page.locator(part).bounding_box()
         assert box and box["width"] > 100 and box["y"] + box["height"] <= 901, part
     for chart in ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime"):
@@ -56,6 +67,8 @@ def test_a_phone(mock: Served, open_page: Open) -> None:
         "#rp-knobs",
         "#rp-lanes",
         "#rp-itl",
+        "#rp-blockmap",
+        "#rp-steps",
         "#rp-tokens",
         "#rp-ttft",
     ]
