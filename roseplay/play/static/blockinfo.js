@@ -89,7 +89,7 @@
       ...[text].filter(Boolean),
       facts(
         row("held by", ...holders(info.holders)),
-        row("place", place(info)),
+        row("place in its text", place(info)),
         row("tokens", info.tokens && !text ? `${info.tokens}, text not this tab's` : String(info.tokens)),
         row("last use", lastUse(info)),
       ),
@@ -116,7 +116,7 @@
     const { info } = Rose.store, { count } = Rose.format;
     if (depth === null) return "–";
     const first = depth * (info ? info.block_size : 0);
-    return info && tokens ? `${count(depth + 1)}. block, tokens ${count(first)}–${count(first + tokens - 1)}` : `${count(depth + 1)}. block`;
+    return info && tokens ? `block ${count(depth + 1)}, tokens ${count(first)}–${count(first + tokens - 1)}` : `block ${count(depth + 1)}`;
   }
 
   function lastUse({ last_use: step }) {

@@ -237,7 +237,7 @@
         for (const t of known.copied) copied(state.x(Rose.time.x(t)), y);
       }
       g.globalAlpha = 1;
-      copyLegend.hidden = !rows.visible.some((known) => known.copied.length);
+      copyLegend.hidden = !rows.visible.some((known) => known.copied.some((t) => Rose.time.x(t) >= state.window.x0));
     }
 
     /* The mark of a copy-on-write: a square behind another. */

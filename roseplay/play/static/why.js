@@ -38,7 +38,7 @@
   /* Median gap and batch around a moment, of steps without prompt tokens; null where there were too few. */
   function usual(t) {
     const { tokens, steps, stepRow } = Rose.store, gaps = [], batches = [];
-    let last = null, counts = false;
+    let last = null, counts = false, batch = 0;
     for (let i = tokens.end - 1; i >= tokens.first; i--) {
       const slot = i & tokens.mask;
       if (tokens.t[slot] > t + AROUND_MS) continue;
@@ -47,9 +47,11 @@
         last = tokens.step[slot];
         const row = stepRow(last);
         counts = row >= 0 && steps.prompt[row & steps.mask] === 0;
-        if (counts) batches.push(steps.decode[row & steps.mask]);
+        batch = counts ? steps.decode[row & steps.mask] : 0;
       }
-      if (counts && tokens.itl[slot] >= 0) gaps.push(tokens.itl[slot]);
+      if (!counts || !(tokens.itl[slot] >= 0)) continue;
+      gaps.push(tokens.itl[slot]);
+      batches.push(batch); // one for each gap, so that both medians are of the same tokens
     }
     const median = (list) => Rose.quantile(Float64Array.from(list).sort(), 0.5);
     return gaps.length < LEAST_GAPS ? null : { itl: median(gaps), batch: median(batches) };
