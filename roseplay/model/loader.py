@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
 from roseplay.model.attention import ATTENTION_NAME
+from roseplay.model.fuse import fuse_activations
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
 from roseplay.model.probe import probe
@@ -111,6 +112,7 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
     if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
         raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
     model.eval()
+    fuse_activations(model)
     try:
         freeze_rope(model, max_model_len)
         shapes, vocab_size = record_layout(model)
