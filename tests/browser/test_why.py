@@ -159,6 +159,7 @@ def test_closing_deselects(page: Page) -> None:
         expect(page.get_by_role("dialog")).to_be_hidden()
 
 
+@pytest.mark.slow  # clicks by pixel, so another test's rows on the shared engine can move what is clicked
 def test_a_click_on_the_timeline_of_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
     live.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
