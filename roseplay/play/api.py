@@ -30,14 +30,18 @@ def add_endpoints(playground: Playground) -> None:
         temperature: float = 0.0,
         seed: int | None = None,
         tab: str = "",
+        ignore_eos: bool = False,
     ) -> dict:
         """Send a prompt and answer at once with the ids of its requests.
 
         With a tab's id (``Rose.tab`` in its console) the answer shows in that tab's lane, from 1; lane 0 is the
-        first four of them. Without one, it is a request of its own that only the live views show.
+        first four of them. Without one, it is a request of its own that only the live views show. ``ignore_eos``: answer
+        exactly ``max_new_tokens`` tokens.
         """
         try:
-            params = _params(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
+            params = _params(
+                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, ignore_eos=bool(ignore_eos)
+            )
             number = _whole(lane, "lane")
             if not 0 <= number <= MAX_LANES:
                 raise ValueError(f"there is no lane {lane}: use 1 to {MAX_LANES}, or 0 for all")
