@@ -162,6 +162,7 @@ class Playground:
             head["next"], frames = self._ring.recent(SNAPSHOT_MS)
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._clock.now()
+        head["alive"] = self.engine.alive
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:

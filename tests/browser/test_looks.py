@@ -112,3 +112,13 @@ def test_a_lost_server_is_said(mock: Served, open_page: Open) -> None:
     expect(page.locator(".rp-live")).to_have_text("reconnecting")
     page.unroute("**/ui/delta*")
     expect(page.locator(".rp-live")).to_have_text("live")
+
+
+def test_a_dead_engine_is_said(open_page: Open) -> None:
+    engine = FakeEngine(run=True)
+    with serving(engine) as served:
+        page = open_page(served)
+        engine.close()
+        expect(page.locator(".rp-live")).to_have_text("engine stopped")
+        box, brand = (page.locator(part).bounding_box() for part in (".rp-live", "#rp-brand"))
+        assert box and brand and box["x"] + box["width"] <= brand["x"] + brand["width"]

@@ -48,7 +48,8 @@
       Rose.emit("own", delta.own, delta);
       poll.failures = 0;
       poll.count++;
-      say("live", "live");
+      if (delta.alive === false) say("lost", "engine stopped");
+      else say("live", "live");
       wait = (document.hidden ? HIDDEN_MS : VISIBLE_MS) - (performance.now() - started);
     } catch {
       wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];

@@ -1,0 +1,61 @@
+"""What the page's cost is measured with: a tab without a browser, and the two arms."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from roseplay.bench.main import main
+from roseplay.bench.polls import PollingTab
+from roseplay.config import SamplingParams
+from roseplay.play.playground import Playground
+from tests.play.conftest import serving
+from tests.play.fake_engine import FakeEngine
+
+
+def test_a_polling_tab_gets_every_frame_once_and_its_lanes_text_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    delta = Playground.delta
+
+    def listening(self: Playground, since: int, **about: str) -> bytes:
+        asked.append(about["have"])
+        return delta(self, since, **about)
+
+    monkeypatch.setattr(Playground, "delta", listening)
+    engine = FakeEngine(run=True, step_s=0.02)
+    with serving(engine) as address:
+        tab = PollingTab(int(address.rsplit(":", 1)[1]), "a-tab-of-mine")
+        try:
+            stream = engine.submit([1] * 8, SamplingParams(max_new_tokens=40))
+            stream.result(timeout=20)
+            deadline = time.monotonic() + 20
+            while not any(e[1] == "finished" for frame in tab.frames() for e in frame["requests"]):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            tab.close()
+    frames = tab.frames()
+    assert [frame["seq"] for frame in frames] == list(range(frames[0]["seq"], frames[-1]["seq"] + 1))
+    assert sum(len(frame["tokens"]) for frame in frames) == 40
+    assert len(asked) > 2
+    engine.close()
+
+
+@pytest.mark.slow
+def test_both_arms_run_the_same_lengths_and_the_ratio_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "page.json"
+    flags = ["--lanes", "2", "--others", "1", "--max-new-tokens", "12", "--num-blocks", "64", "--warmup-runs", "0"]
+    assert main(["page", *flags, "--threads", "1", "--json", str(file)]) == 0
+    document = json.loads(file.read_text())
+    assert len(document["prompt_tokens"]) == 3
+    assert all(length > 5 for length in document["prompt_tokens"])
+    for arm in ("page", "headless"):
+        assert 0 < document[arm]["p50"] <= document[arm]["p99"]
+    ratio = document["ratio_p50"]
+    assert ratio["min"] == pytest.approx(document["page"]["p50"] / document["headless"]["p50"])
+    assert f"{ratio['median']:.3f}" in capsys.readouterr().out
