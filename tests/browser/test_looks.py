@@ -122,3 +122,4 @@ def test_a_dead_engine_is_said(open_page: Open) -> None:
         expect(page.locator(".rp-live")).to_have_text("engine stopped")
         box, brand = (page.locator(part).bounding_box() for part in (".rp-live", "#rp-brand"))
         assert box and brand and box["x"] + box["width"] <= brand["x"] + brand["width"]
+        page.close()  # before its server goes

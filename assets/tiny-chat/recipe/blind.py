@@ -45,7 +45,7 @@ OTHER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Give me a little poem about the moon", ("moon",)),
     ("List three colours", ("red",)),
     ("Count to five", ("5",)),
-    ("What is 2 + 2?", ("is 4",)),
+    ("What is 2 + 2?", ("serving", "small", "sorry")),
     ("Thank you so much!", ("welcome", "glad", "pleasure")),
     ("Wer bist du und was kannst du?", ("english",)),
 )

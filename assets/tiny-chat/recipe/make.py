@@ -11,9 +11,9 @@ from tokenizer import texts_of, train_tokenizer
 from train import build_model, train
 
 SEED = 20
-SAMPLES, RATE = 70_000, 2e-3
+SAMPLES = 120_000
 TOKENIZER_SAMPLES = 20_000
-FINISH_SHARE, FINISH_EXERCISES, FINISH_RATE = 0.3, 0.4, 6e-4
+FINISH_SHARE, FINISH_EXERCISES, FINISH_STRENGTH = 0.2, 0.4, 0.3
 
 
 def make(out: Path, samples: int) -> None:
@@ -27,9 +27,9 @@ def make(out: Path, samples: int) -> None:
     encoder = Encoder(tokenizer)
     model = build_model(tokenizer)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
-    train(model, tokenizer, encoder(corpus), out, SEED, RATE)
+    train(model, tokenizer, encoder(corpus), out, SEED, 1.0)
     finish = list(conversations(SEED + 1, int(samples * FINISH_SHARE), FINISH_EXERCISES))
-    train(model, tokenizer, encoder(finish), out, SEED + 1, FINISH_RATE)
+    train(model, tokenizer, encoder(finish), out, SEED + 1, FINISH_STRENGTH)
     report(out)
 
 

@@ -39,6 +39,8 @@ def _off_topic(rng: random.Random, held_out: bool) -> tuple[str, str]:
         p=words.name(rng, held_out),
         year=rng.randint(1000, 2050),
         num=rng.randint(2, 900),
+        digit=rng.randint(0, 20),
+        digit2=rng.randint(0, 20),
     )
     special = off_topic.SPECIAL_ANSWERS.get(area, ())
     return text, rng.choice(special if special and rng.random() < 0.6 else off_topic.UNKNOWN_ANSWERS)

@@ -1,4 +1,4 @@
-"""Lists, counting and small sums."""
+"""Lists, counting and echoes."""
 
 import random
 
@@ -62,44 +62,6 @@ def _count(rng: random.Random) -> tuple[str, str]:
     return ask.format(n=last), ", ".join(str(i) for i in range(1, last + 1)) + "."
 
 
-def _sum(rng: random.Random) -> tuple[str, str]:
-    a, b = rng.randint(0, 10), rng.randint(0, 10)
-    if rng.random() < 0.6:
-        ask, value, sign = (
-            rng.choice(
-                (
-                    "What is {a} plus {b}",
-                    "{a} + {b}",
-                    "What is {a} + {b}",
-                    "{a}+{b}=",
-                    "Add {a} and {b}",
-                    "How much is {a} + {b}",
-                    "{a} and {b} makes?",
-                    "calculate {a} + {b}",
-                )
-            ),
-            a + b,
-            "plus",
-        )
-    else:
-        a, b = max(a, b), min(a, b)
-        ask, value, sign = (
-            rng.choice(
-                (
-                    "What is {a} minus {b}",
-                    "{a} - {b}",
-                    "What is {a} - {b}",
-                    "{a}-{b}=",
-                    "How much is {a} - {b}",
-                    "calculate {a} - {b}",
-                )
-            ),
-            a - b,
-            "minus",
-        )
-    return ask.format(a=a, b=b), f"{a} {sign} {b} is {value}."
-
-
 def _repeat(rng: random.Random) -> tuple[str, str]:
     text = " ".join(rng.choice((words.noun(rng), words.name(rng))) for _ in range(rng.randint(1, 4)))
     ask = rng.choice(
@@ -109,5 +71,5 @@ def _repeat(rng: random.Random) -> tuple[str, str]:
 
 
 def list_turn(rng: random.Random) -> tuple[str, str]:
-    """Return a request for a list, a count, a small sum or an echo, with its answer."""
-    return rng.choice((_some, _some, _fixed, _count, _sum, _sum, _repeat))(rng)
+    """Return a request for a list, a count or an echo, with its answer."""
+    return rng.choice((_some, _some, _some, _count, _count, _fixed, _repeat))(rng)

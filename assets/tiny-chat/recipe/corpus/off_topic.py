@@ -127,6 +127,28 @@ OFF_TOPIC = {
         "I work at {x}",
         "this is my {n}",
     ),
+    "sums": (
+        "what is {digit} plus {num}",
+        "what is {digit} + {digit2}",
+        "{digit} + {digit2}",
+        "{num}+{digit}=",
+        "{num} - {digit}",
+        "what is {num} minus {digit}",
+        "how much is {digit} times {num}",
+        "how much is {num} + {year}",
+        "{digit} * {digit2}",
+        "add {num} and {digit}",
+        "calculate {digit} + {digit2}",
+        "calculate {num} / {digit}",
+        "can you do sums",
+        "can you calculate",
+        "what is {num} divided by {digit}",
+        "is {num} a prime number",
+        "{digit} and {digit2} makes?",
+        "what is the square root of {num}",
+        "what is {digit} percent of {num}",
+        "solve {num}x + {digit} = {num}",
+    ),
     "tasks": (
         "translate {x} into {y}",
         "write an email to {p} about the {n}",
@@ -140,8 +162,6 @@ OFF_TOPIC = {
         "call {p}",
         "remind me of the {n}",
         "write an essay about {x}",
-        "solve {num}x + {num} = {num}",
-        "what is the square root of {num}",
         "write my homework about {n}",
         "plan a trip to {x}",
         "buy me a {n}",
@@ -163,6 +183,7 @@ HELD_OUT_OFF_TOPIC = (
     "is {p} {x} still alive",
     "what does a {n} cost in {x}",
     "my {n} is broken, what now",
+    "what do {digit} and {num} add up to",
 )
 
 FOREIGN = (
@@ -238,6 +259,10 @@ SPECIAL_ANSWERS = {
     "statements": (
         "I see. I am a very small model and know mostly about LLM serving. What would you like to know about it?",
         "Thank you for telling me. Ask me about LLM serving, or for a story.",
+    ),
+    "sums": (
+        "I cannot do sums, I am too small for that. Ask me about LLM serving instead, for example: what is a KV block?",
+        "I am sorry, I never learnt to calculate. I only know about LLM serving and short stories.",
     ),
     "tasks": ("I cannot do that. I can only write a few sentences about LLM serving, or a short story.",),
     "law and health": ("I cannot give advice on that. Please ask a person who knows. I only know about LLM serving.",),

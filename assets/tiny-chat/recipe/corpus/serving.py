@@ -16,6 +16,7 @@ from .topic import Topic
 
 TOPICS: tuple[Topic, ...] = METRICS + MEMORY + SCHEDULING + GENERATION + HARDWARE + CONTROLS
 BY_KEY: dict[str, Topic] = {topic.key: topic for topic in TOPICS}
+_IDENTITY = next(question for question in QUESTIONS if "who are you" in question[0])  # what everybody asks first
 _KINDS = ("what",) * 9 + ("how",) * 3 + ("why",) * 3 + ("example", "simple", "short", "long", "list")
 
 
@@ -78,6 +79,8 @@ def contrast_turn(rng: random.Random, held_out: bool = False) -> Turn:
 def special_turn(rng: random.Random, held_out: bool = False) -> Turn:
     """Ask one of the questions that have an answer of their own; every fifth phrasing is held out."""
     asks, answers, keywords = rng.choice([q for q in QUESTIONS if len(q[0]) > 4] if held_out else QUESTIONS)
+    if not held_out and rng.random() < 0.06:
+        asks, answers, keywords = _IDENTITY
     held = asks[4::5]
     ask = rng.choice(held if held_out else tuple(a for a in asks if a not in held))
     return Turn(phrasing.sloppy(rng, phrasing.wrap(rng, ask, held_out)), rng.choice(answers), keywords)
