@@ -77,7 +77,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--repeat-runs", type=_at_least(1), default=1, help="runs that are; the median one is told")
     group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
     group.add_argument("--time-limit-s", type=float, default=600.0, help="a run longer than this is given up")
-    group.add_argument("--json", type=_writable_file, metavar="FILE", help="write the figures there as JSON")
+    group.add_argument("--json", type=writable_file, metavar="FILE", help="write the figures there as JSON")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +165,8 @@ def _repeats(text: str) -> tuple[int, ...]:
     return repeats
 
 
-def _writable_file(text: str) -> Path:
+def writable_file(text: str) -> Path:
+    """An argument's path, if a file can be made there."""
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: no such directory")

@@ -59,6 +59,16 @@ class ServedPage:
             raise BenchmarkError(f"the page refused /{endpoint}: {reply.get('error', reply)}")
         return reply["data"][0]
 
+    def resident_mb(self) -> float:
+        """Memory that the server and its children hold, in MB; 0 where the system does not tell."""
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True).stdout
+        rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
+        family = {self._process.pid}
+        for pid, parent, _ in sorted(rows):
+            if parent in family:
+                family.add(pid)
+        return sum(rss for pid, _, rss in rows if pid in family) / 1000
+
     def _named_endpoints(self) -> dict[str, list[tuple[str, Any]]]:
         """Each endpoint's parameters in order, with their defaults."""
         described = json.loads(self._exchange("GET", "/gradio_api/info"))["named_endpoints"]

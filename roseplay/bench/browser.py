@@ -1,0 +1,181 @@
+"""``roseplay bench browser``: what the page costs a real browser, and how soon a token is on the screen.
+
+The page's server and a headless Chromium on the same machine, both under the load of many streams: token to screen,
+frames a second, bytes a second, the first visit, memory over time. Needs Playwright (the extra ``test``) and a Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from typing import Any
+
+from roseplay.bench import flags, probe
+from roseplay.bench.environment import environment
+from roseplay.bench.page import MAX_LANES, page_flags
+from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.served import ServedPage
+from roseplay.config import WORKERS
+
+_CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
+)  # fmt: skip
+_READY_MS = 60_000
+_IDLE_WITHIN_MS = 120_000
+_SETTLE_S = 3.0  # from the first tokens to the first figure
+_WARM_UP_TOKENS = 64
+_SAMPLE_S = 30.0
+
+
+def add_command(commands: Any) -> None:
+    """Register with the parser of ``roseplay bench``."""
+    parser = commands.add_parser(
+        "browser", help="the page in a real browser under load", description=__doc__.split("\n\n")[1]
+    )
+    flags.add_engine_flags(parser)
+    group = parser.add_argument_group("browser")
+    group.add_argument("--worker", choices=WORKERS, default="process", help="where the engine's loop runs")
+    group.add_argument("--chromium", help="path of the browser; left out, the system's or Playwright's own")
+    group.add_argument("--lanes", type=int, choices=range(1, MAX_LANES + 1), default=4, help="lanes that stream")
+    group.add_argument("--others", type=int, default=28, help="requests that stream beside them")
+    group.add_argument("--rate", type=float, default=1500.0, help="tokens/s to hold the engine to, by slow motion")
+    group.add_argument("--seconds", type=float, default=15.0, help="how long to measure")
+    group.add_argument("--tabs", type=int, default=1, help="pages open at once; the first is measured")
+    group.add_argument("--soak-s", type=float, default=0.0, help="then keep up the load so long and watch the memory")
+    group.add_argument("--json", type=flags.writable_file, metavar="FILE", help="write the figures there as JSON")
+    parser.set_defaults(run=run, num_blocks=4097)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure, print and return the figures."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise ValueError("Playwright is not installed: pip install 'roseplay[test]'") from None
+    with ServedPage(page_flags(args)) as served, sync_playwright() as playwright:
+        path = args.chromium or next(filter(None, map(shutil.which, _CHROMIUMS)), None)
+        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        try:
+            document = _Visit(args, served, browser).measure()
+        finally:
+            browser.close()
+    _print(document)
+    return {**document, "environment": environment(threads=args.threads or 0, device=args.device)}
+
+
+class _Visit:
+    """One browser at one server."""
+
+    def __init__(self, args: argparse.Namespace, served: ServedPage, browser: Any) -> None:
+        self._args, self._served = args, served
+        self._context = browser.new_context(viewport={"width": 1440, "height": 900})
+        self._context.add_init_script(probe.SCRIPT)
+
+    def measure(self) -> dict[str, Any]:
+        first, page = self._open()
+        again, _ = self._open()
+        document: dict[str, Any] = {"first_visit": first, "second_visit": again}
+        pages = [page, *(self._open()[1] for _ in range(self._args.tabs - 1))]
+        slow = self._hold_to_rate(page)
+        self._load(page)
+        time.sleep(_SETTLE_S)
+        for one in pages:
+            one.evaluate("() => roseProbe.start()")
+        self._keep_up(page, self._args.seconds)
+        read = [one.evaluate("() => roseProbe.read()") for one in pages]
+        document.update(probe.figures(read[0]), slow_motion=slow, tabs=self._args.tabs)
+        document["polls_per_s_by_tab"] = [one["polls"] / one["seconds"] for one in read]
+        document["memory"] = self._soak(page) if self._args.soak_s else []
+        return document
+
+    def _open(self) -> tuple[dict[str, Any], Any]:
+        """A visit from the page being asked for until all of it is there, and what it took."""
+        page = self._context.new_page()
+        began = time.perf_counter()
+        page.goto(self._served.address)
+        page.wait_for_function(
+            "() => window.Rose && Rose.panels && Rose.panels.length >= 4 && window.Plotly", timeout=_READY_MS
+        )
+        page.locator("#rp-lane-1").wait_for()
+        ready = (time.perf_counter() - began) * 1000
+        return {**page.evaluate(probe.FIRST_VISIT), "ready_ms": ready}, page
+
+    def _hold_to_rate(self, page: Any) -> float:
+        """Find out how fast the engine is under this load, and slow it down to the rate asked for."""
+        self._load(page, _WARM_UP_TOKENS)
+        self._wait_until_idle(page)
+        self._load(page, 4 * _WARM_UP_TOKENS)
+        began = time.perf_counter()
+        self._wait_until_idle(page)
+        streams = self._args.lanes + self._args.others
+        rate = streams * 4 * _WARM_UP_TOKENS / (time.perf_counter() - began)
+        slow = max(1.0, round(rate / self._args.rate, 2))
+        self._served.call("set_knobs", knobs={"slow_motion": slow})
+        return slow
+
+    def _load(self, page: Any, tokens: int | None = None) -> None:
+        """Fill the page's lanes and send the others."""
+        tab = page.evaluate("() => Rose.tab")
+        longest = page.evaluate("() => Rose.store.info.max_model_len") - 512
+        tokens = min(tokens or longest, longest)
+        for lane in range(1, self._args.lanes + 1):
+            prompt = f"{lane}: What does the scheduler do in each step?"
+            self._served.call("submit", prompt=prompt, lane=lane, tab=tab, max_new_tokens=tokens, ignore_eos=True)
+        if self._args.others:
+            self._served.call("burst", size=self._args.others, kind="unique", max_new_tokens=tokens, seed=1)
+
+    def _wait_until_idle(self, page: Any) -> None:
+        """Until the page knows of nobody that is still being answered."""
+        page.wait_for_function("() => Rose.store.open.size > 0", timeout=_IDLE_WITHIN_MS)
+        page.wait_for_function("() => Rose.store.open.size === 0", timeout=_IDLE_WITHIN_MS)
+
+    def _keep_up(self, page: Any, seconds: float) -> None:
+        """Let time pass; whenever the answers have ended, send the load again."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            page.wait_for_timeout(250)
+            if page.evaluate("() => Rose.store.open.size") == 0:
+                self._load(page)
+
+    def _soak(self, page: Any) -> list[dict[str, float]]:
+        """MB held by the browser's heap and by the server's processes, again and again."""
+        session = self._context.new_cdp_session(page)
+        session.send("Performance.enable")
+        began, samples = time.monotonic(), []
+        while True:
+            session.send("HeapProfiler.collectGarbage")
+            metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+            sample = {
+                "s": time.monotonic() - began,
+                "browser_heap_mb": metrics["JSHeapUsedSize"] / 1e6,
+                "dom_nodes": metrics["Nodes"],
+                "server_mb": self._served.resident_mb(),
+                "tokens": page.evaluate("() => Rose.store.tokens.end"),
+            }
+            samples.append(sample)
+            print("  ".join(f"{name} {value:,.0f}" for name, value in sample.items()), flush=True)
+            left = self._args.soak_s - sample["s"]
+            if left <= 0:
+                return samples
+            self._keep_up(page, min(_SAMPLE_S, left))
+
+
+def _print(document: dict[str, Any]) -> None:
+    first, again = document["first_visit"], document["second_visit"]
+    way = document["to_screen_ms"]
+    if way["p50"] is None:
+        raise BenchmarkError("no token was seen on the screen: is the lanes' text hidden?")
+    print(
+        f"first visit      paint {first['first_paint_ms']:.0f} ms, all there {first['ready_ms']:.0f} ms, "
+        f"{first['requests']} requests, {first['bytes'] / 1e6:.1f} MB\n"
+        f"second visit     paint {again['first_paint_ms']:.0f} ms, all there {again['ready_ms']:.0f} ms, "
+        f"plotly transferred {again['plotly_transferred'] or 0:.0f} bytes\n"
+        f"load             {document['tokens_per_s']:.0f} tokens/s, slow motion x{document['slow_motion']:g}, "
+        f"{document['tabs']} tabs\n"
+        f"token to screen  p50/p95/p99 {way['p50']:.0f}/{way['p95']:.0f}/{way['p99']:.0f} ms "
+        f"({document['tokens_to_screen']} tokens)\n"
+        f"frames           {document['frames_per_s']:.1f} a second, the longest {document['longest_frame_ms']:.0f} ms\n"
+        f"polls            {document['polls_per_s']:.1f} a second, {document['kb_per_s']:.1f} kB/s"
+    )

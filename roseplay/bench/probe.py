@@ -1,0 +1,114 @@
+"""What is asked of a real page while it is measured: a script for the browser, and the figures it answers.
+
+A token counts as on the screen at the first animation frame after its text is in its lane; its time is the engine's,
+and so is the page's clock, which lags behind by the way of a poll's reply (a few milliseconds on one machine).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Run before the page's own scripts; `roseProbe.start()` begins, `roseProbe.read()` answers and goes on.
+SCRIPT = """
+window.roseProbe = (function () {
+  const waiting = [], shown = [], frames = [], told = new Map();
+  let began = 0, from = 0;
+
+  function onScreen({ lane, tail }) {
+    const text = document.querySelector(`#rp-lane-${lane}`)?.textContent || "";
+    return text.includes(tail);
+  }
+
+  function frame(now) {
+    frames.push(now);
+    const clock = Rose.clock();
+    for (let i = waiting.length - 1; i >= 0; i--) {
+      if (!onScreen(waiting[i])) continue;
+      const { rid, first, last } = waiting[i];
+      shown.push({ rid, first, last, clock });
+      waiting.splice(i, 1);
+    }
+    requestAnimationFrame(frame);
+  }
+
+  function own(news) {
+    for (const { lane, rid, text, tokens } of news.lanes || []) {
+      const first = told.get(rid) || 0;
+      told.set(rid, tokens);
+      // the end of a text may be blank, and blanks are folded on the screen
+      const tail = (text || "").trim().slice(-12);
+      if (first && tokens > first && tail) waiting.push({ lane, rid, first, last: tokens, tail });
+    }
+  }
+
+  /* ms from each token to the screen; tokens whose times have been overwritten are left out */
+  function latencies() {
+    const times = new Map(), { tokens } = Rose.store, found = [];
+    for (let i = tokens.first; i < tokens.end; i++) {
+      const slot = i & tokens.mask, rid = tokens.rid[slot];
+      if (!times.has(rid)) times.set(rid, []);
+      times.get(rid).push(tokens.t[slot]);
+    }
+    for (const { rid, first, last, clock } of shown) {
+      const own = times.get(rid) || [];
+      for (let n = first; n < Math.min(last, own.length); n++) found.push(clock - own[n]);
+    }
+    return found.sort((a, b) => a - b);
+  }
+
+  function bytes() {
+    const polls = performance.getEntriesByType("resource").filter((e) => e.name.includes("/ui/delta") && e.startTime >= began);
+    return { polls: polls.length, bytes: polls.reduce((sum, e) => sum + e.transferSize, 0) };
+  }
+
+  return {
+    start() {
+      performance.setResourceTimingBufferSize(100000);
+      performance.clearResourceTimings();
+      began = performance.now();
+      from = Rose.store.tokens.end;
+      shown.length = frames.length = 0;
+      if (!told.size) {
+        Rose.on("own", own);
+        requestAnimationFrame(frame);
+      }
+    },
+    read() {
+      const seconds = (performance.now() - began) / 1000, found = latencies();
+      const gaps = frames.slice(1).map((t, i) => t - frames[i]);
+      return {
+        seconds, ...bytes(), tokens: Rose.store.tokens.end - from, frames: frames.length,
+        longest_frame_ms: gaps.length ? Math.max(...gaps) : null, latencies: found,
+      };
+    },
+  };
+})();
+"""
+
+# How long the first visit takes, and what it loads: times in ms since the page was asked for.
+FIRST_VISIT = """() => {
+  const paint = performance.getEntriesByName("first-contentful-paint")[0];
+  const loaded = performance.getEntriesByType("resource").filter((e) => !e.name.includes("/ui/delta"));
+  const plotly = loaded.find((e) => e.name.includes("plotly"));
+  return {
+    first_paint_ms: paint ? paint.startTime : null, requests: loaded.length,
+    bytes: loaded.reduce((sum, e) => sum + e.transferSize, 0),
+    plotly_transferred: plotly ? plotly.transferSize : null,
+  };
+}"""
+
+
+def figures(read: dict[str, Any]) -> dict[str, Any]:
+    """The probe's answer as what is told: rates a second, and the p50 and p95 of the way to the screen in ms."""
+    from roseplay.traffic.metrics import percentile
+
+    seconds, latencies = read["seconds"], read["latencies"]
+    return {
+        "tokens_per_s": read["tokens"] / seconds,
+        "frames_per_s": read["frames"] / seconds,
+        "longest_frame_ms": read["longest_frame_ms"],
+        "kb_per_s": read["bytes"] / seconds / 1000,
+        "polls_per_s": read["polls"] / seconds,
+        "tokens_to_screen": len(latencies),
+        "to_screen_ms": {f"p{p}": percentile(latencies, p) for p in (50, 95, 99)},
+    }
