@@ -45,6 +45,7 @@ class EngineConfig:
         threads: torch's intra-op threads; ``None`` leaves torch's choice.
         seed: of requests that bring none, and of random weights.
         random_weights: build the model from its config alone, with random weights.
+        pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN); CPU only.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.
@@ -61,6 +62,7 @@ class EngineConfig:
     threads: int | None = None
     seed: int = 0
     random_weights: bool = False
+    pack_weights: bool = True
     trust_remote_code: bool = False
     worker: str = "thread"
     step_timeout_s: float = 120.0

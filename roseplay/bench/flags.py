@@ -49,6 +49,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.add_argument("--dtype", default="auto", choices=DTYPES, help="of weights and KV cache")
     group.add_argument("--num-blocks", type=int, help="KV blocks, block 0 included; left out, the pool sizes itself")
+    group.add_argument("--no-pack-weights", action="store_true", help="lay weights out anew in every product (CPU)")
     group.add_argument("--threads", type=int, help="torch's threads; left out, torch chooses")
     group.add_argument("--seed", type=int, default=0, help="of random weights, synthetic prompts and sampling")
 
@@ -107,6 +108,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
         threads=args.threads,
         seed=args.seed,
         random_weights=args.random_weights,
+        pack_weights=not args.no_pack_weights,
     )
 
 

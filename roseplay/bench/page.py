@@ -97,6 +97,7 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
 def page_flags(args: argparse.Namespace) -> list[str]:
     """The engine's flags for ``roseplay play``."""
     given: list[str] = ["--random-weights"] if args.random_weights else []
+    given += ["--no-pack-weights"] if args.no_pack_weights else []
     for name in ("device", "dtype", "num_blocks", "threads", "seed", "worker"):
         if getattr(args, name) is not None:
             given += ["--" + name.replace("_", "-"), str(getattr(args, name))]
@@ -161,6 +162,7 @@ def _run_headless(args: argparse.Namespace, lengths: list[int]) -> Answers:
             "threads": config.threads,
             "seed": config.seed,
             "random_weights": config.random_weights,
+            "pack_weights": config.pack_weights,
             "worker": args.worker,
         },
     }

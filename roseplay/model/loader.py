@@ -16,6 +16,7 @@ from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.fuse import fuse_activations
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
+from roseplay.model.pack import pack_linears
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source, quiet
@@ -118,18 +119,22 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
         shapes, vocab_size = record_layout(model)
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
+    device, dtype = model.device, model.dtype
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    if config.pack_weights:
+        pack_linears(model)
     return LoadedModel(
         model=model,
         config=model.config,
         name=name,
-        device=model.device,
-        dtype=model.dtype,
+        device=device,
+        dtype=dtype,
         max_model_len=max_model_len,
         eos_token_ids=_eos_token_ids(model),
         kv_shapes=shapes,
         vocab_size=vocab_size,
         num_embeddings=model.get_input_embeddings().weight.shape[0],
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        num_parameters=num_parameters,
     )
 
 
