@@ -74,8 +74,8 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of how often a workload is played, and where its figures go."""
     group = parser.add_argument_group("runs")
-    group.add_argument("--warmup-runs", type=_at_least(0), default=1, help="runs that are not counted")
-    group.add_argument("--repeat-runs", type=_at_least(1), default=1, help="runs that are; the median one is told")
+    group.add_argument("--warmup-runs", type=at_least(0), default=1, help="runs that are not counted")
+    group.add_argument("--repeat-runs", type=at_least(1), default=1, help="runs that are; the median one is told")
     group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
     group.add_argument("--time-limit-s", type=float, default=600.0, help="a run longer than this is given up")
     group.add_argument("--json", type=writable_file, metavar="FILE", help="write the figures there as JSON")
@@ -93,7 +93,7 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
         help="how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long",
     )
     group.add_argument("--unique-prompts", action="store_true", help="each prompt ends differently")
-    group.add_argument("--num-requests", type=_at_least(1), default=16, help="requests of a run")
+    group.add_argument("--num-requests", type=at_least(1), default=16, help="requests of a run")
     group.add_argument("--submit-interval-ms", type=float, default=0.0, help="from one request to the next; 0: burst")
     group.add_argument("--max-new-tokens", type=int, default=32, help="most tokens of an answer")
     group.add_argument("--no-stop-on-eos", action="store_true", help="go on past end-of-sequence tokens")
@@ -147,7 +147,9 @@ def workload(args: argparse.Namespace, source: PromptSource) -> Workload:
     )
 
 
-def _at_least(least: int) -> Any:
+def at_least(least: int) -> Any:
+    """A reader of integers of at least so much."""
+
     def integer(text: str) -> int:
         value = int(text)
         if value < least:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class EngineInfo:
-    """What an engine turned out to be, once its model is loaded."""
+    """What an engine turned out to be, once its model is loaded.
+
+    Attributes:
+        weight_bytes: what one step reads of the weights, all experts of a mixture included; an embedding's table counts
+            only where it is the output layer's weight too.
+    """
 
     model: str
     architecture: str
@@ -15,6 +20,7 @@ class EngineInfo:
     dtype: str
     attention: str
     num_parameters: int
+    weight_bytes: int
     vocab_size: int
     block_size: int
     num_blocks: int

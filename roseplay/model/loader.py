@@ -41,7 +41,7 @@ class LoadedModel:
         eos_token_ids: of the generation config, else of the config.
         kv_shapes: what each attention layer caches, by ``layer_idx``.
         vocab_size: logits that a token gives; ``num_embeddings``: token ids that may go in.
-        num_parameters: tied ones counted once.
+        num_parameters: tied ones counted once; ``weight_bytes``: what one step reads of them.
     """
 
     model: PreTrainedModel
@@ -55,6 +55,7 @@ class LoadedModel:
     vocab_size: int
     num_embeddings: int
     num_parameters: int
+    weight_bytes: int
 
 
 def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
@@ -120,7 +121,7 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     device, dtype = model.device, model.dtype
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
     if config.pack_weights:
         pack_linears(model)
     return LoadedModel(
@@ -135,7 +136,15 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
         vocab_size=vocab_size,
         num_embeddings=model.get_input_embeddings().weight.shape[0],
         num_parameters=num_parameters,
+        weight_bytes=weight_bytes,
     )
+
+
+def _weight_bytes(model: PreTrainedModel) -> int:
+    """Bytes of all parameters but those that only an embedding holds, of which a step reads a few rows."""
+    holders = [module for module in model.modules() if not isinstance(module, torch.nn.Embedding)]
+    read = {id(p): p for module in holders for p in module.parameters(recurse=False)}
+    return sum(p.numel() * p.element_size() for p in read.values())
 
 
 def _adopt(model: PreTrainedModel, config: EngineConfig) -> PreTrainedModel:

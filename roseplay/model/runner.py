@@ -61,6 +61,7 @@ class ModelRunner:
             dtype=str(loaded.dtype).removeprefix("torch."),
             attention=self.backend.name,
             num_parameters=loaded.num_parameters,
+            weight_bytes=loaded.weight_bytes,
             vocab_size=loaded.vocab_size,
             block_size=self.block_size,
             num_blocks=self.num_blocks,

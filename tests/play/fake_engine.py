@@ -27,7 +27,7 @@ WORDS = (
     "it. ",
 )
 INFO = EngineInfo(
-    model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, vocab_size=100,
+    model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, weight_bytes=0, vocab_size=100,
     block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1,
 )  # fmt: skip
 now = time.perf_counter_ns

@@ -1,0 +1,141 @@
+"""``roseplay bench decode``: what a decode step costs, and how near that is to what its bytes cost.
+
+A batch of requests with prompts of one length decodes in step. Each step reads every weight and every cached key and
+value once; the time that reading takes, at the bandwidth measured in the same run, is the least a step can cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from roseplay.bench import flags
+from roseplay.bench.bandwidth import read_bandwidth
+from roseplay.bench.environment import environment
+from roseplay.bench.runs import BenchmarkError
+from roseplay.config import Knobs, SamplingParams
+from roseplay.traffic.metrics import percentile
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
+    from roseplay.engine.messages import StepRecord
+
+STAGES = ("schedule", "prepare", "forward", "sample", "publish")
+_PROMPTS_SEED = 5
+_SPARE_BLOCKS = 2
+_SETTLING_STEPS = 2  # after the last prompt, before steps count
+
+
+@dataclass(frozen=True)
+class DecodeSteps:
+    """Consecutive steps that decode one token for each request of a full batch.
+
+    Attributes:
+        period_ms: from one step's start to the next one's.
+        stages_ms: median of each stage; ``publish`` is what is left of the period: taking tokens over and telling them.
+    """
+
+    period_ms: list[float]
+    stages_ms: dict[str, float]
+
+
+def add_command(commands: Any) -> None:
+    """Register with the parser of ``roseplay bench``."""
+    parser = commands.add_parser(
+        "decode", help="the cost of a decode step against its bytes", description=__doc__.split("\n\n")[1]
+    )
+    group = parser.add_argument_group("decode")
+    group.add_argument("--batch-size", type=flags.at_least(1), default=8, help="requests that decode together")
+    group.add_argument("--context", type=flags.at_least(1), default=64, help="tokens of each prompt")
+    group.add_argument("--max-new-tokens", type=flags.at_least(8), default=64, help="tokens each request decodes")
+    flags.add_engine_flags(parser)
+    flags.add_run_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Decode, print the figures and return them; raises ``ValueError`` and ``BenchmarkError``."""
+    if args.num_blocks is None:
+        block_size = flags.engine_config(args).block_size
+        needed = -(-(args.context + args.max_new_tokens) // block_size) * args.batch_size
+        args.num_blocks = 1 + needed + _SPARE_BLOCKS
+    with flags.open_engine(args, Knobs(max_batch_size=args.batch_size, prefix_cache=False)) as engine:
+        before = read_bandwidth(engine.info.device)
+        for _ in range(args.warmup_runs):
+            _decode(engine, args)
+        found = [_decode(engine, args) for _ in range(args.repeat_runs)]
+        bandwidth = max(before, read_bandwidth(engine.info.device))
+        info = replace(engine.info, model=args.model)
+    periods = sorted(itertools.chain.from_iterable(steps.period_ms for steps in found))
+    step_ms = {f"p{p}": percentile(periods, p) or 0.0 for p in (50, 95, 99)}
+    cached = args.batch_size * (args.context + args.max_new_tokens / 2)
+    step_bytes = info.weight_bytes + int(cached * info.kv_bytes_per_token)
+    document = {
+        "output_tokens_per_s": args.batch_size / step_ms["p50"] * 1000,
+        "tpot_ms": step_ms["p50"],
+        "step_ms": step_ms,
+        "stages_ms": {stage: statistics.median(steps.stages_ms[stage] for steps in found) for stage in STAGES},
+        "bytes_per_step": step_bytes,
+        "weight_bytes": info.weight_bytes,
+        "read_bandwidth_gb_s": bandwidth / 1e9,
+        "bandwidth_fraction": step_bytes / (step_ms["p50"] / 1000) / bandwidth,
+        "batch": args.batch_size,
+        "context": args.context,
+        "dtype": info.dtype,
+        "steps": len(periods),
+        "environment": environment(threads=info.threads, device=info.device),
+    }
+    _print(info, document)
+    return document
+
+
+def _decode(engine: Engine, args: argparse.Namespace) -> DecodeSteps:
+    """One batch from its prompts to its end."""
+    engine.clear_cache()
+    rng = random.Random(_PROMPTS_SEED)
+    cursor = engine.telemetry.since(0)[0]
+    params = SamplingParams(max_new_tokens=args.max_new_tokens, ignore_eos=True)
+    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(args.context)] for _ in range(args.batch_size)]
+    streams = [engine.submit(prompt, params) for prompt in prompts]
+    for stream in streams:
+        result = stream.result(timeout=args.time_limit_s)
+        if result.error:
+            raise BenchmarkError(f"a request failed: {result.error}")
+    events = engine.telemetry.since(cursor)[1]
+    return _steady([event.record for event in events if hasattr(event, "record")], args.batch_size)
+
+
+def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
+    full = [record for record in records if record.decode_tokens == batch_size and not record.prompt_tokens]
+    pairs = list(itertools.pairwise(full[_SETTLING_STEPS:]))
+    pairs = [(one, following) for one, following in pairs if following.step_id == one.step_id + 1]
+    if not pairs:
+        raise BenchmarkError("no two steps in a row decoded the whole batch: use more --max-new-tokens")
+    periods = [(following.start_ns - one.start_ns) / 1e6 for one, following in pairs]
+    stages = {
+        stage: [getattr(one, f"{stage}_ns") / 1e6 for one, _ in pairs]
+        for stage in ("schedule", "prepare", "forward", "sample")
+    }
+    known = zip(*stages.values(), strict=True)
+    stages["publish"] = [period - sum(parts) for period, parts in zip(periods, known, strict=True)]
+    return DecodeSteps(periods, {stage: statistics.median(took) for stage, took in stages.items()})
+
+
+def _print(info: Any, document: dict[str, Any]) -> None:
+    step, stages = document["step_ms"], document["stages_ms"]
+    print("=== decode benchmark ===")
+    print(f"model           {info.model}, {info.device}, {info.dtype}, {info.threads} threads")
+    print(
+        f"batch, context  {document['batch']} requests, {document['context']} prompt tokens, {document['steps']} steps"
+    )
+    print(f"throughput      {document['output_tokens_per_s']:.1f} tokens/s")
+    print(f"TPOT            p50/p95/p99 {step['p50']:.2f}/{step['p95']:.2f}/{step['p99']:.2f} ms")
+    print("step            " + ", ".join(f"{stage} {stages[stage]:.2f}" for stage in STAGES) + " ms")
+    print(
+        f"bytes           {document['bytes_per_step'] / 1e6:.1f} MB a step, {document['weight_bytes'] / 1e6:.1f} MB of them weights\n"
+        f"bandwidth       {document['bandwidth_fraction']:.0%} of the {document['read_bandwidth_gb_s']:.1f} GB/s that one pass of reading reaches"
+    )
