@@ -15,6 +15,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ADMISSIONS = ("queued", "blocking")
 WORKERS = ("thread", "process")
+ATTENTIONS = ("auto", "cpu", "gather", "reference")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -45,6 +46,8 @@ class EngineConfig:
         threads: torch's intra-op threads; ``None`` leaves torch's choice.
         seed: of requests that bring none, and of random weights.
         random_weights: build the model from its config alone, with random weights.
+        attention: how keys and values are read: ``cpu`` in place where the compiled kernel is there, ``gather`` copies
+            them together first, ``reference`` is slow and plain; ``auto`` takes the best.
         pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN); CPU only.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
@@ -62,6 +65,7 @@ class EngineConfig:
     threads: int | None = None
     seed: int = 0
     random_weights: bool = False
+    attention: str = "auto"
     pack_weights: bool = True
     trust_remote_code: bool = False
     worker: str = "thread"
@@ -74,6 +78,7 @@ class EngineConfig:
             f"device is {self.device!r}: use one of {DEVICES}",
         )
         _require(self.dtype in DTYPES, f"dtype is {self.dtype!r}: use one of {DTYPES}")
+        _require(self.attention in ATTENTIONS, f"attention is {self.attention!r}: use one of {ATTENTIONS}")
         _require(self.worker in WORKERS, f"worker is {self.worker!r}: use one of {WORKERS}")
         for name, least in (("block_size", 1), ("max_waiting", 1), ("telemetry_steps", 1)):
             value = getattr(self, name)

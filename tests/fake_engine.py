@@ -21,6 +21,7 @@ INFO = EngineInfo(
     dtype="float32",
     attention="none",
     num_parameters=1_000_000,
+    weight_bytes=4_000_000,
     vocab_size=1000,
     block_size=16,
     num_blocks=64,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roseplay.bench import shapes
-from roseplay.config import ADMISSIONS, DTYPES, EngineConfig, Knobs, SamplingParams
+from roseplay.config import ADMISSIONS, ATTENTIONS, DTYPES, EngineConfig, Knobs, SamplingParams
 from roseplay.traffic.arrivals import fixed_interval
 from roseplay.traffic.prompts import PromptMix, PromptSource
 from roseplay.traffic.workload import Workload, make_workload
@@ -49,6 +49,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.add_argument("--dtype", default="auto", choices=DTYPES, help="of weights and KV cache")
     group.add_argument("--num-blocks", type=int, help="KV blocks, block 0 included; left out, the pool sizes itself")
+    group.add_argument("--attention", default="auto", choices=ATTENTIONS, help="how keys and values are read")
     group.add_argument("--no-pack-weights", action="store_true", help="lay weights out anew in every product (CPU)")
     group.add_argument("--threads", type=int, help="torch's threads; left out, torch chooses")
     group.add_argument("--seed", type=int, default=0, help="of random weights, synthetic prompts and sampling")
@@ -108,6 +109,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
         threads=args.threads,
         seed=args.seed,
         random_weights=args.random_weights,
+        attention=args.attention,
         pack_weights=not args.no_pack_weights,
     )
 

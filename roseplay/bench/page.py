@@ -98,7 +98,7 @@ def page_flags(args: argparse.Namespace) -> list[str]:
     """The engine's flags for ``roseplay play``."""
     given: list[str] = ["--random-weights"] if args.random_weights else []
     given += ["--no-pack-weights"] if args.no_pack_weights else []
-    for name in ("device", "dtype", "num_blocks", "threads", "seed", "worker"):
+    for name in ("device", "dtype", "num_blocks", "threads", "seed", "worker", "attention"):
         if getattr(args, name) is not None:
             given += ["--" + name.replace("_", "-"), str(getattr(args, name))]
     return ["--model", shapes.resolve(args.model), *given]
@@ -162,6 +162,7 @@ def _run_headless(args: argparse.Namespace, lengths: list[int]) -> Answers:
             "threads": config.threads,
             "seed": config.seed,
             "random_weights": config.random_weights,
+            "attention": config.attention,
             "pack_weights": config.pack_weights,
             "worker": args.worker,
         },

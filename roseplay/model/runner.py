@@ -26,14 +26,13 @@ class ModelRunner:
 
     Args:
         loaded: the model; several runners may share one.
-        config: sizes the KV pool (see ``choose_num_blocks``) and sets torch's threads.
-        attention: name of a registered attention backend.
+        config: sizes the KV pool (see ``choose_num_blocks``), sets torch's threads, names the attention backend.
 
     Attributes:
         num_blocks: block 0 included. block_size: tokens. logits_bytes: of one saved row of logits.
     """
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, *, attention: str = "cpu") -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.loaded = loaded
@@ -47,7 +46,7 @@ class ModelRunner:
             dtype=loaded.dtype,
             device=loaded.device,
         )
-        self.backend = make_backend(attention, self.cache)
+        self.backend = make_backend("cpu" if config.attention == "auto" else config.attention, self.cache)
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
         self._warm_up()

@@ -11,13 +11,13 @@ import typing
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from roseplay.config import ADMISSIONS, DTYPES, WORKERS, EngineConfig, Knobs
+from roseplay.config import ADMISSIONS, ATTENTIONS, DTYPES, WORKERS, EngineConfig, Knobs
 from roseplay.play.guard import default_host
 
 # Where the page wants something else than a library's user does. A process of its own keeps the engine's steps clear
 # of what serving the page does meanwhile (``roseplay bench page`` measures it).
 _DEFAULTS = {"worker": "process"}
-_CHOICES = {"dtype": DTYPES, "worker": WORKERS, "admission": ADMISSIONS}
+_CHOICES = {"dtype": DTYPES, "worker": WORKERS, "admission": ADMISSIONS, "attention": ATTENTIONS}
 _METAVARS = {"device": "auto|cpu|cuda"}
 
 

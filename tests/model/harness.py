@@ -16,11 +16,9 @@ from roseplay.model.runner import ModelRunner
 BLOCK_SIZE = 4
 
 
-def make_runner(
-    model: PreTrainedModel, *, attention: str = "cpu", num_blocks: int = 128, **settings: Any
-) -> ModelRunner:
+def make_runner(model: PreTrainedModel, *, num_blocks: int = 128, **settings: Any) -> ModelRunner:
     config = EngineConfig(num_blocks=num_blocks, block_size=BLOCK_SIZE, **settings)
-    return ModelRunner(load_model(model, config), config, attention=attention)
+    return ModelRunner(load_model(model, config), config)
 
 
 def random_tokens(length: int, vocabulary: int, seed: int) -> list[int]:

@@ -38,14 +38,14 @@ def test_all_proven_families_are_here():
     assert {make().model_type for make in FAMILIES.values()} == PROVEN
 
 
-@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_eager(family: str, attention: str):
     model = tiny_model(FAMILIES[family]())
     assert worst_difference(model, attention) < 1e-4
 
 
-@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 @pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_append_per_request_equals_batched(family: str, attention: str):
     model = tiny_model(FAMILIES[family]())
@@ -57,21 +57,23 @@ def test_bfloat16_backends_agree(family: str):
     """In bfloat16 rounding is far larger, so the fast backend is held to the reference, not to eager."""
     model = tiny_model(FAMILIES[family]()).to(torch.bfloat16)
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
-    drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "reference")]
+    drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "gather", "reference")]
     for counts in SCHEDULE:
-        ours, truth = (driver.step(counts) for driver in drivers)
-        for i in counts:
-            assert (ours[i] - truth[i]).abs().max() < 0.05 * truth[i].std().clamp(min=1.0) * 4
+        *found, truth = (driver.step(counts) for driver in drivers)
+        for ours in found:
+            for i in counts:
+                assert (ours[i] - truth[i]).abs().max() < 0.05 * truth[i].std().clamp(min=1.0) * 4
     assert drivers[0].runner.cache.keys[0].dtype == torch.bfloat16
 
 
-def test_many_decodes_are_grouped():
+@pytest.mark.parametrize("attention", ["cpu", "gather"])
+def test_many_decodes_are_grouped(attention: str):
     """More rows, and more unlike ones, than fit one group of the fast backend."""
     model = tiny_model(FAMILIES["llama"]())
     lengths = [2 + (7 * i) % 50 for i in range(24)]
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
-    driver = Driver(make_runner(model, num_blocks=400), prompts)
+    driver = Driver(make_runner(model, num_blocks=400, attention=attention), prompts)
     driver.step({i: length - 1 for i, length in enumerate(lengths)})
     for i, logits in driver.step(dict.fromkeys(range(24), 1)).items():
         assert (logits - expected[i][-1]).abs().max() < 1e-4

@@ -8,6 +8,7 @@ import torch
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
+from roseplay.model.attention import make_backend
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
@@ -154,7 +155,7 @@ def test_only_the_steps_own_slots_are_written(runner):
         assert {tuple(x) for x in changed.nonzero().tolist()} == slots
 
 
-@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
     """Stale columns of a block table, block 0, and the rest of a last block hold anything at all."""
     runner = make_runner(model, attention=attention, num_blocks=32)
@@ -172,7 +173,7 @@ def test_what_lies_in_other_slots_does_not_matter(model, attention: str):
     assert result.token_ids == [greedy(model, a.token_ids), greedy(model, b.token_ids)]
 
 
-@pytest.mark.parametrize("attention", ["cpu", "reference"])
+@pytest.mark.parametrize("attention", ["cpu", "gather", "reference"])
 def test_a_request_that_overflows_spoils_nobody_else(attention: str):
     """Neither its neighbours nor those who get its blocks after it."""
     model = tiny_model(FAMILIES["llama"]())
@@ -266,8 +267,11 @@ def test_info(model):
 
 
 def test_unknown_backend(model):
-    with pytest.raises(ValueError, match="no attention backend 'flash'.* cpu, reference"):
-        make_runner(model, attention="flash")
+    cache = make_runner(model).cache
+    with pytest.raises(ValueError, match="no attention backend 'flash'.* cpu, gather, reference"):
+        make_backend("flash", cache)
+    with pytest.raises(ValueError, match="attention is 'flash'"):
+        EngineConfig(attention="flash")
 
 
 def test_several_runners_share_a_model(model):

@@ -1,4 +1,6 @@
-"""Attention in plain torch, made for CPUs (it runs anywhere): gathers into a small workspace, then torch's own SDPA.
+"""Attention made for CPUs (it runs anywhere): gathers blocks into a small workspace, then torch's own SDPA.
+
+Decodes, the rows of one query, read their blocks in place where the compiled kernel of ``cpu_kernel`` can be had.
 
 Blocks are gathered as ``[block, head]`` parts in the order of an index, so that each head of each row comes out
 contiguous and nothing is transposed or copied a second time; the workspace is kept between calls, because fresh
@@ -10,8 +12,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from roseplay.model.attention import cpu_kernel
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.cpu_plan import LayerKind, Piece, plan_pieces
+from roseplay.model.attention.cpu_plan import Decodes, LayerKind, Piece, plan_decodes, plan_pieces
 from roseplay.model.attention.interface import register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
@@ -22,11 +25,12 @@ class CPUBackend:
 
     name = "cpu"
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, *, in_place: bool = True) -> None:
         self.cache = cache
         # Each layer's blocks as rows of one [block, head] part.
         self._keys = {layer: _parts(tensor) for layer, tensor in cache.keys.items()}
         self._values = {layer: _parts(tensor) for layer, tensor in cache.values.items()}
+        self._in_place = in_place and cpu_kernel.available(cache.dtype, cache.device)
         self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
@@ -46,6 +50,20 @@ class CPUBackend:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
+        if self._in_place:
+            decodes = self._decodes(batch, window)
+            if decodes is not None:
+                out[decodes.tokens] = cpu_kernel.attend_in_place(
+                    q[decodes.tokens],
+                    self.cache.keys[layer],
+                    self.cache.values[layer],
+                    decodes.tables,
+                    decodes.seq_lens,
+                    decodes.firsts,
+                    scaling=scaling,
+                    softcap=softcap,
+                    sinks=sinks,
+                ).to(q.dtype)
         for piece in self._plan(layer, batch, window, softcap is not None or sinks is not None, q.dtype):
             shape = (piece.rows, piece.queries)
             if piece.index is None:
@@ -65,8 +83,16 @@ class CPUBackend:
         kind = LayerKind(window, kv_heads, head_dim, block_size, explicit, dtype)
         plan = batch.memo.get(kind)
         if plan is None:
-            plan = batch.memo[kind] = plan_pieces(batch, kind)
+            plan = batch.memo[kind] = plan_pieces(batch, kind, with_decodes=not self._in_place)
         return plan
+
+    def _decodes(self, batch: PagedBatch, window: int | None) -> Decodes | None:
+        """The rows of one query, worked out once a step and window."""
+        name = ("decodes", window)
+        if name not in batch.memo:
+            batch.memo[name] = plan_decodes(batch, window)
+        found: Decodes | None = batch.memo[name]
+        return found
 
     def _gather(
         self, which: int, parts: torch.Tensor, index: torch.Tensor, rows: int, token_shape: torch.Size
@@ -147,4 +173,14 @@ def _attend_span_explicitly(
     return (weights @ v).view(rows, heads, queries, -1)
 
 
-register_backend("cpu", CPUBackend)
+class GatherBackend(CPUBackend):
+    """The same without the compiled kernel."""
+
+    name = "gather"
+
+    def __init__(self, cache: KVCache) -> None:
+        super().__init__(cache, in_place=False)
+
+
+register_backend(CPUBackend.name, CPUBackend)
+register_backend(GatherBackend.name, GatherBackend)

@@ -75,12 +75,39 @@ class Piece:
     spans: list[Span]
 
 
-def plan_pieces(batch: PagedBatch, kind: LayerKind) -> list[Piece]:
-    """Cut the batch for layers of this kind."""
+@dataclass(frozen=True, slots=True)
+class Decodes:
+    """The rows of one query, for a kernel that reads blocks in place.
+
+    Attributes:
+        tokens: the rows' tokens in the batch, as in ``Piece``.
+        tables: ``[rows, most blocks]``; the row sees its cached tokens ``firsts`` to ``seq_lens - 1``.
+    """
+
+    tokens: slice | torch.Tensor
+    tables: Ints
+    seq_lens: Ints
+    firsts: Ints
+
+
+def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
+    """The batch's rows of one query; None if there is none."""
+    rows = np.flatnonzero(np.diff(batch.host_cu_seqlens_q) == 1)
+    if not rows.size:
+        return None
+    begins, seq_lens = batch.host_cu_seqlens_q[rows], batch.host_seq_lens[rows]
+    side_by_side = bool((np.diff(begins) == 1).all())
+    tokens = slice(int(begins[0]), int(begins[0]) + len(rows)) if side_by_side else torch.from_numpy(begins)
+    firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
+    return Decodes(tokens, np.ascontiguousarray(batch.host_block_tables[rows]), seq_lens, firsts)
+
+
+def plan_pieces(batch: PagedBatch, kind: LayerKind, *, with_decodes: bool = True) -> list[Piece]:
+    """Cut the batch for layers of this kind; the rows of one query are left out unless ``with_decodes``."""
     planner = _Planner(batch, kind)
     counts = np.diff(batch.host_cu_seqlens_q)
     is_decode = counts == 1
-    pieces = planner.decodes(np.flatnonzero(is_decode))
+    pieces = planner.decodes(np.flatnonzero(is_decode)) if with_decodes else []
     prompts = np.flatnonzero(~is_decode).tolist()
     at = 0
     while at < len(prompts):

@@ -1,0 +1,155 @@
+"""The contestants of ``roseplay bench compare``, each in a process of its own that answers when it is asked.
+
+Run as a program with a name from ``PEERS``. The first line of its input is a contest as JSON; each further line is one run, answered by:
+``{"wall_s", "tokens"}``. All get the same model, prompts of the same token ids, arrival times, dtype and threads, take the
+likeliest token each time and go on past end-of-sequence tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+
+Run = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is run.
+
+    Attributes:
+        config: fields of ``EngineConfig``.
+        arrivals_s: when each prompt is sent, from the start of a run.
+    """
+
+    model: str
+    config: dict[str, Any]
+    prompts: list[list[int]]
+    arrivals_s: list[float]
+    max_new_tokens: int
+    max_batch_size: int
+
+
+def _roseplay(contest: Contest) -> Run:
+    from roseplay.engine.client import Engine
+
+    engine = Engine(
+        contest.model, config=EngineConfig(**contest.config), knobs=Knobs(max_batch_size=contest.max_batch_size)
+    )
+    params = SamplingParams(max_new_tokens=contest.max_new_tokens, ignore_eos=True)
+
+    def run() -> int:
+        engine.clear_cache()
+        streams = [engine.submit(prompt, params) for prompt in _arriving(contest)]
+        return sum(len(stream.result().token_ids) for stream in streams)
+
+    return run
+
+
+def _generate_batch(contest: Contest) -> Run:
+    """transformers' continuous batching: the manager that ``generate_batch`` makes, kept between runs."""
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
+    model = _transformers_model(contest, "sdpa")
+    settings = GenerationConfig(max_new_tokens=contest.max_new_tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    manager = model.init_continuous_batching(
+        generation_config=settings, continuous_batching_config=ContinuousBatchingConfig(allow_block_sharing=False)
+    )
+    manager.start()
+
+    def run() -> int:
+        waiting = {manager.add_request(prompt, max_new_tokens=contest.max_new_tokens) for prompt in _arriving(contest)}
+        tokens = 0
+        while waiting:
+            result = manager.get_result(timeout=10)
+            if result is None and not manager.is_running():
+                raise RuntimeError("generate_batch stopped by itself")
+            if result is not None and result.is_finished():
+                if result.error:
+                    raise RuntimeError(f"generate_batch failed: {result.error}")
+                waiting.discard(result.request_id)
+                tokens += len(result.generated_tokens)
+        return tokens
+
+    return run
+
+
+def _generate(contest: Contest) -> Run:
+    """transformers' ``generate``, one request after the other."""
+    import torch
+
+    model = _transformers_model(contest, "sdpa")
+    model.generation_config.eos_token_id = None
+
+    def run() -> int:
+        tokens = 0
+        for prompt in _arriving(contest):
+            ids = torch.tensor([prompt], device=model.device)
+            with torch.inference_mode():
+                out = model.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=contest.max_new_tokens, do_sample=False,
+                    pad_token_id=0,
+                )  # fmt: skip
+            tokens += out.shape[1] - len(prompt)
+        return tokens
+
+    return run
+
+
+PEERS: dict[str, Callable[[Contest], Run]] = {
+    "roseplay": _roseplay,
+    "generate_batch": _generate_batch,
+    "generate": _generate,
+}
+
+
+def _arriving(contest: Contest) -> Any:
+    """The prompts, each not before its time."""
+    start = time.monotonic()
+    for prompt, at in zip(contest.prompts, contest.arrivals_s, strict=True):
+        time.sleep(max(0.0, start + at - time.monotonic()))
+        yield prompt
+
+
+def _transformers_model(contest: Contest, attention: str) -> Any:
+    """The model as transformers loads it, with the same weights as the engine's."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from roseplay.model.loader import load_model
+
+    config = EngineConfig(**contest.config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    # Our loader chooses device, dtype and random weights; what runs is then a plain model with those weights.
+    ours = load_model(contest.model, dataclasses.replace(config, pack_weights=False))
+    plain = AutoModelForCausalLM.from_config(ours.config, dtype=ours.dtype, attn_implementation=attention)
+    plain.load_state_dict(ours.model.state_dict(), strict=False)
+    plain.tie_weights()
+    return plain.to(ours.device).eval()
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    run = PEERS[sys.argv[1]](Contest(**json.loads(sys.stdin.readline())))
+    print(json.dumps("ready"), flush=True)
+    for _ in sys.stdin:
+        began = time.perf_counter()
+        tokens = run()
+        print(json.dumps({"wall_s": time.perf_counter() - began, "tokens": tokens}), flush=True)
+    sys.stdout.flush()
+    import os
+
+    os._exit(0)  # background threads of a contestant must not keep it
+
+
+if __name__ == "__main__":
+    main()

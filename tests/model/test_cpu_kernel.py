@@ -1,0 +1,114 @@
+"""Decode attention in place, against the same spelled out in float64."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from roseplay.model.attention import cpu_kernel
+
+pytestmark = pytest.mark.skipif(
+    not cpu_kernel.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
+)
+
+BLOCK_SIZE, BLOCKS = 4, 40
+SEQ_LENS = (1, 3, 4, 5, 16, 17, 40)  # one token, a block less one, a block, one more, several blocks
+
+
+def case(dtype: torch.dtype, heads: int, kv_heads: int, k_dim: int, v_dim: int, window: int | None) -> dict[str, Any]:
+    """Arguments of ``attend_in_place``; what lies beside the rows' tokens is far too large not to be noticed."""
+    generator = torch.Generator().manual_seed(heads * 100 + k_dim)
+    seq_lens = np.array(SEQ_LENS)
+    keys = torch.full((BLOCKS, kv_heads, BLOCK_SIZE, k_dim), 1e4, dtype=dtype)
+    values = torch.full((BLOCKS, kv_heads, BLOCK_SIZE, v_dim), 1e4, dtype=dtype)
+    tables = np.zeros((len(SEQ_LENS), 12), np.int64)
+    order = iter(torch.randperm(BLOCKS - 1, generator=generator).add(1).tolist())
+    for row, length in enumerate(SEQ_LENS):
+        for column in range(-(-length // BLOCK_SIZE)):
+            block = tables[row, column] = next(order)
+            filled = min(BLOCK_SIZE, length - column * BLOCK_SIZE)
+            keys[block, :, :filled] = torch.randn(kv_heads, filled, k_dim, generator=generator).to(dtype)
+            values[block, :, :filled] = torch.randn(kv_heads, filled, v_dim, generator=generator).to(dtype)
+    return {
+        "q": torch.randn(len(SEQ_LENS), heads, k_dim, generator=generator).to(dtype),
+        "keys": keys,
+        "values": values,
+        "tables": tables,
+        "seq_lens": seq_lens,
+        "firsts": np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens),
+        "scaling": k_dim**-0.5,
+        "softcap": None,
+        "sinks": None,
+    }
+
+
+def spelled_out(c: dict[str, Any]) -> torch.Tensor:
+    rows = []
+    group = c["q"].shape[1] // c["keys"].shape[1]
+    for row, (first, last) in enumerate(zip(c["firsts"], c["seq_lens"], strict=True)):
+        places = [(c["tables"][row, t // BLOCK_SIZE], t % BLOCK_SIZE) for t in range(first, last)]
+        k, v = (torch.stack([x[b, :, o] for b, o in places], 1).double() for x in (c["keys"], c["values"]))
+        scores = torch.einsum("hd,htd->ht", c["q"][row].double(), k.repeat_interleave(group, 0)) * c["scaling"]
+        if c["softcap"]:
+            scores = torch.tanh(scores / c["softcap"]) * c["softcap"]
+        if c["sinks"] is not None:
+            scores = torch.cat([scores, c["sinks"].double()[:, None]], 1)
+        weights = scores.softmax(-1)[:, : last - first]
+        rows.append(torch.einsum("ht,htd->hd", weights, v.repeat_interleave(group, 0)))
+    return torch.stack(rows).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "k_dim", "v_dim", "window", "softcap", "sinks"),
+    [
+        (4, 4, 8, 8, None, None, False),
+        (9, 3, 32, 32, None, None, False),
+        (8, 1, 16, 16, 6, None, False),
+        (4, 2, 80, 80, None, 5.0, False),
+        (4, 2, 64, 64, 1, None, True),
+        (2, 2, 24, 12, 7, 3.0, True),
+    ],
+)
+def test_it_is_the_same_as_spelled_out(
+    dtype: torch.dtype,
+    heads: int,
+    kv_heads: int,
+    k_dim: int,
+    v_dim: int,
+    window: int | None,
+    softcap: float | None,
+    sinks: bool,
+) -> None:
+    given = case(dtype, heads, kv_heads, k_dim, v_dim, window)
+    given["softcap"] = softcap
+    given["sinks"] = torch.linspace(-2, 3, heads).to(dtype) if sinks else None
+    found = cpu_kernel.attend_in_place(**given)
+    assert found.dtype == torch.float32 and found.shape == (len(SEQ_LENS), heads, v_dim)
+    torch.testing.assert_close(found, spelled_out(given), rtol=1e-4, atol=1e-4)
+
+
+def test_two_threads_may_call_at_once() -> None:
+    given = case(torch.float32, 4, 2, 16, 16, None)
+    expected = cpu_kernel.attend_in_place(**given)
+    wrong: list[bool] = []
+
+    def call() -> None:
+        wrong.extend(not torch.equal(cpu_kernel.attend_in_place(**given), expected) for _ in range(50))
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(wrong) == 100 and not any(wrong)
+
+
+def test_scores_far_from_zero_do_not_overflow() -> None:
+    given = case(torch.float32, 2, 2, 8, 8, None)
+    given["q"] *= 1e4
+    assert torch.isfinite(cpu_kernel.attend_in_place(**given)).all()
