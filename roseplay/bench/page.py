@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from roseplay.bench import flags, shapes
-from roseplay.bench.environment import environment
+from roseplay.traffic.environment import environment
 from roseplay.bench.runs import BenchmarkError
 from roseplay.config import WORKERS, SamplingParams
 from roseplay.traffic.metrics import percentile

@@ -7,7 +7,7 @@ import pytest
 
 import roseplay.engine.client
 from roseplay.bench import shapes
-from roseplay.bench.environment import environment
+from roseplay.traffic.environment import environment
 from roseplay.cli import main
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason
