@@ -18,9 +18,9 @@ import time
 from typing import Any
 
 from roseplay.bench import flags, shapes
-from roseplay.traffic.environment import environment
 from roseplay.bench.runs import BenchmarkError
 from roseplay.config import WORKERS, SamplingParams
+from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
 POLL_S = 0.1

@@ -95,7 +95,7 @@ class Scenario:
             raise ValueError(
                 f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(self.params()))}"
             )
-        changes = {name: checked_param(name, value) for name, value in params.items()}
+        changes: dict[str, Any] = {name: checked_param(name, value) for name, value in params.items()}
         return dataclasses.replace(self, **changes)
 
     def workload(
