@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
+# Where sharing is not the point: else a prompt that begins like another would be cheaper by chance.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -26,7 +27,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             watch="submit_p50_ms",
             price="queue_p50_ms",
             mix=KINDS["unique"],
-            knobs={"prefix_cache": False},
+            knobs=_NO_SHARING,
             before={"admission": "blocking"},
             after={"admission": "queued"},
         ),
@@ -41,6 +42,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             watch="ttft_p50_ms",
             price="itl_max_ms",
             mix=KINDS["unique"],
+            knobs=_NO_SHARING,
             before={"prefill_max_batch_size": 1},
             after={"prefill_max_batch_size": None},
         ),
@@ -104,7 +106,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             mix=KINDS["unique"],
             num_requests=64,
             max_new_tokens=64,
-            knobs={"max_batch_size": 64, "prefix_cache": False},
+            knobs={"max_batch_size": 64, **_NO_SHARING},
             before={"batched_append": False},
             after={"batched_append": True},
         ),
@@ -123,6 +125,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             arrivals="interval",
             rate_per_s=40.0,
             max_new_tokens=64,
+            knobs=_NO_SHARING,
             before={"chunked_prefill": False, "prefill_max_tokens": None},
             after={"chunked_prefill": True, "prefill_max_tokens": 64},
         ),
@@ -139,7 +142,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             mix=KINDS["unique"],
             num_requests=24,
             max_new_tokens=96,
-            knobs={"prefix_cache": False},
+            knobs=_NO_SHARING,
             config={"block_size": 16},
             config_before={"num_blocks": 65},
             config_after={"num_blocks": 257},
@@ -159,6 +162,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             arrivals="poisson",
             rate_per_s=40.0,
             max_new_tokens=32,
+            knobs=_NO_SHARING,
             before={"max_batch_size": 4},
             after={"max_batch_size": 32},
         ),

@@ -88,13 +88,13 @@ def _facts(row: Row, *, inside: bool = False) -> str:
     if row["a"] is None or row["b"] is None:
         return f"{row['title']} could not be measured"
     unit = row["unit"].removesuffix(" in SLO")
-    figures = [f"{_number(row[arm])} {unit}".strip() for arm in ("b", "a")]
+    figures = [f"{number(row[arm])} {unit}".strip() for arm in ("b", "a")]
     ratio = f" (×{row['ratio']:.2g})" if row["ratio"] and 1e-3 < row["ratio"] < 1e3 else ""
     title = row["title"].lower() if inside else row["title"]
     return f"{title} {'is' if unit else 'are'} {figures[0]} in B and {figures[1]} in A{ratio}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """With three digits or so; thousands are set apart by a narrow space."""
     digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}".replace(",", "\u202f")
