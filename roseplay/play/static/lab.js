@@ -2,9 +2,10 @@
  *
  *   "library"   the scenarios have come            .library
  *   "plan"      what would be run has changed      .scenario .plan {A, B: {knobs, config}} .numbers .limits .edited
- *   "document"  another result is shown, or none   .document .where ("server" where it is known to be there too)
+ *   "document"  another result is shown, or none   .document .serverId (null where the server may not have it)
  *   "summary"   its table was counted again        .document.summary
  *   "limits"    the promise has changed            .limits, at once; the table follows when the server has counted
+ *   "numbers"   the boxes have to show others      .numbers
  *   "job"       a run has moved on                 .job
  *   "message"   there is something to say          .message */
 "use strict";
@@ -15,12 +16,12 @@
 
   const lab = (Rose.lab = {
     arms: ARMS, library: null, scenario: null, plan: null, numbers: { seed: 0, repeats: 3 }, limits: null, edited: false,
-    document: null, where: null, job: null, message: "",
+    document: null, serverId: null, job: null, message: "",
   });
   const tell = (what) => Rose.emit("lab", what);
 
   // ---- the server -------------------------------------------------------------------------------------------
-  /** What `path` answers; throws an Error with the server's one sentence where it refuses. */
+  /** What `path` answers; throws an Error with the server's one sentence, and its status, where it refuses. */
   lab.ask = async function (path, body) {
     const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     let answer;
@@ -31,7 +32,8 @@
     }
     const found = await answer.json().catch(() => null);
     if (answer.ok && found !== null) return found;
-    throw new Error(sentence(found && found.detail) || `The server answered ${answer.status} to ${path || "the Lab"}.`);
+    const said = sentence(found && found.detail) || `The server answered ${answer.status} to ${path || "the Lab"}.`;
+    throw Object.assign(new Error(said), { status: answer.status });
   };
 
   const sentence = (detail) => (Array.isArray(detail) ? detail.map((one) => one.msg || String(one)).join("; ") : detail);
@@ -66,8 +68,8 @@
       // a browser that keeps nothing begins with the first
     }
     lab.choose(find(last) ? last : lab.library.scenarios[0].name);
-    if (lab.library.state) lab.follow(lab.library.state);
-    await lab.restore();
+    if (lab.library.state) await lab.follow(lab.library.state);
+    if (!lab.document) await lab.restore();
   }
 
   const find = (name) => lab.library.scenarios.find((scenario) => scenario.name === name);
@@ -84,8 +86,8 @@
     }
     lab.say("");
     const known = latest.get(name);
-    if (known) return lab.show(known.document, known.where);
-    Object.assign(lab, { scenario, document: null, where: null, edited: false, limits: { ...(scenario.limits || lab.library.limits) } });
+    if (known) return lab.show(known.document, known.serverId, known.given);
+    Object.assign(lab, { scenario, document: null, serverId: null, edited: false, limits: { ...(scenario.limits || lab.library.limits) } });
     lab.plan = Object.fromEntries(ARMS.map((arm) => [arm, made(scenario.common, scenario[arm.toLowerCase()])]));
     const offered = Object.entries(scenario.params || {}).map(([key, offer]) => [key, initial(offer)]);
     lab.numbers = { ...Object.fromEntries(offered), seed: lab.numbers.seed, repeats: lab.numbers.repeats };
@@ -146,24 +148,33 @@
   lab.words = (name) => WORDS[name] || name.replace(/_/g, " ");
 
   // ---- the result shown -------------------------------------------------------------------------------------
-  /** Show a document: its scenario, settings and numbers become the plan. */
-  lab.show = function (document, where) {
+  /** Show a document: its scenario, settings and numbers become the plan. `given`: {A, B}, the engine settings that its run was
+   * asked for; of another's document all but the size of the pool, which the lab fits to the load where nobody says. */
+  lab.show = function (document, serverId, given = null) {
     if (!document || document.roseplay_lab !== 1) return lab.say("This is not a result of the Lab.");
     lab.scenario = find(document.scenario) || { name: document.scenario, title: document.title, params: document.params, look: document.look };
-    Object.assign(lab, { document, where, edited: false, limits: { ...document.limits } });
+    Object.assign(lab, { document, serverId, edited: false, limits: { ...document.limits } });
     lab.plan = Object.fromEntries(ARMS.map((arm) => [arm, made(document.arms[arm])]));
+    for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
     lab.numbers = { ...document.params, seed: document.seed, repeats: document.repeats };
-    latest.set(document.scenario, { document, where });
+    latest.set(document.scenario, { document, serverId, given });
     tell("plan");
     tell("document");
   };
 
+  function asked(arm, { arms: { A, B } }) {
+    const found = lab.plan[arm].given, { common, a, b } = lab.scenario;
+    const set = [common, a, b].some((layer) => layer && layer.config && "num_blocks" in layer.config);
+    if (!set && A.config.num_blocks === B.config.num_blocks) found.delete("num_blocks");
+    return found;
+  }
+
   /** See that the server has the shown result too, and answer its id there. */
   lab.onServer = async function () {
     const { document } = lab;
-    if (lab.where === "server") return document.id;
+    if (lab.serverId) return lab.serverId;
     const { id } = await lab.ask("/open", document);
-    if (lab.document === document) Object.assign(lab, { where: "server" });
+    if (lab.document === document) Object.assign(lab, { serverId: id });
     return id;
   };
 
@@ -185,7 +196,7 @@
   async function recount() {
     const { document, limits } = lab;
     try {
-      const summary = await lab.ask("/summary", lab.where === "server" ? { id: document.id, limits } : { document, limits });
+      const summary = await lab.ask("/summary", lab.serverId ? { id: lab.serverId, limits } : { document, limits });
       if (lab.document !== document || lab.limits !== limits) return; // overtaken by another one
       Object.assign(document, { limits, summary });
       lab.say("");

@@ -83,7 +83,7 @@
     Rose.on("lab", (what) => {
       if (what === "library") fill();
       if (what === "plan") mark();
-      if (what === "document") boxes();
+      if (what === "document" || what === "numbers") boxes();
     });
     title();
     if (lab.library) {

@@ -132,19 +132,27 @@
     return view;
   };
 
-  /* What A and B stand for, in the words of the result. */
+  /* What A and B stand for: the one value in which they differ, or the result's own words. */
   function legend(element) {
     const head = element.querySelector(".rp-rt");
-    const show = () => {
-      const arms = lab.document ? lab.document.arms : { A: { label: "A" }, B: { label: "B" } };
+
+    function words(arm) {
+      if (!lab.document) return arm;
+      const { knobs, config, differs, label } = lab.document.arms[arm];
+      if (differs.length !== 1) return `${arm} ${label}`;
+      const value = lab.valueText({ ...config, ...knobs }[differs[0]]);
+      return `${arm} ${value === "∞" ? "unlimited" : value}`;
+    }
+
+    function show() {
       head.replaceChildren(...lab.arms.map((arm) => {
-        const entry = Rose.popover.element("span", `rp-lg${arm === "B" ? " rp-hand" : ""}`), short = arms[arm].label === arm ? arm : `${arm} ${arms[arm].label}`;
+        const entry = Rose.popover.element("span", `rp-lg${arm === "B" ? " rp-hand" : ""}`);
         entry.innerHTML = Rose.legendLine(arm === "A" ? "ink" : "rose", 1.75, arm === "A" ? "" : "5 3");
-        entry.append(Rose.popover.element("span", "", short));
-        entry.title = short;
+        entry.append(Rose.popover.element("span", "", words(arm)));
+        if (lab.document) entry.title = `${arm}: ${lab.document.arms[arm].label}`;
         return entry;
       }));
-    };
+    }
     Rose.on("lab", (what) => what === "document" && show());
     show();
   }
@@ -212,8 +220,8 @@
       if (repeats.length > 1) for (const one of repeats) if (one.length) lab.stroke(pen, stairs(one), look, false);
       lab.stroke(pen, stairs(pooled), look, true);
       lab.ring(pen, x(p95), y(0.95), look.color, T);
-      const left = x(p95) > area.x1 - 40 || (arm === "A" && x(p95) > area.x0 + 48);
-      pen.text(ms(p95), left ? x(p95) - 7 : x(p95) + 6, y(0.95) + (arm === "A" ? -4 : 14), look.color, left ? "right" : "left", true);
+      const left = x(p95) > area.x1 - 48 || (arm === "A" && x(p95) > area.x0 + 48);
+      pen.text(ms(p95), left ? x(p95) - 8 : x(p95) + 6, y(0.95) + (left ? 4 : 14), look.color, left ? "right" : "left", true);
     }
 
     function bars(pen, arm, shares, { x, max }, y, area, T) {

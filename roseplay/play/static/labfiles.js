@@ -47,7 +47,7 @@
     try {
       if (wanted) return await fromServer(wanted);
       const last = remembered(), document = last && !lab.running() ? await lab.store.get(last) : null;
-      if (document) lab.show(document, "browser");
+      if (document) lab.show(document, null);
     } catch (error) {
       if (wanted) lab.say(error);
     }
@@ -56,8 +56,8 @@
   async function fromServer(id) {
     if (lab.document && lab.document.id === id) return;
     const kept = await lab.store.get(id).catch(() => null);
-    if (kept) return lab.show(kept, "browser");
-    lab.show(await lab.ask(`/result/${encodeURIComponent(id)}`), "server");
+    if (kept) return lab.show(kept, null);
+    lab.show(await lab.ask(`/result/${encodeURIComponent(id)}`), id);
   }
   Rose.on("lab", (what) => {
     if (what === "wanted" && lab.library && Rose.labWanted()) fromServer(Rose.labWanted()).catch(lab.say);
@@ -122,7 +122,7 @@
 
     async function open() {
       const document = await lab.store.get(entry.id);
-      lab.show(document, "browser");
+      lab.show(document, null);
       remember(entry.id);
       dialog.close();
     }
@@ -163,9 +163,9 @@
         throw new Error(`${file.name} is not a result of the Lab: it is no JSON.`);
       }
       const { id, summary } = await lab.ask("/open", document);
-      Object.assign(document, { id, summary });
+      document.summary = summary;
       lab.say("");
-      lab.show(document, "server");
+      lab.show(document, id);
       dialog.close();
       await lab.keep(document);
     } catch (error) {

@@ -3,8 +3,9 @@
 "use strict";
 (function (Rose) {
   const { lab } = Rose, make = Rose.popover.element;
-  const ASK_MS = 300, RETRY_MS = 1500, MOST_RETRIES = 8;
-  let timer = 0, starting = false;
+  const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
+  const MINE = "roseplay-lab-job";
+  let timer = 0, starting = false, given = null;
 
   lab.running = () => starting || Boolean(lab.job && ["starting", "running"].includes(lab.job.state));
   const tell = () => Rose.emit("lab", "job");
@@ -17,7 +18,9 @@
     try {
       const { job } = await lab.ask("/run", lab.order());
       starting = false;
-      lab.document = null;
+      Object.assign(lab, { document: null, serverId: null, edited: false });
+      given = Object.fromEntries(lab.arms.map((arm) => [arm, new Set(lab.plan[arm].given)]));
+      mine(job);
       lab.follow({ id: job, state: "starting", error: null, progress: [], left_s: null, result: null });
       Rose.emit("lab", "document");
     } catch (error) {
@@ -37,9 +40,27 @@
     }
   };
 
+  /* The job that this browser has started: its result is shown even if the page was closed meanwhile. */
+  function mine(job) {
+    try {
+      if (job) localStorage.setItem(MINE, job);
+      return localStorage.getItem(MINE);
+    } catch {
+      return null;
+    }
+  }
+
+  function forget() {
+    try {
+      localStorage.removeItem(MINE);
+    } catch {
+      // nothing was kept
+    }
+  }
+
   /** Follow a job to its end, whoever started it. */
-  lab.follow = function (job) {
-    if (!["starting", "running"].includes(job.state)) return;
+  lab.follow = async function (job) {
+    if (!["starting", "running"].includes(job.state)) return job.state === "done" && job.id === mine() ? ended(job) : undefined;
     lab.job = job;
     Rose.labPauses(true);
     tell();
@@ -53,13 +74,13 @@
     try {
       const job = await lab.ask(`/job?id=${encodeURIComponent(id)}`);
       failures = 0;
-      if (lab.job.id !== id || !lab.running()) return; // somebody else has looked meanwhile
+      if (lab.job.id !== id || !lab.running()) return; // another look was quicker
       lab.job = job;
       if (!lab.running()) return await ended(job);
       tell();
       timer = setTimeout(look, ASK_MS);
     } catch (error) {
-      if (++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
+      if (error.status !== 404 && ++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
       else await ended({ id, state: "error", error: error.message, progress: [], result: null });
     }
   }
@@ -67,19 +88,36 @@
   async function ended(job) {
     lab.job = job;
     failures = 0;
+    const own = job.id === mine();
+    if (own) forget();
     Rose.labPauses(false);
     if (job.state === "error") lab.say(job.error || "The run failed.");
-    else if (job.state === "stopped") lab.say("Stopped. Nothing was kept of this run.");
-    if (job.state === "done") {
-      try {
-        lab.show(await lab.ask(`/result/${encodeURIComponent(job.result)}`), "server");
-        lab.keep(lab.document);
-      } catch (error) {
-        lab.say(error);
-      }
-    }
+    else if (job.state === "stopped") lab.say("Stopped. Nothing is kept of this run.");
+    if (job.state === "done" && (own || !lab.document)) await bring(job).catch(lab.say);
     tell();
   }
+
+  async function bring(job) {
+    const document = await lab.ask(`/result/${encodeURIComponent(job.result)}`);
+    // What was set while it ran is for the next run.
+    const next = lab.edited && lab.scenario.name === document.scenario ? { plan: lab.plan, numbers: lab.numbers, edited: true } : null;
+    lab.show(document, job.result, given);
+    if (next) {
+      Object.assign(lab, next);
+      Rose.emit("lab", "plan");
+      Rose.emit("lab", "numbers");
+    }
+    lab.keep(document);
+  }
+
+  /* Somebody else has begun a run: this page follows it too. */
+  let askedAt = -Infinity;
+  Rose.on("frame", async (delta) => {
+    if (!delta.lab || !lab.library || lab.running() || performance.now() - askedAt < OTHERS_MS) return;
+    askedAt = performance.now();
+    const { state } = await lab.ask("").catch(() => ({ state: null }));
+    if (state && !lab.running()) lab.follow(state);
+  });
 
   // ---- the strip --------------------------------------------------------------------------------------------
   const { count } = Rose.format;

@@ -17,11 +17,14 @@
     return value.toFixed(size >= 10 ? 1 : 2);
   };
 
-  const ratioText = (ratio) => (ratio === null ? "–" : `${ratio < 0.1 ? ratio.toFixed(3) : ratio < 10 ? ratio.toFixed(2) : ratio.toFixed(1)}×`);
+  /* A ratio's logarithm, from -3 to 3; 0 of none. */
+  const clipped = (ratio) => (ratio === null ? 0 : ratio <= 0 ? -CLIP : Math.max(-CLIP, Math.min(CLIP, Math.log2(ratio))));
+
+  const ratioText = (ratio) => (ratio === null ? "–" : `${ratio === 0 ? "0" : ratio < 0.1 ? ratio.toFixed(3) : ratio < 10 ? ratio.toFixed(2) : ratio.toFixed(1)}×`);
 
   /* A bar from the middle, as long as the ratio's logarithm; filled where B is better, hollow where it is worse. */
   function bar(ratio, better) {
-    const log = ratio === null || ratio <= 0 ? 0 : Math.max(-CLIP, Math.min(CLIP, Math.log2(ratio))), wide = (Math.abs(log) / CLIP) * HALF_PX;
+    const log = clipped(ratio), wide = (Math.abs(log) / CLIP) * HALF_PX;
     const good = log > 0 === (better === "higher"), grey = Math.abs(log) < SAME, x = log > 0 ? 36.5 : 36.5 - wide;
     const color = grey ? "line2" : good ? "ink" : "ink3";
     const mark = wide < 0.8 ? "" : good || grey
@@ -41,7 +44,7 @@
 
     function row(metric) {
       const { name, title, unit, better, a, b, ratio } = metric;
-      const log = ratio === null || ratio <= 0 ? 0 : Math.log2(ratio), same = Math.abs(log) < SAME, good = log > 0 === (better === "higher");
+      const log = clipped(ratio), same = Math.abs(log) < SAME, good = log > 0 === (better === "higher");
       const th = make("th", "", title, " ", make("small", "", unit)), tr = make("tr", same ? "rp-same" : good ? "rp-good" : "rp-worse");
       th.scope = "row";
       th.title = lab.meaning(name);
