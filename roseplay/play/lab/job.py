@@ -170,8 +170,11 @@ class Job:
                 time_limit_s=self._run_limit_s,
                 on_sent=run.sent.append,
             )
-        except (RunError, EngineError, TimeoutError) as error:
-            raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
+        except BaseException as error:
+            run.finish(cut=True)
+            if isinstance(error, RunError | EngineError | TimeoutError):
+                raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
+            raise
         run.finish()
         return run_record(run.arm, run.repeat, played, steps)
 

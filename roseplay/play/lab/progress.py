@@ -19,18 +19,22 @@ class RunProgress:
     total: int
     started: float | None = None
     seconds: float | None = None
+    cut: bool = False
     sent: list[Outcome] = field(default_factory=list)
 
     def start(self) -> None:
         self.started = time.monotonic()
 
-    def finish(self) -> None:
+    def finish(self, *, cut: bool = False) -> None:
+        """It has ended; ``cut``: not by itself."""
         assert self.started is not None
-        self.seconds = time.monotonic() - self.started
+        self.seconds, self.cut = time.monotonic() - self.started, cut
 
     @property
     def state(self) -> str:
-        return "waiting" if self.started is None else "running" if self.seconds is None else "done"
+        if self.started is None:
+            return "waiting"
+        return "running" if self.seconds is None else "stopped" if self.cut else "done"
 
     @property
     def elapsed(self) -> float:
