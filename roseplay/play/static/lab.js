@@ -178,6 +178,12 @@
     return id;
   };
 
+  /** The result is not the one any more that the server has: it has got another name or promise. */
+  lab.changed = function (document) {
+    if (lab.document === document) lab.serverId = null;
+    for (const known of latest.values()) if (known.document === document) known.serverId = null;
+  };
+
   /** Forget what this visit has shown of a result. */
   lab.forget = function (id) {
     for (const [name, { document }] of latest) if (document.id === id) latest.delete(name);
@@ -199,6 +205,7 @@
       const summary = await lab.ask("/summary", lab.serverId ? { id: lab.serverId, limits } : { document, limits });
       if (lab.document !== document || lab.limits !== limits) return; // overtaken by another one
       Object.assign(document, { limits, summary });
+      lab.changed(document);
       lab.say("");
       tell("summary");
     } catch (error) {

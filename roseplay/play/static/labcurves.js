@@ -104,7 +104,10 @@
 
     /* The longest gap of each arm, named at the top; on the second line where there is no room beside the other. */
     function worst(pen, { arms, x }, area, T) {
-      const marks = lab.arms.filter((arm) => arms[arm].pooled.length).map((arm) => ({ arm, at: x(last(arms[arm].pooled)), words: `${arm} worst ${ms(last(arms[arm].pooled))} ms` }));
+      const marks = lab.arms.filter((arm) => arms[arm].pooled.length).map((arm) => {
+        const most = last(arms[arm].pooled);
+        return { arm, at: x(most), words: `${arm} worst ${ms(most)} ms` };
+      });
       marks.sort((a, b) => b.at - a.at).forEach(({ arm, at, words }, i) => {
         const wide = words.length * 6.1, left = at - area.x0 > wide + 12;
         const close = i > 0 && marks[i - 1].at - at < wide + 12;

@@ -38,6 +38,7 @@
   lab.rename = async function (document, name) {
     if (!document || (document.name || "") === name) return;
     document.name = name || null;
+    lab.changed(document);
     await lab.keep(document);
   };
 
@@ -114,6 +115,7 @@
     name.onchange = () => act(async () => {
       const document = lab.document && lab.document.id === entry.id ? lab.document : await lab.store.get(entry.id);
       document.name = name.value.trim() || null;
+      lab.changed(document);
       await lab.store.put(document);
       if (document === lab.document) Rose.emit("lab", "summary");
     });

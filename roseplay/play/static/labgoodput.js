@@ -98,8 +98,9 @@
         if (far <= near) [best, near] = [mark, far];
       }
       if (!best) return null;
-      const { arm, repeat, request, x, y } = best, tail = request.itl_p99_ms === null ? "one token" : `p99 ITL ${ms(request.itl_p99_ms)}`;
-      const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)}, ${tail} ms, ${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok, ${lab.keeps(request) ? "kept" : "broken"}`;
+      const { arm, repeat, request, x, y } = best, tail = request.itl_p99_ms === null ? "one token" : `p99 ITL ${ms(request.itl_p99_ms)} ms`;
+      const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok`;
+      const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${lab.keeps(request) ? "kept" : "broken"}`;
       return { words, marks: (pen, where, T) => lab.ring(pen, x, y, lab.look(arm, T).color, T) };
     }
 

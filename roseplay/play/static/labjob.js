@@ -125,7 +125,8 @@
   /** The strip over the charts: what is run, how far it is, and what the server refuses. */
   lab.progress = function (element) {
     const part = (selector) => element.querySelector(selector);
-    const title = part("h3"), name = part(".rp-lab-name"), about = part(".rp-sub"), left = part(".rp-lab-left"), error = part(".rp-lab-error"), bars = part(".rp-lab-bars");
+    const title = part("h3"), name = part(".rp-lab-name"), about = part(".rp-sub"), left = part(".rp-lab-left");
+    const error = part(".rp-lab-error"), bars = part(".rp-lab-bars");
     title.title = lab.meaning("lab-run");
 
     name.addEventListener("change", () => lab.rename(lab.document, name.value.trim()));
@@ -146,7 +147,9 @@
 
     function planned() {
       const repeats = Math.max(1, Math.min(20, Math.round(lab.numbers.repeats) || 1)), order = [];
-      for (let i = 1; i <= repeats; i++) for (const arm of i % 2 ? lab.arms : [...lab.arms].reverse()) order.push({ arm, repeat: i, done: 0, total: 0, seconds: 0, state: "waiting" });
+      for (let repeat = 1; repeat <= repeats; repeat++) {
+        for (const arm of repeat % 2 ? lab.arms : [...lab.arms].reverse()) order.push({ arm, repeat, done: 0, total: 0, seconds: 0, state: "waiting" });
+      }
       return order;
     }
 

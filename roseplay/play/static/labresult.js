@@ -4,10 +4,17 @@
   const { lab } = Rose, make = Rose.popover.element;
   const CLIP = 3, HALF_PX = 34; // ratio bars end at 8x
   const SAME = Math.log2(1.15); // closer than this is no difference
-  const METRICS = [
-    ["Throughput", "tok/s"], ["Goodput", "req/s in SLO"], ["TTFT p50", "ms"], ["TTFT p95", "ms"], ["TPOT p50", "ms"], ["ITL p50", "ms"],
-    ["ITL p95", "ms"], ["ITL p99", "ms"], ["ITL worst", "ms"],
-  ].map(([title, unit]) => ({ name: title, title, unit, better: "lower", a: null, b: null, a_range: null, b_range: null, ratio: null }));
+  const METRICS = [ // what stands there before there is a result
+    ["output_tokens_per_s", "Throughput", "tok/s"], ["goodput_req_s", "Goodput", "req/s in SLO"], ["ttft_p50_ms", "TTFT p50", "ms"],
+    ["ttft_p95_ms", "TTFT p95", "ms"], ["tpot_p50_ms", "TPOT p50", "ms"], ["itl_p50_ms", "ITL p50", "ms"], ["itl_p95_ms", "ITL p95", "ms"],
+    ["itl_p99_ms", "ITL p99", "ms"], ["itl_max_ms", "ITL worst", "ms"],
+  ].map(([name, title, unit]) => ({ name, title, unit, better: "lower", a: null, b: null, a_range: null, b_range: null, ratio: null }));
+
+  /** The head of a table with a column for A and one for B behind the first. */
+  lab.tableHead = function (first, ...more) {
+    const cells = [first, '<i class="rp-ab">A</i>', '<i class="rp-ab b">B</i>', ...more];
+    return `<thead><tr>${cells.map((cell) => `<th scope="col">${cell}</th>`).join("")}</tr></thead>`;
+  };
 
   /** A figure with its three leading digits, or so. */
   lab.figure = function (value) {
@@ -37,8 +44,7 @@
     const plot = element.querySelector(".rp-plot"), subtitle = element.querySelector(".rp-sub");
     plot.classList.add("rp-lab-scroll");
     const body = make("tbody"), table = make("table", "rp-lab-table rp-lab-res");
-    table.innerHTML =
-      '<thead><tr><th scope="col">metric</th><th scope="col"><i class="rp-ab">A</i></th><th scope="col"><i class="rp-ab b">B</i></th><th scope="col">B / A</th><th scope="col">solid = better</th></tr></thead>';
+    table.innerHTML = lab.tableHead("metric", "B / A", "solid = better");
     table.append(body);
     plot.append(table);
 

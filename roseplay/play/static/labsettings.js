@@ -37,8 +37,7 @@
     });
     plot.classList.add("rp-lab-scroll");
     const body = make("tbody"), table = make("table", "rp-lab-table rp-lab-set");
-    table.innerHTML =
-      '<thead><tr><th scope="col">setting</th><th scope="col"><i class="rp-ab">A</i></th><th scope="col"><i class="rp-ab b">B</i></th><th scope="col">acts on</th></tr></thead>';
+    table.innerHTML = lab.tableHead("setting", "acts on");
     table.append(body);
     plot.append(table);
 

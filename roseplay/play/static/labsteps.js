@@ -94,7 +94,8 @@
       const words = (arm) => {
         const step = found[arm];
         if (!step) return `${arm} no step`;
-        return `${arm} ${step[PROMPT] ? `${count(step[PROMPT])} prompt + ` : ""}${count(step[DECODE])} decode in ${ms(step[T1] - step[T0])} ms, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
+        const tokens = `${step[PROMPT] ? `${count(step[PROMPT])} prompt + ` : ""}${count(step[DECODE])} decode`;
+        return `${arm} ${tokens} in ${ms(step[T1] - step[T0])} ms, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
       };
       const marks = (pen, area, T) => {
         pen.g.fillStyle = Rose.fade(T.ink, 0.1);
