@@ -119,7 +119,7 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
     for run in still["runs"]:
         run["preemptions"] = 7 if run["arm"] == "A" else 0
     first = summary(still)["sentences"][0]
-    assert first == "ITL p99 shows no effect beyond the spread of the repeats, but Preemptions are 0 in B and 7 in A."
+    assert first == "ITL p99 shows no effect beyond the spread of the repeats, but preemptions are 0 in B and 7 in A."
 
 
 def test_other_tokens_are_told(document) -> None:

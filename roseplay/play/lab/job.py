@@ -127,9 +127,9 @@ class Job:
 
     def _measure(self) -> dict[str, Any]:
         self._open_engines()
-        for engine in self._engines.values():
+        for arm in ARMS:
             self._check_stop()
-            self._warm(engine)
+            self._warm(arm)
         self.state = "running"
         records = [self._measure_run(run) for run in self._runs]
         return self._document(records)
@@ -156,8 +156,11 @@ class Job:
                 self._start_failure = f"arm {arm} did not start: {error}"
                 self._give_up.set()
 
-    def _warm(self, engine: Any) -> None:
-        measure_run(engine, self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+    def _warm(self, arm: str) -> None:
+        try:
+            measure_run(self._engines[arm], self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+        except (RunError, EngineError, TimeoutError) as error:
+            raise RunError(f"arm {arm}, warm-up: {error}") from None
 
     def _measure_run(self, run: RunProgress) -> dict[str, Any]:
         self._check_stop()
@@ -181,6 +184,7 @@ class Job:
     def _close_engines(self) -> None:
         for engine in self._engines.values():
             engine.close(CLOSE_S)
+        self._engines.clear()
 
     def _document(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         info, experiment = self._engines["A"].info, self.experiment

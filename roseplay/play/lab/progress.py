@@ -21,6 +21,7 @@ class RunProgress:
     seconds: float | None = None
     cut: bool = False
     sent: list[Outcome] = field(default_factory=list)
+    done: int = 0
 
     def start(self) -> None:
         self.started = time.monotonic()
@@ -28,7 +29,9 @@ class RunProgress:
     def finish(self, *, cut: bool = False) -> None:
         """It has ended; ``cut``: not by itself."""
         assert self.started is not None
+        self.done = self._count()
         self.seconds, self.cut = time.monotonic() - self.started, cut
+        self.sent = []  # with them go their answers
 
     @property
     def state(self) -> str:
@@ -44,15 +47,17 @@ class RunProgress:
         return 0.0 if self.started is None else time.monotonic() - self.started
 
     def told(self) -> dict[str, Any]:
-        done = sum(outcome.stream is None or outcome.stream.finished for outcome in list(self.sent))
         return {
             "arm": self.arm,
             "repeat": self.repeat,
-            "done": done,
+            "done": self.done if self.seconds is not None else self._count(),
             "total": self.total,
             "seconds": round(self.elapsed, 2),
             "state": self.state,
         }
+
+    def _count(self) -> int:
+        return sum(outcome.stream is None or outcome.stream.finished for outcome in list(self.sent))
 
 
 def seconds_left(runs: list[RunProgress]) -> float | None:

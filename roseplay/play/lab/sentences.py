@@ -29,15 +29,16 @@ def sentences(rows: Mapping[str, Row], scenario: str, repeats: int, same_tokens:
     once = "" if repeats > 1 else " One run each: repeat it to see the spread."
     if effect is None:
         row = rows[watch or "itl_p99_ms"]
-        first = f"No effect beyond {_spread(repeats)}: {_facts(row)}.{once}"
+        first = f"No effect beyond {_spread(repeats)}: {_facts(row, inside=True)}.{once}"
         return [first, "The price: none that these figures show.", _work(rows, [], repeats, same_tokens)]
     first = f"{_facts(effect)}.{once}"
     if watch is not None and effect["name"] != watch:
-        first = f"{rows[watch]['title']} shows no effect beyond {_spread(repeats)}, but {first}"
+        still = f"{rows[watch]['title']} shows no effect beyond {_spread(repeats)}"
+        first = f"{still}, but {_facts(effect, inside=True)}.{once}"
     better_in_b = _better_in_b(effect)
     paid = _strongest((row for row in clear if _better_in_b(row) != better_in_b), prefer=price)
     opening = "The price" if better_in_b else "In return"
-    second = f"{opening}: {_facts(paid)}." if paid else f"{opening}: nothing that these figures show."
+    second = f"{opening}: {_facts(paid, inside=True)}." if paid else f"{opening}: nothing that these figures show."
     return [first, second, _work(rows, [row["name"] for row in (effect, paid) if row], repeats, same_tokens)]
 
 
@@ -75,7 +76,7 @@ def _work(rows: Mapping[str, Row], told: list[str], repeats: int, same_tokens: b
         if is_clear(row, repeats):
             parts.append(_facts(row, inside=True))
         else:
-            parts.append(f"{row['title'].lower()} shows no difference beyond {_spread(repeats)}")
+            parts.append(f"{_inside(row['title'])} shows no difference beyond {_spread(repeats)}")
     return "; ".join(parts) + "."
 
 
@@ -90,8 +91,13 @@ def _facts(row: Row, *, inside: bool = False) -> str:
     unit = row["unit"].removesuffix(" in SLO")
     figures = [f"{number(row[arm])} {unit}".strip() for arm in ("b", "a")]
     ratio = f" (×{row['ratio']:.2g})" if row["ratio"] and 1e-3 < row["ratio"] < 1e3 else ""
-    title = row["title"].lower() if inside else row["title"]
+    title = _inside(row["title"]) if inside else row["title"]
     return f"{title} {'is' if unit else 'are'} {figures[0]} in B and {figures[1]} in A{ratio}"
+
+
+def _inside(title: str) -> str:
+    """A title in the middle of a sentence; TTFT and its like stay as they are."""
+    return title[0].lower() + title[1:] if title[1].islower() else title
 
 
 def number(value: float) -> str:
