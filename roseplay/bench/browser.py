@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 from roseplay.bench import flags, probe
-from roseplay.bench.environment import environment
 from roseplay.bench.page import MAX_LANES, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
 from roseplay.config import WORKERS
+from roseplay.traffic.environment import environment
 
 _CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
 from roseplay.bench.bandwidth import read_bandwidth
-from roseplay.bench.environment import environment
 from roseplay.bench.runs import BenchmarkError
 from roseplay.config import Knobs, SamplingParams
+from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def _decode(engine: Engine, args: argparse.Namespace) -> DecodeSteps:
     cursor = engine.telemetry.since(0)[0]
     params = SamplingParams(max_new_tokens=args.max_new_tokens, ignore_eos=True)
     prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(args.context)] for _ in range(args.batch_size)]
+    engine.pause()  # all in one step, so that they decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
+    engine.resume()
     for stream in streams:
         result = stream.result(timeout=args.time_limit_s)
         if result.error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -130,9 +131,12 @@ def knobs(args: argparse.Namespace) -> Knobs:
     )
 
 
-def open_engine(args: argparse.Namespace, knobs: Knobs) -> Engine:
-    """A started engine; raises ``EngineStartError`` (a ``ValueError``) with one line for the user."""
-    config = engine_config(args)
+def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engine:
+    """A started engine; ``settings`` are fields of ``EngineConfig``, which win over the flags.
+
+    Raises ``EngineStartError`` (a ``ValueError``) with one line for the user.
+    """
+    config = dataclasses.replace(engine_config(args), **settings)
     from roseplay.engine.client import Engine  # bad flags are told before torch has loaded
 
     return Engine(shapes.resolve(args.model), config=config, knobs=knobs)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from roseplay.bench import flags, shapes
-from roseplay.bench.environment import environment
 from roseplay.bench.polls import PollingTab
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
 from roseplay.config import WORKERS, SamplingParams
+from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
 MAX_LANES = 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from roseplay.bench.environment import environment
 from roseplay.bench.runs import Runs
 from roseplay.config import Knobs
+from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import Metrics, Percentiles
 
 if TYPE_CHECKING:

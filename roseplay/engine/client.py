@@ -28,6 +28,7 @@ from roseplay.engine.messages import (
     Inspect,
     Inspected,
     KnobsApplied,
+    Pause,
     Ready,
     SetKnobs,
     StepOutput,
@@ -55,6 +56,7 @@ class Engine:
         model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
         config: what is fixed from start to end.
         knobs: how to begin; ``set_knobs`` changes them while the engine runs.
+        cancelled: once it is set, a model that is still being loaded is given up, with ``EngineStartError``.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name, which win over the two.
 
     Raises:
@@ -67,13 +69,16 @@ class Engine:
         *,
         config: EngineConfig | None = None,
         knobs: Knobs | None = None,
+        cancelled: threading.Event | None = None,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = _apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
         if self.config.worker == "process" and not isinstance(model, str):
             raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
         self._model = model
+        self._cancelled = cancelled
         self._closed = False
+        self._paused = False
         self._broken: str | None = None
         self._ids = itertools.count()
         self._inspections: dict[int, queue.SimpleQueue[BlockInfo]] = {}
@@ -189,6 +194,28 @@ class Engine:
         self._check_alive()
         self._send(ClearCache())
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        """Compute nothing from the next step on. Requests are taken and wait; aborts and knobs act as ever.
+
+        Token times are not mended: who streams sees one gap as long as the pause. Pausing twice is fine.
+        """
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        with self._lock:
+            self._check_alive()
+            self._receiver.alive()  # the silence of a pause is no sign of a frozen worker
+            self._paused = paused
+            self._send(Pause(paused))
+
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
         """What is in a KV block right now, as seen between two steps.
 
@@ -211,13 +238,17 @@ class Engine:
 
     # -- life
 
-    def close(self) -> None:
-        """End all requests with ``abort`` and stop the worker. Closing twice is fine."""
+    def close(self, timeout: float = 10.0) -> None:
+        """End all requests with ``abort`` and stop the worker. Closing twice is fine.
+
+        Args:
+            timeout: seconds for the step under way; after them a worker process is killed.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._transport.stop(10.0)
+        self._transport.stop(timeout)
         self._receiver.end_all(FinishReason.ABORT, "the engine was closed")
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
@@ -228,6 +259,11 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def model(self) -> Any:
+        """What it was made of: a name, a path, or a model in memory."""
+        return self._model
 
     @property
     def alive(self) -> bool:
@@ -243,6 +279,9 @@ class Engine:
     def _wait_until_ready(self, transport: Transport) -> EngineInfo:
         waited = 0.0
         while waited < START_TIMEOUT_S:
+            if self._cancelled is not None and self._cancelled.is_set():
+                transport.kill()
+                raise EngineStartError("the start was cancelled")
             try:
                 event = transport.receive(POLL_S)
             except WorkerGoneError as error:
@@ -276,7 +315,11 @@ class Engine:
                 answer.put(event.info)
         elif isinstance(event, Failed):
             return self._worker_gone(event.message)
-        elif event is None and self._receiver.silent_for_s > self.config.step_timeout_s * self._knobs.slow_motion:
+        elif (
+            event is None
+            and not self._paused
+            and self._receiver.silent_for_s > self.config.step_timeout_s * self._knobs.slow_motion
+        ):
             return self._worker_gone(f"the engine gave no sign of life for {self.config.step_timeout_s:g} s")
         return not self._closed
 
@@ -292,6 +335,7 @@ class Engine:
                 self._receiver.end_all(FinishReason.ERROR, self._broken)
                 return False
             self._transport.kill()
+            self._paused = False
             self._receiver.end_all(FinishReason.ERROR, f"{reason}; a new one starts")
             self._transport = start_transport(self._model, self.config, self._knobs)
         try:

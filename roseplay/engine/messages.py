@@ -45,6 +45,13 @@ class ClearCache:
 
 
 @dataclass(slots=True)
+class Pause:
+    """Schedule no step until told otherwise; other commands are obeyed meanwhile."""
+
+    paused: bool
+
+
+@dataclass(slots=True)
 class Inspect:
     """Ask what is in a block; ``Inspected`` answers with the same ``token``."""
 
@@ -57,7 +64,7 @@ class Shutdown:
     pass
 
 
-Command = Submit | Abort | Finish | SetKnobs | ClearCache | Inspect | Shutdown
+Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | Shutdown
 
 
 @dataclass(slots=True)

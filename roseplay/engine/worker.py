@@ -28,6 +28,7 @@ from roseplay.engine.messages import (
     Inspected,
     KnobsApplied,
     NewToken,
+    Pause,
     Ready,
     SetKnobs,
     Shutdown,
@@ -91,6 +92,7 @@ class Worker:
         self._late: list[Command] = []
         self._blocks_changed = False
         self._running = True
+        self._paused = False
 
     def _new_scheduler(self, knobs: Knobs) -> Scheduler:
         return Scheduler(
@@ -105,18 +107,22 @@ class Worker:
         """The loop; returns after ``Shutdown``."""
         self.send(Ready(self.info, self.scheduler.knobs))
         while self._running:
-            idle = not self.scheduler.has_work and not self._blocks_changed
+            idle = not self._has_work and not self._blocks_changed
             self._obey(self.inbox.take(None if idle else 0.0))
-            if self._running and self.scheduler.has_work:
+            if self._running and self._has_work:
                 self._step()
             elif self._blocks_changed:
                 self._tell_counts()
+
+    @property
+    def _has_work(self) -> bool:
+        return self.scheduler.has_work and not self._paused
 
     # -- commands
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
-            self._blocks_changed |= not isinstance(command, Inspect)
+            self._blocks_changed |= not isinstance(command, Inspect | Pause)
             match command:
                 case Submit():
                     self._add(command)
@@ -131,6 +137,8 @@ class Worker:
                     self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
                 case ClearCache():
                     self.scheduler.clear_cache()
+                case Pause(paused):
+                    self._paused = paused
                 case Inspect(token, block):
                     self.send(Inspected(token, self._inspect(block)))
                 case Shutdown():

@@ -8,16 +8,19 @@ client.predict(32, "equal", api_name="/burst")
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import gradio as gr
 
 from roseplay.config import SamplingParams
+from roseplay.play.lab.lab import LabBusyError
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, REFUSALS, refused
 
 DEFAULT_PROMPT = "What is a KV block?"
+LAB_POLL_S = 0.1
 
 
 def add_endpoints(playground: Playground) -> None:
@@ -112,7 +115,39 @@ def add_endpoints(playground: Playground) -> None:
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
 
-    for endpoint in (submit, chat, burst, set_knobs, stop):
+    async def lab(
+        scenario: str = "token-budget",
+        a: dict | None = None,
+        b: dict | None = None,
+        seed: int = 0,
+        repeats: int = 1,
+        params: dict | None = None,
+    ) -> dict:
+        """Play a scenario's traffic under two settings, side by side; answers with the summary, once it is there.
+
+        An arm is {"knobs": {...}, "config": {...}}; without one the scenario's own counts. The result itself is at
+        /ui/lab/result/ and the answer's id. Chats and bursts stand still meanwhile.
+        """
+        body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
+        try:
+            job = playground.lab.start(body)
+        except (*REFUSALS, LabBusyError, TypeError) as error:
+            raise refused(error) from None
+        try:
+            while job.running:
+                await asyncio.sleep(LAB_POLL_S)
+        finally:
+            job.stop()  # of no effect once it has ended; else nobody is there to read it
+        document = playground.lab.store.get(job.result or "")
+        if document is None:
+            raise refused(RuntimeError(job.error or "the lab was stopped"))
+        return {"id": job.result, **document["summary"]}
+
+    def lab_stop() -> bool:
+        """Stop what the lab is doing; answers whether it was doing anything."""
+        return playground.lab.stop()
+
+    for endpoint in (submit, chat, burst, set_knobs, stop, lab, lab_stop):
         gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
 
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import FileResponse
 
 STATIC = Path(__file__).parent / "static"
-STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "popover.css", "narrow.css")
+STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "popover.css", "lab.css", "narrow.css")
 
 # In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
 CORE = (
@@ -30,8 +30,11 @@ CORE = (
     "figures.js",
     "knobs.js",
     "keys.js",
+    "labdoor.js",
 )
 VIEWS = ("itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
+LAB = ("lab.js", "labdraw.js", "labcards.js", "labjob.js", "labsettings.js", "labresult.js", "labcurves.js", "labsteps.js",
+       "labgoodput.js", "labkeep.js", "labfiles.js")  # fmt: skip
 HEAD_SCRIPTS = ("boot.js",)
 FOREVER = "public, max-age=31536000, immutable"
 
@@ -58,8 +61,8 @@ def plotly_bundle() -> tuple[Path, str]:
     return Path(plotly.__file__).parent / "package_data" / "plotly.min.js", str(plotly.__version__)
 
 
-def script_tags(*, charts: bool) -> str:
-    """The page's scripts for ``head=`` of a component: what every part needs, or what charts need besides.
+def script_tags(*, charts: bool, lab: bool = False) -> str:
+    """The page's scripts for ``head=`` of a component: what every part needs, what charts need besides, what the Lab does.
 
     Gradio awaits them before the component's ``js_on_load``, loads each once and runs them in this order.
     """
@@ -67,9 +70,11 @@ def script_tags(*, charts: bool) -> str:
     sources = [f"/ui/static/{version()}/{name}" for name in names]
     if charts:
         sources.append(f"/ui/plotly.min.js?v={plotly_bundle()[1]}")
-        known = {*CORE, *VIEWS, *HEAD_SCRIPTS}
+        known = {*CORE, *VIEWS, *LAB, *HEAD_SCRIPTS}
         helpers = sorted(path.name for path in STATIC.glob("*.js") if path.name not in known)
         sources += [f"/ui/static/{version()}/{name}" for name in (*helpers, *filter(has, VIEWS))]
+    if lab:
+        sources += [f"/ui/static/{version()}/{name}" for name in LAB]
     return "".join(f'<script src="{source}"></script>' for source in sources)
 
 

@@ -7,22 +7,10 @@ from typing import Any
 import numpy as np
 
 from roseplay.play.book import Tracked
-from roseplay.traffic.prompts import KINDS, Prompt, prompt_source
+from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
 LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "1·1·1·64 mix"}
-
-# What a burst asks: requests take these in turn, so that a small model has something to say to each.
-QUESTIONS = (
-    "What is a KV block and why is the cache cut into blocks?",
-    "What does the prefix cache do for a prompt that comes back?",
-    "Why does inter-token latency spike when a burst arrives?",
-    "What is chunked prefill and what does it cost?",
-    "Tell me a short story about a fox who finds a lantern.",
-    "What does the scheduler do in each step?",
-    "When is a request preempted and what happens to its blocks?",
-    "List three ways to make the first token come sooner.",
-)
 
 REPEATED = "What is a KV block?"
 

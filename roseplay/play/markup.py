@@ -26,6 +26,7 @@ KNOBS_BUTTON = (
     '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
+LAB_CHIP = f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
 _BURST_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved", "TTFT p50 / p95")
 LAST_BURST = (
     f'<h3 title="{TERMS["Last burst"]}">Last burst<span>none yet</span></h3><div class="rp-bar" aria-hidden="true">'
@@ -67,9 +68,12 @@ def section(title: str, hint: str, name: str) -> gr.HTML:
 
 
 def panel(name: str, title: str, sub: str, head: str, *, view: str = "") -> gr.HTML:
-    """A live view: a head of 30 pixels over a box that ``Rose.<view or name>(element)`` fills."""
+    """A view: a head of 30 pixels over a box that ``Rose.<view or name>(element)`` fills.
+
+    What stands behind a comma in the title only tells it from another view of the same name.
+    """
     return html(
-        f'<div class="rp-ph"><h3 title="{escape(TERMS[title])}">{title}</h3><span class="rp-sub">{sub}</span>'
+        f'<div class="rp-ph"><h3 title="{escape(TERMS[title])}">{title.split(",")[0]}</h3><span class="rp-sub">{sub}</span>'
         '<span class="rp-rt"></span></div><div class="rp-plot"></div>',
         elem_id=f"rp-{name}",
         elem_classes="rp-panel",

@@ -9,11 +9,12 @@ import gradio as gr
 import roseplay
 from roseplay.play import api, assets
 from roseplay.play.controls import Controls
+from roseplay.play.lab_tab import LabTab
 from roseplay.play.lanes import MAX_LANES
-from roseplay.play.markup import HELP, KNOBS_BUTTON, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
 from roseplay.play.stops import BUDGET, REQUESTS
-from roseplay.play.terms import CONTROLS
+from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traffic import PromptBar, Traffic
 
 _LANES = f"""Rose.lanes(element, {MAX_LANES},
@@ -28,7 +29,7 @@ def page_head() -> str:
     """For the document's head: all styles, and what has to run before anything is drawn."""
     boot = (assets.STATIC / "boot.js").read_text(encoding="utf-8")
     stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
-    given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};"
+    given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};window.RoseLabTerms={json.dumps(LAB)};"
     return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"
 
 
@@ -36,21 +37,22 @@ def build_page(playground: Playground) -> gr.Blocks:
     """The page of one playground, with its private wiring and its named endpoints."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
         _header(playground)
-        with (
-            gr.Tabs(elem_id="rp-tabs"),
-            gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"),
-        ):
-            with gr.Column(elem_id="rp-rail", min_width=0):
-                html(KNOBS_BUTTON, elem_id="rp-knobs")
-                controls = Controls(playground)
-                traffic = Traffic(playground)
-                html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load="Rose.lastBurst(element)")
-                foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
-                html(foot, elem_id="rp-foot")
-            _middle(playground)
-            _right()
+        with gr.Tabs(elem_id="rp-tabs"):
+            with gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"):
+                with gr.Column(elem_id="rp-rail", min_width=0):
+                    html(KNOBS_BUTTON, elem_id="rp-knobs")
+                    controls = Controls(playground)
+                    traffic = Traffic(playground)
+                    html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load="Rose.lastBurst(element)")
+                    foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
+                    html(foot, elem_id="rp-foot")
+                _middle(playground)
+                _right()
+            with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
+                lab = LabTab()
         controls.wire()
         traffic.wire()
+        lab.wire()
         api.add_endpoints(playground)
     page.queue(default_concurrency_limit=None)
     return page
@@ -65,7 +67,7 @@ def _header(playground: Playground) -> None:
         ",", " "
     )
     chip = f'<span class="rp-chip" title="{about}">{info.model}<i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
-    html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>', elem_id="rp-chip")
+    html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>{LAB_CHIP}', elem_id="rp-chip")
     figures = (
         kpi("tokens / s", "tps", spark=True)
         + kpi("run / wait", "rw")

@@ -20,6 +20,7 @@ from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
+from roseplay.play.lab.lab import Lab
 from roseplay.play.session import Tabs
 from roseplay.traffic.prompts import Prompt
 
@@ -41,6 +42,7 @@ class Playground:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
+        self.lab = Lab(engine)
         self._book = Book()
         self._clock = Clock()
         self._ring = FrameRing()
@@ -58,7 +60,8 @@ class Playground:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop making frames. The engine is left as it is."""
+        """Stop making frames, and the lab. The engine is left as it is."""
+        self.lab.close()
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -163,6 +166,7 @@ class Playground:
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._clock.now()
         head["alive"] = self.engine.alive
+        head["lab"] = self.lab.running
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:

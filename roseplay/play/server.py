@@ -19,6 +19,7 @@ from fastapi import FastAPI, HTTPException, Response
 from roseplay.engine.errors import EngineError
 from roseplay.play import assets
 from roseplay.play.guard import Guard
+from roseplay.play.lab.routes import lab_router
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 
@@ -42,6 +43,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
+    app.include_router(lab_router(playground.lab))
     return gr.mount_gradio_app(
         app,
         build_page(playground),

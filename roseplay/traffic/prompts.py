@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 Prompt = str | list[dict[str, str]] | list[int]
@@ -22,6 +22,19 @@ HEAD_SENTENCES = (
     "Write for a reader who has a minute.",
     "Use one idea for each sentence.",
     "End when the question is answered.",
+)
+
+
+# Requests take these in turn, so that a small model has something to say to each.
+QUESTIONS = (
+    "What is a KV block and why is the cache cut into blocks?",
+    "What does the prefix cache do for a prompt that comes back?",
+    "Why does inter-token latency spike when a burst arrives?",
+    "What is chunked prefill and what does it cost?",
+    "Tell me a short story about a fox who finds a lantern.",
+    "What does the scheduler do in each step?",
+    "When is a request preempted and what happens to its blocks?",
+    "List three ways to make the first token come sooner.",
 )
 
 
@@ -166,6 +179,11 @@ class PromptMix:
             raise ValueError(f"repeats are {self.repeats}: use integers of at least 1")
         if self.head_tokens < 0:
             raise ValueError(f"head_tokens is {self.head_tokens}: use 0 or more")
+
+    def scaled(self, factor: float) -> PromptMix:
+        """With heads and repeats ``factor`` times as long, rounded down; a body stays whole."""
+        repeats = tuple(max(1, int(count * factor)) for count in self.repeats)
+        return replace(self, repeats=repeats, head_tokens=int(self.head_tokens * factor))
 
     def prompts(self, source: PromptSource, count: int) -> list[Prompt]:
         """The first ``count`` prompts."""

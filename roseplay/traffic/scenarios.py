@@ -1,128 +1,170 @@
-"""The scenario library: for each serving idea the traffic that shows it, and its switch before and after.
+"""The scenario library: for each serving idea the traffic that shows it, and its settings before and after.
 
-A scenario is data. Add one by adding an entry to ``SCENARIOS``; the benchmark takes it by its name.
+A scenario is data. Add one by adding an entry; ``roseplay bench scenario`` and the page's Lab take it by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from roseplay.config import Knobs, SamplingParams
-from roseplay.traffic.arrivals import fixed_interval
-from roseplay.traffic.metrics import LATENCIES
-from roseplay.traffic.prompts import KINDS, PromptMix, PromptSource
-from roseplay.traffic.workload import Workload, make_workload
+from roseplay.traffic.prompts import KINDS, PromptMix
+from roseplay.traffic.scenario import Scenario
 
-
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """Traffic that shows what one switch does.
-
-    Attributes:
-        name: how it is called on a command line.
-        shows: what to see, in a line.
-        watch: the figure that moves: one of ``LATENCIES``, ``submit_wall_s`` or ``output_tokens_per_s``.
-        mix: how its prompts relate.
-        num_requests: how many there are.
-        interval_s: seconds from one arrival to the next; 0 is a burst.
-        max_new_tokens: length of each answer; it is reached, end-of-sequence tokens are ignored.
-        knobs: settings of both runs.
-        before, after: settings of each run besides.
-    """
-
-    name: str
-    shows: str
-    watch: str
-    mix: PromptMix
-    num_requests: int = 32
-    interval_s: float = 0.0
-    max_new_tokens: int = 8
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        if self.watch not in (*LATENCIES, "submit_wall_s", "output_tokens_per_s"):
-            raise ValueError(f"scenario {self.name} watches {self.watch!r}, which is no figure")
-        self.arms()
-
-    def arms(self) -> dict[str, Knobs]:
-        """``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
-        return {
-            "before": Knobs().changed({**self.knobs, **self.before}),
-            "after": Knobs().changed({**self.knobs, **self.after}),
-        }
-
-    def workload(self, source: PromptSource, *, seed: int = 0) -> Workload:
-        """Its traffic: the same list for the same source and seed."""
-        return make_workload(
-            source,
-            fixed_interval(self.num_requests, self.interval_s),
-            mix=self.mix,
-            params=SamplingParams(max_new_tokens=self.max_new_tokens, ignore_eos=True),
-            seed=seed,
-        )
-
+# Where sharing is not the point: else a prompt that begins like another would be cheaper by chance.
+_NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         Scenario(
             name="admission",
-            shows="submit only enqueues: a burst is taken at once, and the waiting moves to where it can be seen",
-            watch="submit",
+            title="Admission",
+            card="32 at once: does submit ever wait for the model?",
+            look=(
+                "How long submit takes: blocking, each one waits for a prefill; queued, it only writes the request down.",
+                "The price: the wait does not go away, it moves into the queue, where it can be seen.",
+            ),
+            watch="submit_p50_ms",
+            price="queue_p50_ms",
             mix=KINDS["unique"],
-            knobs={"prefix_cache": False},
+            knobs=_NO_SHARING,
             before={"admission": "blocking"},
             after={"admission": "queued"},
         ),
         Scenario(
             name="batched-prefill",
-            shows="prompts that wait together are computed in one forward",
-            watch="ttft",
+            title="Batched prefill",
+            card="32 prompts at once: one forward each, or one for all.",
+            look=(
+                "TTFT of the later prompts: those that wait together are computed in one forward.",
+                "The price: the first prompt waits for the others of its forward.",
+            ),
+            watch="ttft_p50_ms",
+            price="itl_max_ms",
             mix=KINDS["unique"],
+            knobs=_NO_SHARING,
             before={"prefill_max_batch_size": 1},
             after={"prefill_max_batch_size": None},
         ),
         Scenario(
             name="dedup",
-            shows="equal prompts of a burst are computed once and share blocks and logits",
-            watch="ttft",
-            mix=PromptMix(unique=False, repeats=(256,)),
-            before={"same_step_sharing": False, "prefix_cache": False},
+            title="Dedup",
+            card="32 equal prompts, one prefill.",
+            look=(
+                "Prompt tokens computed: equal prompts of a burst are computed once and share blocks and logits.",
+                "The price: all of them decode together at once, so a step is longer for each.",
+            ),
+            watch="ttft_p50_ms",
+            price="tpot_p50_ms",
+            mix=PromptMix(unique=False, repeats=(16,)),
+            max_new_tokens=16,
+            before=_NO_SHARING,
             after={"same_step_sharing": True, "prefix_cache": True},
         ),
         Scenario(
             name="shared-head",
-            shows="prompts with one system prompt pay for it once",
-            watch="ttft",
+            title="Shared system prompt",
+            card="One head of 512 tokens under 32 questions.",
+            look=(
+                "Prompt tokens saved: the system prompt is computed once and its blocks are shared.",
+                "The price: all of them decode together sooner, so a step is longer for each.",
+            ),
+            watch="ttft_p50_ms",
+            price="tpot_p50_ms",
             mix=KINDS["shared_head"],
-            before={"same_step_sharing": False, "prefix_cache": False},
+            max_new_tokens=16,
+            before=_NO_SHARING,
             after={"same_step_sharing": True, "prefix_cache": True},
         ),
         Scenario(
             name="token-budget",
-            shows="a limit on prompt tokens a step keeps long prompts from stopping those who stream",
-            watch="itl",
+            title="Token budget",
+            card="Long prompts land on chats that are being read.",
+            look=(
+                "The tail, not the middle: without a budget a long prompt fills a step, and everybody waits for it.",
+                "The price: under a budget a long prompt takes more steps, so first tokens come later.",
+            ),
+            watch="itl_p99_ms",
+            price="ttft_p95_ms",
             mix=KINDS["mix"],
-            interval_s=0.02,
+            arrivals="interval",
+            rate_per_s=50.0,
             max_new_tokens=32,
-            knobs={"max_batch_size": 8, "prefill_max_batch_size": 32},
+            knobs={"max_batch_size": 8, "prefill_max_batch_size": 32, **_NO_SHARING},
             before={"prefill_max_tokens": None},
-            after={"prefill_max_tokens": 16},
+            after={"prefill_max_tokens": 64},
         ),
         Scenario(
             name="batched-append",
-            shows="one KV write a layer and step, not one a request and layer",
+            title="Batched append",
+            card="One KV write a layer, not one a request.",
+            look=(
+                "Throughput at a large batch: one write a layer and step instead of one a request and layer.",
+                "The price: none in these figures; the written blocks are the same.",
+            ),
             watch="output_tokens_per_s",
             mix=KINDS["unique"],
             num_requests=64,
             max_new_tokens=64,
-            knobs={"max_batch_size": 64, "prefix_cache": False},
+            knobs={"max_batch_size": 64, **_NO_SHARING},
             before={"batched_append": False},
             after={"batched_append": True},
+        ),
+        Scenario(
+            name="long-context",
+            title="Long-context intruder",
+            card="One very long prompt among chats that stream.",
+            look=(
+                "The worst gap: computed whole, the long prompt stops every chat once; in chunks nobody notices.",
+                "The price: the long prompt itself waits longer for its first token.",
+            ),
+            watch="itl_max_ms",
+            price="ttft_p95_ms",
+            mix=PromptMix(repeats=(1, 1, 1, 1, 1, 1, 96, 1, 1, 1, 1, 1)),
+            num_requests=12,
+            arrivals="interval",
+            rate_per_s=40.0,
+            max_new_tokens=64,
+            knobs=_NO_SHARING,
+            before={"chunked_prefill": False, "prefill_max_tokens": None},
+            after={"chunked_prefill": True, "prefill_max_tokens": 64},
+        ),
+        Scenario(
+            name="kv-pressure",
+            title="KV pressure",
+            card="More live tokens than blocks: who is preempted?",
+            look=(
+                "Preemptions: out of blocks, the newest request gives its own up and computes them again later.",
+                "The price: memory. B holds four times as many tokens.",
+            ),
+            watch="preemptions",
+            price="kv_pool_tokens",
+            mix=KINDS["unique"],
+            num_requests=24,
+            max_new_tokens=96,
+            knobs=_NO_SHARING,
+            config={"block_size": 16},
+            config_before={"num_blocks": 65},
+            config_after={"num_blocks": 257},
+        ),
+        Scenario(
+            name="poisson",
+            title="Poisson",
+            card="Open arrivals at a rate you set.",
+            look=(
+                "The queue: arrivals do not wait for answers, so a small batch falls behind and never catches up.",
+                "The price: in a large batch each token takes longer.",
+            ),
+            watch="queue_p50_ms",
+            price="itl_p50_ms",
+            mix=KINDS["unique"],
+            num_requests=64,
+            arrivals="poisson",
+            rate_per_s=40.0,
+            max_new_tokens=32,
+            knobs=_NO_SHARING,
+            before={"max_batch_size": 4},
+            after={"max_batch_size": 32},
         ),
     )
 }

@@ -7,10 +7,10 @@ import pytest
 
 import roseplay.engine.client
 from roseplay.bench import shapes
-from roseplay.bench.environment import environment
 from roseplay.cli import main
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason
+from roseplay.traffic.environment import environment
 from tests.fake_engine import FakeEngine, FakeStream
 
 LATENCIES = ("submit", "queue", "ttft", "tpot", "itl", "e2e")

@@ -19,11 +19,11 @@ from tests.play.fake_engine import FakeEngine
 
 
 @contextmanager
-def serving(engine: Any) -> Iterator[str]:
+def serving(engine: Any, playground: Playground | None = None) -> Iterator[str]:
     """The page of an engine at a free port; gives its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
+        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from roseplay.config import Knobs, SamplingParams
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError, EngineError
@@ -48,6 +48,7 @@ class FakeEngine:
 
     def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
         self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
+        self.model, self.config, self.paused = INFO.model, EngineConfig(), False
         self.telemetry = Telemetry(4096)
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
@@ -85,6 +86,15 @@ class FakeEngine:
     def abort_all(self) -> int:
         return sum(self.abort(request_id) for request_id in list(self.streams))
 
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def clear_cache(self) -> None:
+        """There is none."""
+
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
         """Whatever a test has put into ``blocks``; as the engine does, an error where there is no such block."""
         if not 1 <= block < INFO.num_blocks:
@@ -100,8 +110,9 @@ class FakeEngine:
             self.telemetry.add(KnobEvent(self.knobs, 0, now(), changed))
         return self.knobs
 
-    def close(self) -> None:
+    def close(self, timeout: float = 10.0) -> None:
         self._closed.set()
+        self.abort_all()
 
     @property
     def alive(self) -> bool:
@@ -112,7 +123,7 @@ class FakeEngine:
         for _ in range(count):
             with self._lock:
                 live = [s for s in self.streams.values() if not s.finished]
-                if live:
+                if live and not self.paused:
                     self._step(live)
 
     def _step(self, live: list[Stream]) -> None:

@@ -5,7 +5,8 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.traffic.arrivals import burst, poisson
 from roseplay.traffic.prompts import KINDS, TextPrompts, TokenPrompts
-from roseplay.traffic.scenarios import SCENARIOS, Scenario
+from roseplay.traffic.scenario import Scenario
+from roseplay.traffic.scenarios import SCENARIOS
 from roseplay.traffic.workload import make_workload
 
 
@@ -43,7 +44,8 @@ def test_every_scenario_makes_a_workload_and_two_settings_that_differ() -> None:
         assert scenario.name == name
         assert len(workload) == scenario.num_requests
         assert workload == scenario.workload(TokenPrompts(1000))
-        assert arms["before"] != arms["after"]
+        configs = scenario.configs()
+        assert (arms["before"], configs["before"]) != (arms["after"], configs["after"])
         assert all(knobs.slow_motion == 1 for knobs in arms.values())
         assert all(arrival.params.ignore_eos for arrival in workload)
 
@@ -59,8 +61,59 @@ def test_the_scenarios_are_the_write_ups_workloads() -> None:
     assert len({tuple(arrival.prompt) for arrival in dedup}) == 1
 
 
-def test_a_scenario_with_a_wrong_name_in_it_is_refused() -> None:
+def test_a_scenario_says_what_to_look_for_and_what_it_costs() -> None:
+    for scenario in SCENARIOS.values():
+        assert scenario.card.endswith((".", "?"))
+        assert len(scenario.look) == 2
+        assert scenario.look[1].startswith("The price: ")
+
+
+def test_prompts_are_scaled_down_to_the_room_there_is() -> None:
+    source = TokenPrompts(1000, body_tokens=10)
+    budget = SCENARIOS["token-budget"]
+    whole = [len(arrival.prompt) for arrival in budget.workload(source, room=643)]
+    assert (min(whole), max(whole)) == (13, 643)
+    fitted = [len(arrival.prompt) for arrival in budget.workload(source, room=200)]
+    assert min(fitted) == 13
+    assert 180 <= max(fitted) <= 200
+    head = [len(arrival.prompt) for arrival in SCENARIOS["shared-head"].workload(source, room=100)]
+    assert 80 <= max(head) <= 100
+    with pytest.raises(ValueError, match="room for 12"):
+        budget.workload(source, room=12)
+    counted = budget.workload(source, room=100, count=lambda prompt: 2 * len(prompt))
+    assert max(len(arrival.prompt) for arrival in counted) <= 50
+
+
+def test_a_scenario_s_traffic_can_be_changed_within_limits() -> None:
+    poisson = SCENARIOS["poisson"]
+    changed = poisson.changed({"num_requests": 5, "rate_per_s": 2.5, "max_new_tokens": 3})
+    workload = changed.workload(TokenPrompts(1000), seed=4)
+    assert [arrival.params.max_new_tokens for arrival in workload] == [3] * 5
+    assert workload == changed.workload(TokenPrompts(1000), seed=4)
+    assert [a.at_s for a in workload] != [a.at_s for a in changed.workload(TokenPrompts(1000), seed=5)]
+    for params, words in (
+        ({"num_requests": 0}, "num_requests is 0"),
+        ({"num_requests": 2.5}, "num_requests is 2.5"),
+        ({"num_requests": True}, "num_requests is True"),
+        ({"rate_per_s": float("nan")}, "rate_per_s is nan"),
+        ({"rate_per_s": "fast"}, "rate_per_s is 'fast'"),
+        ({"colour": 1}, "no parameter colour"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            poisson.changed(params)
+    with pytest.raises(ValueError, match="no parameter rate_per_s"):
+        SCENARIOS["dedup"].changed({"rate_per_s": 2})
+
+
+def test_a_scenario_with_a_mistake_in_it_is_refused() -> None:
+    about = {"name": "x", "title": "x", "card": "x.", "look": ("x", "x"), "mix": KINDS["unique"]}
     with pytest.raises(ValueError, match="no figure"):
-        Scenario(name="x", shows="x", watch="speed", mix=KINDS["unique"], before={}, after={})
+        Scenario(**about, watch="speed")
+    with pytest.raises(ValueError, match="no figure"):
+        Scenario(**about, watch="itl_p99_ms", price="speed")
     with pytest.raises(ValueError, match="unknown knob"):
-        Scenario(name="x", shows="x", watch="itl", mix=KINDS["unique"], before={"turbo": True}, after={})
+        Scenario(**about, watch="itl_p99_ms", before={"turbo": True})
+    with pytest.raises(ValueError, match="num_blocks"):
+        Scenario(**about, watch="itl_p99_ms", config_after={"num_blocks": 1})
+    with pytest.raises(ValueError, match="rate"):
+        Scenario(**about, watch="itl_p99_ms", arrivals="poisson")

@@ -8,6 +8,9 @@
     return target.isContentEditable || target.tagName === "TEXTAREA" || target.tagName === "SELECT" || (target.tagName === "INPUT" && TEXT.test(target.type));
   }
 
+  /* Whether the tab of this name is the one that is shown. */
+  const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
+
   function press(id) {
     const button = document.getElementById(id);
     if (button) button.click();
@@ -23,9 +26,11 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
     if (event.key === "?") help();
     else if (document.querySelector("dialog[open]")) return;
-    else if (event.key === "b") press("burst");
-    else if (event.key === ".") press("stop");
-    else if (/^[1-8]$/.test(event.key)) Rose.lanes.focus(Number(event.key));
+    else if (event.key === "r" && shows("rp-lab")) press("lab-run");
+    else if (event.key === "." && shows("rp-lab")) press("lab-stop");
+    else if (event.key === "." && shows("rp-live")) press("stop");
+    else if (event.key === "b" && shows("rp-live")) press("burst");
+    else if (/^[1-8]$/.test(event.key) && shows("rp-live")) Rose.lanes.focus(Number(event.key));
     else return;
     event.preventDefault();
   });

@@ -7,39 +7,43 @@ import pytest
 
 import roseplay.engine.client
 from roseplay.cli import main
+from roseplay.config import EngineConfig
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.fake_engine import FakeEngine
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda scenario: scenario.name)
 def test_both_arms_of_every_scenario_are_played_in_turn(scenario, monkeypatch, capsys, tmp_path: Path) -> None:
-    seen: list[dict] = []
+    seen: list[tuple] = []
 
     class Watched(FakeEngine):
         def submit(self, *args, **kwargs):
-            if not seen or seen[-1] != self.knobs.to_dict():
-                seen.append(self.knobs.to_dict())
+            settings = (self.knobs.to_dict(), self.config)
+            if not seen or seen[-1] != settings:
+                seen.append(settings)
             return super().submit(*args, **kwargs)
 
     monkeypatch.setattr(roseplay.engine.client, "Engine", Watched)
     # Arrivals of a scenario may lie apart; that they do is tested elsewhere.
-    monkeypatch.setattr("roseplay.traffic.scenarios.fixed_interval", lambda count, interval_s: [0.0] * count)
+    for arrivals in ("fixed_interval", "poisson"):
+        monkeypatch.setattr(f"roseplay.traffic.scenario.{arrivals}", lambda count, *_, **__: [0.0] * count)
     file = tmp_path / "figures.json"
-    assert main(["bench", "compare", scenario.name, "--repeat-runs", "2", "--json", str(file)]) == 0
+    assert main(["bench", "scenario", scenario.name, "--repeat-runs", "2", "--json", str(file)]) == 0
     arms = {arm: knobs.to_dict() for arm, knobs in scenario.arms().items()}
-    assert seen == [arms["before"], arms["after"]] * 3  # one warm-up, two that count
+    settings = [(arms[arm], EngineConfig(**config)) for arm, config in scenario.configs().items()]
+    assert seen == settings * 3  # one warm-up, two that count
     figures = json.loads(file.read_text())
     assert figures["scenario"] == scenario.name
     assert {arm: figures[arm]["knobs"] for arm in arms} == arms
     assert len(figures["after"]["runs"]) == 2
     out = capsys.readouterr().out
     assert "--- before: " in out
-    assert f"--- {scenario.watch}" in out
+    assert f"--- {scenario.watch.split('_')[0]}" in out
 
 
 def test_an_unknown_scenario_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        main(["bench", "compare", "magic"])
+        main(["bench", "scenario", "magic"])
     assert exit_.value.code == 2
     err = capsys.readouterr().err
     assert len(err.strip().splitlines()) == 1

@@ -1,0 +1,219 @@
+"""An experiment being run: in a thread of the server, with the live engine paused and an engine for each arm."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from roseplay.engine.errors import EngineError
+from roseplay.play.lab.arms import arm_configs, open_engine, room, settings, sized
+from roseplay.play.lab.document import VERSION, finished
+from roseplay.play.lab.load import make_load, warm_up
+from roseplay.play.lab.measuring import RunError, StoppedError, measure_run, run_record
+from roseplay.play.lab.progress import RunProgress, seconds_left
+from roseplay.play.lab.spec import ARMS, Experiment
+from roseplay.traffic.environment import environment
+
+RUN_LIMIT_S = 120.0
+CLOSE_S = 0.3  # then an engine's process is killed: whoever presses stop wants it to stop
+_log = logging.getLogger(__name__)
+
+OpenEngine = Callable[..., Any]
+
+
+class Job:
+    """Runs an experiment beside a live engine, which stands still meanwhile.
+
+    Args:
+        live: the engine of the page; the arms' engines are made like it.
+        keep: takes the result and answers with its id.
+        open_engine: see ``arms.open_engine``.
+
+    Raises:
+        ValueError: what the experiment asks for cannot be had with this model; nothing has been started.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        live: Any,
+        keep: Callable[[dict[str, Any]], str],
+        open_engine: OpenEngine = open_engine,
+        run_limit_s: float = RUN_LIMIT_S,
+    ) -> None:
+        self.job_id = uuid.uuid4().hex[:12]
+        self.experiment = experiment
+        self.state = "starting"
+        self.error: str | None = None
+        self.result: str | None = None
+        self._live, self._keep, self._open_engine, self._run_limit_s = live, keep, open_engine, run_limit_s
+        configs = arm_configs(live, experiment)
+        self._scenario, self._workload, prompt_tokens = make_load(experiment, live, room(configs, live.info))
+        self._configs = {
+            arm: sized(config, live.info, self._workload, prompt_tokens) for arm, config in configs.items()
+        }
+        self._warm_up = warm_up(self._workload, prompt_tokens)
+        counts = dict.fromkeys(ARMS, 0)
+        self._runs: list[RunProgress] = []
+        for arm in experiment.order:
+            counts[arm] += 1
+            self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
+        self._engines: dict[str, Any] = {}
+        self._start_failure: str | None = None
+        self._stop = threading.Event()
+        self._give_up = threading.Event()  # of the engines' start: stopped, or one of them failed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it as soon as can be; returns at once and may be called again."""
+        self._stop.set()
+        self._give_up.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it has ended: all engines closed, the live one resumed."""
+        return self._ended.wait(timeout)
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    def told(self) -> dict[str, Any]:
+        """What the page shows of it."""
+        return {
+            "id": self.job_id,
+            "scenario": self._scenario.name,
+            "title": self._scenario.title,
+            "state": self.state,
+            "error": self.error,
+            "progress": [run.told() for run in self._runs],
+            "left_s": seconds_left(self._runs) if self.state == "running" else None,
+            "result": self.result,
+        }
+
+    # In the thread
+
+    def _run(self) -> None:
+        state, error = "error", ""
+        try:
+            self._live.pause()
+            try:
+                self.result = self._keep(self._measure())
+                state = "done"
+            finally:
+                self._close_engines()
+                with suppress(EngineError):  # closed meanwhile, with the server
+                    self._live.resume()
+        except StoppedError:
+            state = "stopped"
+        except (EngineError, RunError, TimeoutError) as failure:
+            error = str(failure)
+        except Exception as failure:
+            _log.exception("an experiment failed")
+            error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
+        if state == "error" and self._stop.is_set():
+            state = "stopped"  # what is cut off in the middle of something complains
+        self.state, self.error = state, error if state == "error" else None
+        self._ended.set()
+
+    def _measure(self) -> dict[str, Any]:
+        self._open_engines()
+        for arm in ARMS:
+            self._check_stop()
+            self._warm(arm)
+        self.state = "running"
+        records = [self._measure_run(run) for run in self._runs]
+        return self._document(records)
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _open_engines(self) -> None:
+        """Both at once: most of a start is imports. If one fails the other is given up."""
+        with ThreadPoolExecutor(len(ARMS), "roseplay-lab-start") as pool:
+            for arm in ARMS:
+                pool.submit(self._open, arm)
+        self._check_stop()
+        if self._start_failure is not None:
+            raise RunError(self._start_failure)
+
+    def _open(self, arm: str) -> None:
+        try:
+            knobs = self.experiment.arms[arm].knobs
+            self._engines[arm] = self._open_engine(self._live.model, self._configs[arm], knobs, self._give_up)
+        except Exception as error:
+            if not self._give_up.is_set():
+                self._start_failure = f"arm {arm} did not start: {error}"
+                self._give_up.set()
+
+    def _warm(self, arm: str) -> None:
+        try:
+            measure_run(self._engines[arm], self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+        except (RunError, EngineError, TimeoutError) as error:
+            raise RunError(f"arm {arm}, warm-up: {error}") from None
+
+    def _measure_run(self, run: RunProgress) -> dict[str, Any]:
+        self._check_stop()
+        run.start()
+        try:
+            played, steps = measure_run(
+                self._engines[run.arm],
+                self._workload,
+                stop=self._stop,
+                time_limit_s=self._run_limit_s,
+                on_sent=run.sent.append,
+            )
+        except BaseException as error:
+            run.finish(cut=True)
+            if isinstance(error, RunError | EngineError | TimeoutError):
+                raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
+            raise
+        run.finish()
+        return run_record(run.arm, run.repeat, played, steps)
+
+    def _close_engines(self) -> None:
+        for engine in self._engines.values():
+            engine.close(CLOSE_S)
+        self._engines.clear()
+
+    def _document(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+        info, experiment = self._engines["A"].info, self.experiment
+        return finished(
+            {
+                "roseplay_lab": VERSION,
+                "id": self.job_id,
+                "name": experiment.name,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "scenario": self._scenario.name,
+                "title": self._scenario.title,
+                "look": list(self._scenario.look),
+                "model": info.model,
+                "device": info.device,
+                "dtype": info.dtype,
+                "environment": environment(threads=info.threads, device=info.device),
+                "seed": experiment.seed,
+                "repeats": experiment.repeats,
+                "order": experiment.order,
+                "params": self._scenario.params(),
+                "arms": {arm: self._arm(arm) for arm in ARMS},
+                "limits": dict(experiment.limits),
+                "runs": records,
+            }
+        )
+
+    def _arm(self, arm: str) -> dict[str, Any]:
+        engine = self._engines[arm]
+        return {
+            "knobs": self.experiment.arms[arm].knobs.to_dict(),
+            "config": settings(self._configs[arm], engine.info),
+        }

@@ -1,0 +1,128 @@
+"""One run of a workload on an arm's engine, from a cold cache, and its record in the result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import StepEvent
+from roseplay.traffic.driver import Driver, Outcome, Played
+from roseplay.traffic.metrics import percentile
+from roseplay.traffic.workload import Workload
+
+POLL_S = 0.05
+
+
+class StoppedError(Exception):
+    """Somebody stopped the experiment."""
+
+
+class RunError(RuntimeError):
+    """A run that gives no figures; the message is a sentence for the user."""
+
+
+def measure_run(
+    engine: Any,
+    workload: Workload,
+    *,
+    stop: threading.Event,
+    time_limit_s: float,
+    on_sent: Callable[[Outcome], None] | None = None,
+) -> tuple[Played, list[StepRecord]]:
+    """Play it from a cold cache; answers what became of it, and the steps that did the work.
+
+    Raises:
+        StoppedError: ``stop`` was set; requests may still be running.
+        RunError: a request was refused or failed, or it took too long.
+    """
+    engine.clear_cache()
+    cursor = engine.telemetry.next_cursor
+    steps: list[StepRecord] = []
+
+    def collect(cursor: int) -> int:
+        following, events = engine.telemetry.since(cursor)
+        steps.extend(event.record for event in events if isinstance(event, StepEvent) and event.record.entries)
+        return int(following)
+
+    driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent)
+    driver.start()
+    while True:
+        try:
+            played = driver.wait(POLL_S)
+            break
+        except TimeoutError:
+            cursor = collect(cursor)
+        if stop.is_set():
+            driver.stop()
+            raise StoppedError
+    if stop.is_set():
+        raise StoppedError
+    _check(played, time_limit_s)
+    engine.inspect_block(1)  # answered after the last step has been told
+    collect(cursor)
+    return played, steps
+
+
+def _check(played: Played, time_limit_s: float) -> None:
+    if played.stopped is not None:
+        raise RunError(f"a run took longer than {time_limit_s:g} s: send less")
+    refused = [outcome.refused for outcome in played.outcomes if outcome.refused is not None]
+    if refused:
+        raise RunError(f"{len(refused)} of {len(played.outcomes)} requests were refused: {refused[0]}")
+    cut = [o.stream for o in played.outcomes if o.stream and str(o.stream.finish_reason) not in ("stop", "length")]
+    if cut:
+        raise RunError(f"{len(cut)} of {len(played.outcomes)} requests failed: {cut[0].error or cut[0].finish_reason}")
+
+
+def run_record(arm: str, repeat: int, played: Played, steps: list[StepRecord]) -> dict[str, Any]:
+    """A run as it stands in the result: times in ms since the first submit."""
+    zero_ns = played.outcomes[0].submit_start_ns
+    streams = [outcome.stream for outcome in played.outcomes if outcome.stream is not None]
+    metrics = [stream.metrics for stream in streams]
+    ended_ns = max(m.finished_ns or zero_ns for m in metrics)
+    tokens = json.dumps([stream.token_ids for stream in streams], separators=(",", ":"))
+    return {
+        "arm": arm,
+        "repeat": repeat,
+        "seconds": round((ended_ns - zero_ns) / 1e9, 4),
+        "requests": [_request(index, outcome, zero_ns) for index, outcome in enumerate(played.outcomes)],
+        "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns],
+        "steps": [_step(step, zero_ns) for step in steps],
+        "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
+        "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics),
+        "preemptions": sum(m.num_preemptions for m in metrics),
+    }
+
+
+def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
+    assert outcome.stream is not None
+    metrics = outcome.stream.metrics
+    gaps = sorted(metrics.itl_s)
+    return {
+        "index": index,
+        "arrival_ms": round((outcome.submit_start_ns - zero_ns) / 1e6, 2),
+        "prompt_tokens": metrics.prompt_tokens,
+        "completion_tokens": metrics.completion_tokens,
+        "submit_ms": round((outcome.submit_end_ns - outcome.submit_start_ns) / 1e6, 3),
+        "queue_ms": _ms(metrics.queue_s),
+        "ttft_ms": _ms(metrics.ttft_s),
+        "tpot_ms": _ms(metrics.tpot_s),
+        "e2e_ms": _ms(metrics.e2e_s),
+        "itl_p99_ms": _ms(percentile(gaps, 99)),
+        "itl_max_ms": _ms(gaps[-1] if gaps else None),
+        "reason": str(outcome.stream.finish_reason),
+    }
+
+
+def _step(step: StepRecord, zero_ns: int) -> list[float]:
+    start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in (step.start_ns, step.end_ns))
+    blocks = step.blocks_active + step.blocks_shared
+    return [start, end, step.prompt_tokens, step.decode_tokens, step.running, step.waiting, blocks]
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 2)

@@ -1,0 +1,127 @@
+"""The Lab's addresses. Whatever is wrong with a request is told in a sentence, as ``{"detail": …}``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from roseplay.engine.errors import EngineError
+from roseplay.play.lab.document import MAX_BYTES, check_document, parse_document
+from roseplay.play.lab.lab import Lab, LabBusyError
+from roseplay.play.lab.spec import parse_limits
+from roseplay.play.lab.summary import summary
+
+_REPORT_HEADERS = {
+    "Cache-Control": "no-store",
+    # A document may come from anybody: its report runs our script and asks nobody for anything.
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; sandbox allow-scripts allow-downloads",
+}
+
+
+def lab_router(lab: Lab) -> APIRouter:
+    """``/ui/lab`` and what is under it."""
+    router = APIRouter(prefix="/ui/lab")
+
+    @router.get("")
+    def describe(response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        return lab.describe()
+
+    @router.post("/run")
+    async def run(request: Request) -> dict[str, str]:
+        body = _json(await _body(request))
+        try:
+            job = await run_in_threadpool(lab.start, body)
+        except LabBusyError as error:
+            raise HTTPException(409, str(error)) from None
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        except EngineError as error:
+            raise HTTPException(503, str(error)) from None
+        return {"job": job.job_id}
+
+    @router.get("/job")
+    def job(response: Response, id: str = "") -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        found = lab.job(id)
+        if found is None:
+            raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
+        return found.told()
+
+    @router.post("/stop")
+    def stop() -> dict[str, bool]:
+        return {"stopped": lab.stop()}
+
+    @router.get("/result/{document_id}")
+    def result(document_id: str) -> Response:
+        return _answer(_result(document_id))
+
+    @router.get("/result/{document_id}/report.html")
+    def report(document_id: str) -> Response:
+        from roseplay.play.lab.report import report_html  # plotly takes a while to import
+
+        return Response(report_html(_result(document_id)), media_type="text/html", headers=_REPORT_HEADERS)
+
+    @router.post("/open")
+    async def open_document(request: Request) -> Response:
+        text = await _body(request)
+        return await run_in_threadpool(_opened, text)
+
+    @router.post("/summary")
+    async def again(request: Request) -> Response:
+        text = await _body(request)
+        return await run_in_threadpool(_summary, text)
+
+    def _opened(text: bytes) -> Response:
+        try:
+            document = parse_document(text)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
+
+    def _summary(text: bytes) -> Response:
+        body = _json(text)
+        if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
+            raise HTTPException(422, "send the id of a result, or the document, and the limits")
+        try:
+            document = body["document"] if "document" in body else _result(body["id"])
+            check_document(document)
+            return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+
+    def _result(document_id: str) -> dict[str, Any]:
+        document = lab.store.get(document_id)
+        if document is None:
+            raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
+        return document
+
+    return router
+
+
+async def _body(request: Request) -> bytes:
+    """The body, if it is not larger than a document may be."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BYTES:
+            raise HTTPException(413, f"this is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise HTTPException(422, "the body is not JSON") from None
+
+
+def _answer(value: Any) -> Response:
+    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,149 @@
+"""What an experiment is: a scenario, the settings of its two arms, and how often it is played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.traffic.scenario import Scenario
+from roseplay.traffic.scenarios import SCENARIOS
+
+ARMS = ("A", "B")
+SIDES = {"A": "before", "B": "after"}
+MAX_REPEATS = 9
+MAX_SEED = 2**31 - 1
+MAX_NAME = 80
+MAX_OUTPUT_TOKENS = 200_000  # of all runs: each is a number in the result
+DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
+GPU_KNOBS = ("cuda_graphs", "overlap")
+
+# What of EngineConfig may differ from arm to arm. The rest belongs to the server, or would be another experiment.
+ARM_CONFIG = ("device", "dtype", "block_size", "num_blocks", "kv_cache_memory", "max_model_len", "max_waiting", "threads")  # fmt: skip
+_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of the comparison: all knobs, and the fields of ``EngineConfig`` that it sets."""
+
+    knobs: Knobs
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A checked experiment; ``scenario`` has the parameters that were asked for."""
+
+    scenario: Scenario
+    arms: Mapping[str, Arm]
+    seed: int = 0
+    repeats: int = 1
+    limits: Mapping[str, float]
+    name: str | None = None
+
+    @property
+    def order(self) -> list[str]:
+        """A B B A A B …: whatever drifts meanwhile meets both arms alike."""
+        return [arm for number in range(self.repeats) for arm in (ARMS if number % 2 == 0 else ARMS[::-1])]
+
+
+def parse_experiment(body: Any) -> Experiment:
+    """Read an experiment as it comes from a page or a program.
+
+    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, over the defaults; without one the scenario's own counts.
+
+    Raises:
+        ValueError: a sentence for whoever asked.
+    """
+    if not isinstance(body, Mapping):
+        raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
+    unknown = sorted(str(key) for key in set(body) - set(_FIELDS))
+    if unknown:
+        raise ValueError(f"an experiment has no {', '.join(unknown)}: use {', '.join(_FIELDS)}")
+    scenario = find_scenario(body.get("scenario")).changed(checked_object(body.get("params"), "params"))
+    arms = {arm: _arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
+    repeats = checked_whole(body.get("repeats"), "repeats", 1, MAX_REPEATS, 1)
+    tokens = scenario.num_requests * scenario.max_new_tokens * repeats * len(ARMS)
+    if tokens > MAX_OUTPUT_TOKENS:
+        raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
+    return Experiment(
+        scenario=scenario,
+        arms=arms,
+        seed=checked_whole(body.get("seed"), "seed", 0, MAX_SEED, 0),
+        repeats=repeats,
+        limits=parse_limits(body.get("limits")),
+        name=_name(body.get("name")),
+    )
+
+
+def find_scenario(name: Any) -> Scenario:
+    """The scenario of that name; raises ``ValueError`` with the names there are."""
+    scenario = SCENARIOS.get(name) if isinstance(name, str) else None
+    if scenario is None:
+        raise ValueError(f"there is no scenario {name!r}: use one of {', '.join(SCENARIOS)}")
+    return scenario
+
+
+def parse_limits(limits: Any) -> dict[str, float]:
+    """The promise: TTFT, and each request's p99 ITL, in ms; raises ``ValueError``."""
+    given = checked_object(limits, "limits", DEFAULT_LIMITS)
+    for name, value in given.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e6:
+            raise ValueError(f"the limit {name} is {value!r}: use milliseconds above 0")
+    return {**DEFAULT_LIMITS, **{name: float(value) for name, value in given.items()}}
+
+
+def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
+    """What a scenario sets in an arm, beyond what both have in common."""
+    knobs, config = ("before", "config_before") if SIDES[arm] == "before" else ("after", "config_after")
+    return {"knobs": dict(getattr(scenario, knobs)), "config": dict(getattr(scenario, config))}
+
+
+def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
+    if given is None:
+        return Arm(scenario.arms()[SIDES[arm]], scenario.configs()[SIDES[arm]])
+    given = checked_object(given, f"arm {arm}", ("knobs", "config"))
+    knobs = checked_object(given.get("knobs"), f"the knobs of arm {arm}")
+    if knobs.get("slow_motion", 1) != 1:
+        raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
+    config = checked_object(given.get("config"), f"the config of arm {arm}", ARM_CONFIG)
+    try:
+        EngineConfig(**config)
+        return Arm(Knobs().changed(knobs), config)
+    except ValueError as error:
+        raise ValueError(f"arm {arm}: {error}") from None
+    except (TypeError, AttributeError):
+        raise ValueError(
+            f"arm {arm}: a setting has a value of the wrong kind, see --help for what each takes"
+        ) from None
+
+
+def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A JSON object with no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{what} must be a JSON object")
+    unknown = sorted(set(value) - set(keys)) if keys is not None else []
+    if keys is not None and unknown:
+        raise ValueError(f"{what} cannot have {', '.join(unknown)}: use {', '.join(keys)}")
+    return dict(value)
+
+
+def checked_whole(value: Any, what: str, low: int, high: int, default: int) -> int:
+    """A whole number, or the default for None; raises ``ValueError``."""
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high or value % 1:
+        raise ValueError(f"{what} is {value!r}: use a whole number from {low} to {high}")
+    return int(value)
+
+
+def _name(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > MAX_NAME:
+        raise ValueError(f"the name must be text of at most {MAX_NAME} characters")
+    return value

@@ -1,0 +1,45 @@
+"""The figures that runs are compared by: their names, titles and units, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        name: as in documents; ends with its unit.
+        unit: as people read it; "" for a plain count.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"]
+
+
+FIGURES: Mapping[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure("output_tokens_per_s", "Throughput", "tok/s", "higher"),
+        Figure("goodput_req_s", "Goodput", "req/s in SLO", "higher"),
+        Figure("ttft_p50_ms", "TTFT p50", "ms", "lower"),
+        Figure("ttft_p95_ms", "TTFT p95", "ms", "lower"),
+        Figure("queue_p50_ms", "Queue p50", "ms", "lower"),
+        Figure("tpot_p50_ms", "TPOT p50", "ms", "lower"),
+        Figure("itl_p50_ms", "ITL p50", "ms", "lower"),
+        Figure("itl_p95_ms", "ITL p95", "ms", "lower"),
+        Figure("itl_p99_ms", "ITL p99", "ms", "lower"),
+        Figure("itl_max_ms", "ITL worst", "ms", "lower"),
+        Figure("e2e_p95_ms", "E2E p95", "ms", "lower"),
+        Figure("submit_p50_ms", "Submit p50", "ms", "lower"),
+        Figure("computed_tokens", "Prompt tokens computed", "", "lower"),
+        Figure("saved_tokens", "Prompt tokens saved", "", "higher"),
+        Figure("preemptions", "Preemptions", "", "lower"),
+        Figure("kv_pool_tokens", "KV pool", "tokens", "lower"),
+    )
+}

@@ -1,0 +1,157 @@
+"""A scenario: traffic that shows what one serving idea does, and its settings before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.traffic.arrivals import burst, fixed_interval, poisson
+from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
+from roseplay.traffic.workload import Workload, make_workload
+
+MAX_REQUESTS = 256
+MAX_RATE_PER_S = 1000.0
+MAX_NEW_TOKENS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Traffic that shows what one switch does.
+
+    Attributes:
+        name: how it is called on a command line.
+        title, card: its name and a line for people.
+        look: two sentences: what to look for, and what it costs.
+        watch: the figure that moves, see ``figures.FIGURES``; ``price``: the one that pays for it, where one does.
+        mix: how its prompts relate.
+        num_requests: how many there are.
+        arrivals: all at once, at a fixed interval, or independent of each other; both of the latter at ``rate_per_s``.
+        max_new_tokens: length of each answer; it is reached, end-of-sequence tokens are ignored.
+        knobs, config: settings of both arms: knobs, and fields of ``EngineConfig``.
+        before, after, config_before, config_after: settings of each arm besides.
+    """
+
+    name: str
+    title: str
+    card: str
+    look: tuple[str, str]
+    watch: str
+    price: str | None = None
+    mix: PromptMix
+    num_requests: int = 32
+    arrivals: Literal["burst", "interval", "poisson"] = "burst"
+    rate_per_s: float | None = None
+    max_new_tokens: int = 8
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_before: Mapping[str, Any] = field(default_factory=dict)
+    config_after: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for figure in (self.watch, self.price):
+            if figure is not None and figure not in FIGURES:
+                raise ValueError(f"scenario {self.name} names {figure!r}, which is no figure")
+        if (self.rate_per_s is None) != (self.arrivals == "burst"):
+            raise ValueError(f"scenario {self.name}: a burst has no rate, and other arrivals need one")
+        self.arms()
+        for config in self.configs().values():
+            EngineConfig(**config)
+
+    def arms(self) -> dict[str, Knobs]:
+        """``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
+        return {
+            "before": Knobs().changed({**self.knobs, **self.before}),
+            "after": Knobs().changed({**self.knobs, **self.after}),
+        }
+
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """The fields of ``EngineConfig`` that each arm sets."""
+        return {
+            "before": {**self.config, **self.config_before},
+            "after": {**self.config, **self.config_after},
+        }
+
+    def params(self) -> dict[str, float]:
+        """What may be changed of its traffic, as it is."""
+        params: dict[str, float] = {"num_requests": self.num_requests, "max_new_tokens": self.max_new_tokens}
+        if self.rate_per_s is not None:
+            params["rate_per_s"] = self.rate_per_s
+        return params
+
+    def changed(self, params: Mapping[str, Any]) -> Scenario:
+        """With other traffic.
+
+        Raises:
+            ValueError: a parameter that it does not have, or a bad value.
+        """
+        unknown = sorted(set(params) - set(self.params()))
+        if unknown:
+            raise ValueError(
+                f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(self.params()))}"
+            )
+        changes: dict[str, Any] = {name: checked_param(name, value) for name, value in params.items()}
+        return dataclasses.replace(self, **changes)
+
+    def workload(
+        self,
+        source: PromptSource,
+        *,
+        seed: int = 0,
+        room: int | None = None,
+        count: Callable[[Prompt], int] = len,
+    ) -> Workload:
+        """Its traffic: the same list for the same source and seed.
+
+        Args:
+            room: prompts longer than so many tokens are scaled down, all by the same factor.
+            count: tokens of a prompt.
+
+        Raises:
+            ValueError: not even the smallest prompt fits.
+        """
+        return make_workload(
+            source,
+            self._times(seed),
+            mix=self.mix if room is None else self._fitted(source, room, count),
+            params=SamplingParams(max_new_tokens=self.max_new_tokens, ignore_eos=True),
+            seed=seed,
+        )
+
+    def _times(self, seed: int) -> Sequence[float]:
+        if self.rate_per_s is None:
+            return burst(self.num_requests)
+        if self.arrivals == "poisson":
+            return poisson(self.num_requests, self.rate_per_s, seed=seed)
+        return fixed_interval(self.num_requests, 1 / self.rate_per_s)
+
+    def _fitted(self, source: PromptSource, room: int, count: Callable[[Prompt], int]) -> PromptMix:
+        mix = self.mix
+        while (longest := max(count(prompt) for prompt in mix.prompts(source, self.num_requests))) > room:
+            smaller = mix.scaled(room / longest)
+            if smaller == mix:
+                raise ValueError(f"{self.title}: a prompt takes {longest} tokens, there is room for {room}")
+            mix = smaller
+        return mix
+
+
+PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
+    "num_requests": (1, MAX_REQUESTS),
+    "max_new_tokens": (1, MAX_NEW_TOKENS),
+    "rate_per_s": (0.1, MAX_RATE_PER_S),
+}
+
+
+def checked_param(name: str, value: Any) -> float:
+    """The value, if it is a number within the parameter's limits; else ``ValueError``."""
+    low, high = PARAM_LIMITS[name]
+    whole = name != "rate_per_s"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high or (whole and value != int(value)):
+        raise ValueError(f"{name} is {value!r}: use {'a whole number' if whole else 'a number'} from {low} to {high:g}")
+    return int(value) if whole else float(value)

@@ -1,0 +1,284 @@
+"""The Lab: a scenario under two settings is run, overlaid, judged by another promise, kept, sent and opened again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import PHONE, Served, ask
+
+Open = Callable[..., Page]
+DOCUMENT = Path(__file__).parent.parent / "play" / "lab_result.json"
+RUN_MS = 180_000  # two engines start for a run, and the machine may be busy
+# How many pixels of a canvas have the colour of A's and of B's curve: the token itself, as a fraction of its edge may be.
+CURVES = """(id) => {
+  const canvas = document.querySelector(`#${id} canvas`), T = Rose.tokens(), counts = [0, 0];
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const colours = [T.ink, T.rose].map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)));
+  for (let i = 0; i < data.length; i += 4)
+    colours.forEach((c, arm) => { if (data[i + 3] > 200 && c.every((v, k) => Math.abs(v - data[i + k]) < 12)) counts[arm]++; });
+  return counts;
+}"""
+
+
+def open_lab(page: Page) -> None:
+    page.get_by_role("tab", name="Lab").click()
+    page.locator("#rp-lab-cards [aria-checked=true]").wait_for()
+    expect(page.locator("#lab-run")).to_be_enabled()
+    page.wait_for_function("() => Rose.lab.plan && document.querySelector('#rp-lab-goodput canvas')")
+    expect(page.locator("#lab-num_requests input")).to_have_value(re.compile(r"\d"))
+
+
+def open_file(page: Page, path: Path) -> None:
+    page.locator("#lab-results").click()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a file…").click()
+    chooser.value.set_files(path)
+
+
+def open_document(page: Page) -> None:
+    open_lab(page)
+    open_file(page, DOCUMENT)
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(row(page, "itl_p99_ms").locator("td").nth(1)).to_have_text(re.compile(r"\d"))
+
+
+def row(page: Page, metric: str) -> Locator:
+    return page.locator(f"#rp-lab-result tr[data-metric={metric}]")
+
+
+def table(page: Page) -> list[str]:
+    return page.locator("#rp-lab-result tbody tr").all_inner_texts()
+
+
+def shown(page: Page) -> Any:
+    """The document that the Lab shows."""
+    return page.evaluate("() => Rose.lab.document")
+
+
+def type_number(page: Page, name: str, value: float) -> None:
+    page.locator(f"#{name} input").fill(str(value))
+    page.wait_for_function("([name, value]) => Object.values(Rose.lab.numbers).includes(value)", arg=[name, value])
+
+
+def small(page: Page) -> None:
+    page.get_by_role("radio", name=re.compile("^Token budget")).click()
+    for name, value in (("lab-repeats", 1), ("lab-num_requests", 6), ("lab-max_new_tokens", 5), ("lab-seed", 23)):
+        type_number(page, name, value)
+
+
+def test_a_run_shows_both_arms(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    small(page)
+    expect(page.locator("#rp-lab-look li")).to_have_count(2)
+    assert page.evaluate(CURVES, "rp-lab-itl")[1] == 0
+    cell = page.get_by_label("Max batch, B")
+    cell.fill("3")
+    cell.press("Enter")
+    page.get_by_label("Prefix cache, A").click()
+    for label, value in (("Block size, A", "8"), ("KV blocks, B", "300")):
+        page.get_by_label(label).fill(value)
+        page.get_by_label(label).press("Enter")
+    expect(page.locator("#rp-lab-settings .rp-differs")).to_have_count(5)
+    page.locator("#rp-lab-progress h3").click()
+    page.keyboard.press("r")
+    expect(page.locator("#lab-run")).to_be_disabled()
+    chip = page.locator(".rp-lab-chip")
+    expect(chip).to_have_text("paused by the lab")
+    expect(chip).to_be_visible()
+    expect(page.locator(".rp-lab-bar")).to_have_count(2)
+    expect(page.locator(".rp-lab-left")).to_have_text(re.compile("starting|run 1 of 2"))
+    expect(page.locator(".rp-lab-bar em").nth(1)).to_have_text(re.compile(r"\d s"), timeout=RUN_MS)
+    expect(row(page, "output_tokens_per_s").locator("td").first).to_have_text(re.compile(r"\d"))
+    expect(chip).to_be_hidden()
+    document = shown(page)
+    assert document["seed"] == 23
+    assert document["params"]["num_requests"] == 6
+    a, b = document["arms"]["A"], document["arms"]["B"]
+    assert (a["knobs"]["prefill_max_tokens"], b["knobs"]["prefill_max_tokens"]) == (None, 64)
+    assert b["knobs"]["max_batch_size"] == 3
+    assert a["knobs"]["prefix_cache"] is not b["knobs"]["prefix_cache"]
+    assert (a["config"]["block_size"], b["config"]["num_blocks"]) == (8, 300)
+    page.wait_for_function(f"() => ({CURVES})('rp-lab-itl').every((count) => count > 40)")
+    page.wait_for_function(f"() => ({CURVES})('rp-lab-ttft').every((count) => count > 40)")
+    expect(page.locator("#rp-lab-itl canvas")).to_have_attribute(
+        "aria-label", re.compile(r"A p50 .* of 24 gaps · B p50")
+    )
+    expect(row(page, "output_tokens_per_s").locator("td").first).to_have_text(re.compile(r"\d"))
+    expect(row(page, "same_tokens").locator("td")).to_have_text("yes")
+    expect(page.locator("#rp-lab-look li").first).to_have_text(document["summary"]["sentences"][0])
+    link = live.address + f"/#lab={document['id']}"
+    other = open_page(live)
+    other.goto(link)
+    expect(row(other, "ttft_p95_ms")).to_have_text(row(page, "ttft_p95_ms").inner_text(), use_inner_text=True)
+
+
+def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Batched append")).click()
+    expect(page.locator("#lab-stop")).to_be_disabled()
+    page.locator("#lab-run").click()
+    expect(page.locator("#lab-stop")).to_be_enabled()
+    watcher = open_page(live)
+    expect(watcher.locator(".rp-lab-chip")).to_be_visible()
+    page.locator("#lab-stop").click()
+    expect(page.get_by_role("alert").filter(has_text="Stopped.")).to_be_visible(timeout=RUN_MS)
+    expect(page.locator("#lab-run")).to_be_enabled()
+    expect(watcher.locator(".rp-lab-chip")).to_be_hidden()
+
+
+def test_another_promise_counts_again(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_document(page)
+    all_of_them = sum(len(run["requests"]) for run in shown(page)["runs"] if run["arm"] == "A")
+    counts = page.locator("#rp-lab-goodput .rp-lg")
+    goodput = row(page, "goodput_req_s").locator("td").nth(1)
+    page.locator("#lab-ttft-limit input").fill("100000")
+    page.locator("#lab-itl-limit input").fill("100000")
+    expect(counts).to_have_text([f"{all_of_them} of {all_of_them}"] * 2)
+    generous = goodput.inner_text()
+    page.locator("#lab-itl-limit input").fill("0.001")
+    expect(counts).to_have_text([f"0 of {all_of_them}"] * 2)
+    expect(goodput).to_have_text("0")
+    assert generous != "0"
+
+
+def test_a_result_is_kept_and_named(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_document(page)
+    before = table(page)
+    page.get_by_label("Name of this result").fill("before the change")
+    page.get_by_label("Name of this result").press("Enter")
+    page.wait_for_function("async () => (await Rose.lab.store.list())[0].name === 'before the change'")
+    page.reload()
+    expect(page.get_by_label("Name of this result")).to_have_value("before the change")
+    assert table(page) == before
+    page.get_by_role("radio", name=re.compile("^Poisson")).click()
+    expect(row(page, "itl_p99_ms").locator("td").first).to_have_text("–")
+    page.locator("#lab-results").click()
+    page.get_by_role("button", name="Open before the change").click()
+    expect(page.locator("#rp-lab-cards [aria-checked=true]")).to_contain_text("Token budget")
+    assert table(page) == before
+    page.locator("#lab-results").click()
+    page.get_by_role("button", name="Delete before the change").click()
+    expect(page.locator("#rp-lab-results li")).to_have_count(0)
+    expect(page.locator(".rp-lab-said")).to_contain_text("None yet")
+
+
+def test_a_full_browser_says_so(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.evaluate(
+        """async (text) => { for (let i = 0; i < Rose.lab.store.most; i++)
+             await Rose.lab.store.put({ ...JSON.parse(text), id: `r${i}`, runs: [] }); }""",
+        DOCUMENT.read_text(encoding="utf-8"),
+    )
+    open_file(page, DOCUMENT)
+    expect(page.get_by_role("alert").filter(has_text="delete one under Results")).to_be_visible()
+
+
+def test_an_exported_file_opens_again(live: Served, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(live)
+    open_document(page)
+    with page.expect_download() as download:
+        page.locator("#lab-export").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    assert json.loads(path.read_text(encoding="utf-8"))["runs"] == shown(page)["runs"]
+    other = open_page(live)
+    open_lab(other)
+    other.evaluate(
+        """(text) => { const data = new DataTransfer(); data.items.add(new File([text], 'result.json'));
+             document.querySelector('#rp-lab-mid').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })); }""",
+        path.read_text(encoding="utf-8"),
+    )
+    expect(row(other, "itl_p99_ms").locator("td").nth(1)).to_have_text(re.compile(r"\d"))
+    assert table(other) == table(page)
+    with other.expect_popup() as popup:
+        other.locator("#lab-report").click()
+    popup.value.wait_for_load_state()
+    assert "Token budget" in popup.value.content()
+
+
+def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(live)
+    open_lab(page)
+    alert = page.locator(".rp-lab-error")
+    page.get_by_label("Max batch, A").fill("many")
+    page.get_by_label("Max batch, A").press("Enter")
+    expect(alert).to_have_text("Max batch of A takes a whole number of at least 1.")
+    page.locator("#lab-seed input").fill("")
+    page.locator("#lab-run").click()
+    expect(alert).to_have_text("Seed is empty: give a number.")
+    page.locator("#lab-seed input").fill("1")
+    bad = tmp_path / "bad.json"
+    bad.write_text("no JSON")
+    open_file(page, bad)
+    expect(page.locator(".rp-lab-said")).to_have_text("bad.json is not a result of the Lab: it is no JSON.")
+
+
+def test_charts_are_read_by_pointer_and_keys(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_document(page)
+    said = {"itl": r"p\d.*: A .* ms · B .* ms", "ttft": r"within .* ms: A \d+ % · B \d+ %", "steps": r"s: A .* · B ", "goodput": r"#\d+: TTFT .*(kept|broken)"}  # fmt: skip
+    keys = {"itl": "ArrowUp", "ttft": "ArrowRight", "steps": "ArrowRight", "goodput": "ArrowRight"}
+    for name, words in said.items():
+        canvas = page.locator(f"#rp-lab-{name} canvas")
+        canvas.focus()
+        canvas.press(keys[name])
+        expect(page.locator(f"#rp-lab-{name} .rp-sub")).to_have_text(re.compile(words))
+        canvas.press("Escape")
+        expect(page.locator(f"#rp-lab-{name} .rp-sub")).not_to_have_text(re.compile(words))
+    page.locator("#rp-lab-itl canvas").hover(position={"x": 300, "y": 60})
+    expect(page.locator("#rp-lab-itl .rp-sub")).to_have_text(re.compile(said["itl"]))
+    page.get_by_role("button", name="histogram").click()
+    page.locator("#rp-lab-ttft canvas").hover(position={"x": 60, "y": 60})
+    expect(page.locator("#rp-lab-ttft .rp-sub")).to_have_text(re.compile(r"to .* ms: A \d+ %"))
+
+
+def test_hidden_views_are_not_drawn(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.wait_for_function("() => Rose.panels.every((panel) => !panel.onScreen)")
+    drawn = "() => Rose.panels.map((panel) => panel.draws)"
+    before, polls = page.evaluate(drawn), page.evaluate("() => Rose.poll.count")
+    ask(page, "What is a KV block?") if page.locator("#prompt input").is_visible() else live.engine.submit("Hello")
+    page.wait_for_function("(polls) => Rose.poll.count > polls + 10", arg=polls)
+    assert page.evaluate(drawn) == before
+    page.keyboard.press("b")
+    assert page.evaluate("() => Rose.store.bursts.size") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str) -> None:
+    page = open_page(live, color_scheme=scheme)
+    open_document(page)
+    overflow = (
+        "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+    )
+    assert page.evaluate(overflow) == [0, 0]
+    for part, width in {"rail": 232, "mid": 732, "right": 476}.items():
+        box = page.locator(f"#rp-lab-{part}").bounding_box()
+        assert box and abs(box["width"] - width) < 1 and box["y"] + box["height"] <= 901, part
+    untold = "() => [...document.querySelectorAll('#rp-lab h3, #rp-lab th[scope=row]')].filter((e) => !e.title).length"
+    assert page.evaluate(untold) == 0
+    unnamed = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
+        && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
+    assert page.evaluate(unnamed) == []
+
+
+def test_on_a_phone(live: Served, open_page: Open) -> None:
+    page = open_page(live, **PHONE)
+    open_document(page)
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") == 0
+    parts = ["cards", "run", "progress", "outcome", "look", "settings", "itl", "ttft", "steps", "goodput", "foot"]
+    tops = [page.locator(f"#rp-lab-{part}").bounding_box()["y"] for part in parts]  # type: ignore[index]
+    assert tops == sorted(tops)

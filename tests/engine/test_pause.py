@@ -1,0 +1,119 @@
+"""A paused engine computes nothing, takes what comes, and goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineError, EngineStartError
+from roseplay.engine.telemetry import StepEvent
+from tests.engine.test_engine import LONG, wait_until
+
+PAUSE_S = 0.2
+
+
+def paused(engine):
+    """Pause, and wait until the worker knows: it answers questions in the order in which they come."""
+    engine.pause()
+    engine.inspect_block(1)
+
+
+def num_steps(engine):
+    return sum(isinstance(e, StepEvent) and bool(e.record.entries) for e in engine.telemetry.since(0)[1])
+
+
+def newest(engine):
+    """Requests running and waiting, and blocks held, as the last step tells them; None before the first."""
+    records = [e.record for e in engine.telemetry.since(0)[1] if isinstance(e, StepEvent)]
+    return (records[-1].running, records[-1].waiting, records[-1].blocks_active) if records else None
+
+
+def test_no_step_is_made_while_paused_and_the_gap_is_told(engine):
+    expected = engine.submit([3, 4, 5], LONG).result(20).token_ids
+    engine.clear_cache()
+    engine.set_knobs(slow_motion=20)
+    stream = engine.submit([3, 4, 5], LONG)
+    wait_until(lambda: len(stream.token_ids) > 2)
+    paused(engine)
+    assert engine.paused
+    steps, tokens = num_steps(engine), len(stream.token_ids)
+    time.sleep(PAUSE_S)
+    engine.inspect_block(1)
+    assert (num_steps(engine), len(stream.token_ids)) == (steps, tokens)
+    assert tokens < 50
+    engine.set_knobs(slow_motion=1)
+    engine.resume()
+    assert not engine.paused
+    assert stream.result(20).token_ids == expected
+    assert max(stream.metrics.itl_s) >= PAUSE_S
+
+
+def test_requests_are_taken_while_paused_and_wait(engine):
+    paused(engine)
+    engine.pause()
+    streams = [engine.submit([3 + i], LONG) for i in range(3)]
+    wait_until(lambda: newest(engine) == (0, 3, 0))
+    assert all(stream.metrics.scheduled_ns is None for stream in streams)
+    engine.resume()
+    assert all(stream.result(20).finish_reason == "length" for stream in streams)
+
+
+def test_aborts_work_while_paused_and_free_the_blocks(engine):
+    engine.set_knobs(slow_motion=20)
+    stream = engine.submit([3] * 10, LONG)
+    wait_until(lambda: stream.token_ids)
+    paused(engine)
+    waiting = engine.submit([4], LONG)
+    for doomed in (stream, waiting):
+        doomed.cancel()
+        assert doomed.result(10).finish_reason == "abort"
+    wait_until(lambda: newest(engine) == (0, 0, 0))
+
+
+def test_a_pause_is_not_taken_for_a_frozen_worker(tiny_llama):
+    with Engine(tiny_llama, block_size=4, num_blocks=50, step_timeout_s=0.3) as engine:
+        paused(engine)
+        stream = engine.submit([3], LONG)
+        time.sleep(0.8)
+        assert engine.alive
+        engine.resume()
+        assert stream.result(20).finish_reason == "length"
+
+
+def test_a_paused_engine_can_be_closed(tiny_llama):
+    engine = Engine(tiny_llama, block_size=4, num_blocks=50, admission="blocking")
+    paused(engine)
+    streams = []
+    thread = threading.Thread(target=lambda: streams.append(engine.submit([3], LONG)))  # waits for its first token
+    thread.start()
+    wait_until(lambda: engine._receiver.live())
+    engine.close()
+    thread.join(5)
+    assert streams[0].finish_reason == "abort"
+    with pytest.raises(EngineError, match="closed"):
+        engine.pause()
+
+
+def test_a_worker_that_replaces_another_is_not_paused(tmp_path, tiny_llama):
+    tiny_llama.save_pretrained(tmp_path)
+    with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50) as engine:
+        paused(engine)
+        lost = engine.submit([3], LONG)
+        os.kill(engine._transport.pid, signal.SIGKILL)
+        assert lost.result(10).finish_reason == "error"
+        assert not engine.paused
+        assert engine.submit([3], SamplingParams(max_new_tokens=2)).result(60).finish_reason == "length"
+
+
+@pytest.mark.parametrize("worker", ["thread", "process"])
+def test_a_start_can_be_cancelled(tmp_path, tiny_llama, worker):
+    tiny_llama.save_pretrained(tmp_path)
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(EngineStartError, match="cancelled"):
+        Engine(str(tmp_path), worker=worker, block_size=4, num_blocks=50, cancelled=cancelled)

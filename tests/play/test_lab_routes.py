@@ -1,0 +1,243 @@
+"""The lab's addresses and endpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from starlette.testclient import TestClient
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.lab import document as documents
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from roseplay.traffic.figures import FIGURES
+from tests.play.conftest import serving
+from tests.play.fake_engine import FakeEngine
+from tests.play.lab_arms import QUICK, FakeArms, ended, fake_lab
+
+FILE = Path(__file__).with_name("lab_result.json")
+PAGE = Path(__file__).with_name("lab_page.json")
+QUICKLY = {"scenario": "token-budget", "params": QUICK}
+LONG = {"scenario": "token-budget", "params": {"num_requests": 2, "max_new_tokens": 512}}
+
+
+@pytest.fixture(scope="module")
+def page() -> tuple[TestClient, Playground]:
+    """One page for all: building it takes a while."""
+    live = FakeEngine()
+    playground = Playground(live)
+    playground.lab = fake_lab(live)
+    app = create_app(playground, allowed_hosts("127.0.0.1"))
+    return TestClient(app, base_url="http://127.0.0.1:7860"), playground
+
+
+@pytest.fixture
+def playground(page: tuple[TestClient, Playground]) -> Iterator[Playground]:
+    yield page[1]
+    page[1].lab.close()
+
+
+@pytest.fixture
+def client(page: tuple[TestClient, Playground], playground: Playground) -> TestClient:
+    return page[0]
+
+
+def shape(value: Any) -> Any:
+    """Keys and kinds of a JSON value, of a list those of its first item."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    return [shape(item) for item in value[:1]] if isinstance(value, list) else type(value).__name__
+
+
+def test_the_page_learns_of_scenarios_knobs_and_engine(client: TestClient) -> None:
+    answer = client.get("/ui/lab")
+    assert answer.headers["cache-control"] == "no-store"
+    page = answer.json()
+    names = [scenario["name"] for scenario in page["scenarios"]]
+    assert {"admission", "dedup", "token-budget", "batched-append", "shared-head"} < set(names)
+    assert {"long-context", "kv-pressure", "poisson"} < set(names)
+    for scenario in page["scenarios"]:
+        assert set(scenario) == {"name", "title", "card", "look", "a", "b", "common", "params", "watch"}
+        assert scenario["watch"] in FIGURES
+        assert len(scenario["look"]) == 2
+        assert (scenario["a"], scenario["common"]) != (scenario["b"], scenario["common"])
+        for param in scenario["params"].values():
+            assert param["min"] <= param["default"] <= param["max"]
+        for settings in (scenario["a"], scenario["b"], scenario["common"]):
+            Knobs().changed(settings["knobs"])
+            EngineConfig(**settings["config"])
+    assert "slow_motion" not in page["knobs"]
+    assert set(page["engine"]) == set(json.loads(PAGE.read_text())["engine"])
+    assert page["limits"] == {"ttft_ms": 500.0, "itl_ms": 50.0}
+    assert fake_lab(FakeEngine()).describe()["state"] is None
+
+
+def test_an_experiment_from_its_start_to_its_result(client: TestClient, playground: Playground) -> None:
+    job_id = client.post("/ui/lab/run", json={**QUICKLY, "repeats": 2, "name": "mine"}).json()["job"]
+    ended(playground.lab.job(job_id))
+    told = client.get(f"/ui/lab/job?id={job_id}").json()
+    assert told["state"] == "done"
+    assert client.get("/ui/lab").json()["state"] == told
+    answer = client.get(f"/ui/lab/result/{told['result']}")
+    document = answer.json()
+    expected = shape(json.loads(FILE.read_text()))
+    expected["name"], expected["params"]["rate_per_s"] = "str", "float"
+    found = shape(document)
+    for part in (expected, found):  # a figure may be whole or not, by chance, and a limit is none or a number
+        for arm in part["arms"].values():
+            arm["knobs"] = set(arm["knobs"])
+        part["runs"] = part["summary"]["metrics"] = part["environment"] = None
+    assert found == expected
+    assert set(document["runs"][0]) == set(json.loads(FILE.read_text())["runs"][0])
+    assert documents.parse_document(answer.content)["summary"] == document["summary"]
+    report = client.get(f"/ui/lab/result/{told['result']}/report.html")
+    assert "Plotly.newPlot" in report.text
+    assert "default-src 'none'" in report.headers["content-security-policy"]
+
+
+def test_a_second_experiment_is_refused_and_the_first_can_be_stopped(
+    client: TestClient, playground: Playground
+) -> None:
+    job_id = client.post("/ui/lab/run", json=LONG).json()["job"]
+    assert json.loads(playground.delta(0))["lab"] is True
+    refused = client.post("/ui/lab/run", json=QUICKLY)
+    assert (refused.status_code, refused.json()["detail"][:7]) == (409, "the lab")
+    assert client.post("/ui/lab/stop").json() == {"stopped": True}
+    ended(playground.lab.job(job_id))
+    assert client.get(f"/ui/lab/job?id={job_id}").json()["state"] == "stopped"
+    assert client.post("/ui/lab/stop").json() == {"stopped": False}
+    assert json.loads(playground.delta(0))["lab"] is False
+    assert not playground.engine.paused
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "JSON object"),
+        (b'{"scenario": "magic"}', "no scenario"),
+        (b'{"scenario": "dedup", "b": {"knobs": {"slow_motion": 10}}}', "slow motion"),
+        (b'{"scenario": "dedup", "a": {"config": {"max_model_len": 8}}}', "room for"),
+    ],
+)
+def test_a_bad_experiment_is_422_with_a_sentence(client: TestClient, body: bytes, words: str) -> None:
+    answer = client.post("/ui/lab/run", content=body)
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]
+
+
+def test_what_is_not_there_is_404_with_a_sentence(client: TestClient) -> None:
+    for path in ("job?id=x", "job", "result/x", "result/x/report.html"):
+        answer = client.get(f"/ui/lab/{path}")
+        assert answer.status_code == 404
+        assert "here" in answer.json()["detail"]
+    assert client.post("/ui/lab/summary", json={"id": "x"}).status_code == 404
+
+
+def test_a_file_can_be_opened_reported_and_summed_up_for_other_limits(client: TestClient) -> None:
+    text = FILE.read_bytes()
+    opened = client.post("/ui/lab/open", content=text).json()
+    assert opened["summary"]["sentences"][0].startswith("ITL p99")
+    assert opened["id"] != json.loads(text)["id"]  # a file must not take the place of a result
+    assert client.post("/ui/lab/open", content=text).json()["id"] == opened["id"]
+    assert client.get(f"/ui/lab/result/{opened['id']}").json()["title"] == "Token budget"
+    assert client.get(f"/ui/lab/result/{opened['id']}/report.html").status_code == 200
+    limits = {"ttft_ms": 1e5, "itl_ms": 1e5}
+    by_id = client.post("/ui/lab/summary", json={"id": opened["id"], "limits": limits}).json()
+    by_document = client.post("/ui/lab/summary", json={"document": json.loads(text), "limits": limits}).json()
+    assert by_id == by_document
+    goodput = next(row for row in by_id["metrics"] if row["name"] == "goodput_req_s")
+    assert goodput["a"] == pytest.approx(24 / 0.94, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "words"),
+    [
+        ("open", b"no", 422, "not JSON"),
+        ("open", b"{}", 422, "no result of the lab"),
+        ("summary", b"[]", 422, "send the id"),
+        ("summary", b'{"document": {}}', 422, "no result of the lab"),
+        ("summary", b'{"document": 5}', 422, "no result of the lab"),
+    ],
+)
+def test_what_is_no_document_is_refused(client, path, content, status, words) -> None:
+    answer = client.post(f"/ui/lab/{path}", content=content)
+    assert answer.status_code == status
+    assert words in answer.json()["detail"]
+
+
+def test_bad_limits_are_refused(client: TestClient) -> None:
+    body = {"document": json.loads(FILE.read_text()), "limits": {"ttft_ms": -1}}
+    answer = client.post("/ui/lab/summary", json=body)
+    assert (answer.status_code, answer.json()["detail"]) == (422, "the limit ttft_ms is -1: use milliseconds above 0")
+
+
+def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.play.lab.routes.MAX_BYTES", 1000)
+    for path in ("open", "run", "summary"):
+        assert client.post(f"/ui/lab/{path}", content=b" " * 1001).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["run", "stop", "open", "summary"])
+@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"origin": "null"}, {"host": "evil.example"}])
+def test_another_site_s_page_cannot_use_the_lab(
+    client: TestClient, playground: Playground, path: str, headers: dict[str, str]
+) -> None:
+    # text/plain needs no preflight: what stands between is the guard alone.
+    kind, before = {"content-type": "text/plain"}, playground.lab.describe()
+    assert client.post(f"/ui/lab/{path}", content=json.dumps(QUICKLY), headers={**headers, **kind}).status_code == 403
+    assert playground.lab.describe() == before
+
+
+def test_the_store_forgets_the_oldest(playground: Playground) -> None:
+    store = playground.lab.store
+    ids = [store.keep({"id": str(number)}) for number in range(20)]
+    assert store.get(ids[0]) is None
+    assert store.get(ids[-1]) == {"id": "19"}
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[tuple[Client, Playground, FakeArms]]:
+    live, arms = FakeEngine(run=True), FakeArms()
+    playground = Playground(live)
+    playground.lab = fake_lab(live, arms)
+    with serving(live, playground) as address:
+        yield Client(address, verbose=False, analytics_enabled=False), playground, arms
+    live.close()
+
+
+def test_a_program_gets_the_summary(program: Any) -> None:
+    client, playground, arms = program
+    answer = client.predict("dedup", None, {"knobs": {"max_batch_size": 2}}, 5, 1, QUICK, api_name="/lab")
+    assert len(answer["sentences"]) == 3
+    document = playground.lab.store.get(answer["id"])
+    assert document["seed"] == 5
+    assert document["arms"]["B"]["knobs"]["max_batch_size"] == 2
+    assert document["arms"]["A"]["knobs"]["same_step_sharing"] is False
+    assert arms.all_closed
+
+
+def test_a_program_is_told_what_is_wrong(program: Any) -> None:
+    client, _, _ = program
+    with pytest.raises(AppError, match="no scenario 'magic'"):
+        client.predict("magic", api_name="/lab")
+    with pytest.raises(AppError, match="repeats is 99"):
+        client.predict("dedup", None, None, 0, 99, api_name="/lab")
+
+
+def test_a_program_can_stop_the_lab(program: Any) -> None:
+    client, playground, _ = program
+    assert client.predict(api_name="/lab_stop") is False
+    waiting = client.submit("token-budget", None, None, 0, 1, LONG["params"], api_name="/lab")
+    while not playground.lab.running:
+        assert not waiting.done()
+    assert client.predict(api_name="/lab_stop") is True
+    with pytest.raises(AppError, match="stopped"):
+        waiting.result(timeout=30)
