@@ -53,7 +53,7 @@ def add_command(commands: Any) -> None:
     group.add_argument("--context", type=flags.at_least(1), default=64, help="tokens of each prompt")
     group.add_argument("--max-new-tokens", type=flags.at_least(8), default=64, help="tokens each request decodes")
     flags.add_engine_flags(parser)
-    flags.add_run_flags(parser)
+    flags.add_run_flags(parser, keep_cache=False)
     parser.set_defaults(run=run)
 
 

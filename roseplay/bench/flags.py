@@ -73,13 +73,15 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
 
-def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of how often a workload is played, and where its figures go."""
+def add_run_flags(parser: argparse.ArgumentParser, *, keep_cache: bool = True, time_limit: bool = True) -> None:
+    """Flags of how often a workload is played, and where its figures go; two only where they mean something."""
     group = parser.add_argument_group("runs")
     group.add_argument("--warmup-runs", type=at_least(0), default=1, help="runs that are not counted")
     group.add_argument("--repeat-runs", type=at_least(1), default=1, help="runs that are; the median one is told")
-    group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
-    group.add_argument("--time-limit-s", type=float, default=600.0, help="a run longer than this is given up")
+    if keep_cache:
+        group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
+    if time_limit:
+        group.add_argument("--time-limit-s", type=float, default=600.0, help="a run longer than this is given up")
     group.add_argument("--json", type=writable_file, metavar="FILE", help="write the figures there as JSON")
 
 
@@ -89,7 +91,7 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt", default="Hello", help="text of a prompt; without a tokenizer its words count")
     group.add_argument(
         "--prompt-repeats",
-        type=_repeats,
+        type=prompt_repeats,
         default="1",
         metavar="N,N,...",
         help="how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long",
@@ -165,7 +167,8 @@ def at_least(least: int) -> Any:
     return integer
 
 
-def _repeats(text: str) -> tuple[int, ...]:
+def prompt_repeats(text: str) -> tuple[int, ...]:
+    """Reads ``1,1,1,64``."""
     try:
         repeats = tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -53,7 +53,7 @@ def add_command(commands: Any) -> None:
     group.add_argument("--others", type=int, default=0, help="requests of a burst that stream beside them")
     group.add_argument("--tabs", type=int, default=1, help="clients that poll, ten times a second each")
     group.add_argument("--max-new-tokens", type=int, default=512, help="tokens each request answers")
-    flags.add_run_flags(parser)
+    flags.add_run_flags(parser, keep_cache=False)
     parser.set_defaults(run=run)
 
 
