@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _BYTES = 512 * 2**20  # far beyond any cache
 _REPEATS = 5
@@ -18,6 +20,8 @@ def read_bandwidth(device: str = "cpu") -> float:
     """
     if device.startswith("cuda"):
         return _copy_bandwidth(device)
+    import torch  # bad flags are told before it has loaded
+
     memory = torch.ones(_BYTES // 8, dtype=torch.float64)
     memory.sum()
     return _BYTES / statistics.median(_seconds(memory) for _ in range(_REPEATS))
@@ -30,6 +34,8 @@ def _seconds(memory: torch.Tensor) -> float:
 
 
 def _copy_bandwidth(device: str) -> float:
+    import torch
+
     source = torch.ones(_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     target.copy_(source)
