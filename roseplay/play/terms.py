@@ -83,6 +83,8 @@ LAB = {
     "max_model_len": "max_model_len: longest prompt and answer together, in tokens.",
     "max_waiting": "max_waiting: requests that may wait before more are refused.",
     "threads": "threads: of torch, within one operation.",
+    "attention": "attention: how keys and values are read: in place, or gathered first, or by the plain reference.",
+    "pack_weights": "pack_weights: weights are laid out once in the order in which a CPU's matrix kernels read them.",
     "dtype": "dtype: number format of weights and KV cache.",
     "output_tokens_per_s": "Answer tokens a second, all requests together.",
     "goodput_req_s": "Requests a second that keep the promise: first token and own p99 gap within the limits.",

@@ -66,5 +66,4 @@ def room(configs: Mapping[str, EngineConfig], live: EngineInfo) -> int:
 
 def settings(config: EngineConfig, info: EngineInfo) -> dict[str, Any]:
     """What an engine's settings turned out to be, of those that arms may set."""
-    told = {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}
-    return {**told, "kv_cache_memory": config.kv_cache_memory, "max_waiting": config.max_waiting}
+    return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}

@@ -182,8 +182,9 @@ class Job:
         return run_record(run.arm, run.repeat, played, steps)
 
     def _close_engines(self) -> None:
-        for engine in self._engines.values():
-            engine.close(CLOSE_S)
+        with ThreadPoolExecutor(len(ARMS), "roseplay-lab-close") as pool:
+            for engine in self._engines.values():
+                pool.submit(engine.close, CLOSE_S)
         self._engines.clear()
 
     def _document(self, records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,9 @@ MAX_OUTPUT_TOKENS = 200_000  # of all runs: each is a number in the result
 DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 GPU_KNOBS = ("cuda_graphs", "overlap")
 
-# What of EngineConfig may differ from arm to arm. The rest belongs to the server, or would be another experiment.
-ARM_CONFIG = ("device", "dtype", "block_size", "num_blocks", "kv_cache_memory", "max_model_len", "max_waiting", "threads")  # fmt: skip
+# What of EngineConfig may not differ from arm to arm: it belongs to the server, or would be another experiment.
+_NOT_AN_ARM_S = ("seed", "random_weights", "trust_remote_code", "worker", "step_timeout_s", "telemetry_steps")
+ARM_CONFIG = tuple(f.name for f in dataclasses.fields(EngineConfig) if f.name not in _NOT_AN_ARM_S)
 _FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name")
 
 

@@ -149,7 +149,7 @@
 
   // ---- the result shown -------------------------------------------------------------------------------------
   /** Show a document: its scenario, settings and numbers become the plan. `given`: {A, B}, the engine settings that its run was
-   * asked for; of another's document all but the size of the pool, which the lab fits to the load where nobody says. */
+   * asked for. Not known of another's document: then the size of the pool is left to the lab, which fits it to the load. */
   lab.show = function (document, serverId, given = null) {
     if (!document || document.roseplay_lab !== 1) return lab.say("This is not a result of the Lab.");
     lab.scenario = find(document.scenario) || { name: document.scenario, title: document.title, params: document.params, look: document.look };
@@ -162,11 +162,13 @@
     tell("document");
   };
 
-  function asked(arm, { arms: { A, B } }) {
-    const found = lab.plan[arm].given, { common, a, b } = lab.scenario;
-    const set = [common, a, b].some((layer) => layer && layer.config && "num_blocks" in layer.config);
-    if (!set && A.config.num_blocks === B.config.num_blocks) found.delete("num_blocks");
-    return found;
+  /* What has to be said for an arm to be again what it was: what differs from the other arm or from this server's engine. */
+  function asked(arm, { arms }) {
+    const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
+    return new Set(Object.keys(own).filter((name) => {
+      if (arms.A.config[name] !== arms.B.config[name] || layers.some((layer) => layer && layer.config && name in layer.config)) return true;
+      return name !== "num_blocks" && own[name] !== lab.library.engine[name];
+    }));
   }
 
   /** See that the server has the shown result too, and answer its id there. */

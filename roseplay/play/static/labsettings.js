@@ -16,7 +16,8 @@
     config: {
       num_blocks: ["KV blocks", "engine: memory", "whole"], block_size: ["Block size", "engine: tokens a block", "whole"],
       max_model_len: ["Longest request", "engine: tokens", "whole"], max_waiting: ["Queue length", "engine: requests", "whole"],
-      threads: ["Threads", "engine: cores", "whole"], dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
+      threads: ["Threads", "engine: cores", "whole"], pack_weights: ["Packed weights", "engine: bandwidth", "switch"],
+      attention: ["Attention", "engine: KV reads", ["auto", "cpu", "gather", "reference"]], dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
     },
   };
   const GPU = new Set(["cuda_graphs", "overlap"]);
@@ -116,17 +117,19 @@
 
     function typed(row, arm, value) {
       const input = make("input");
-      Object.assign(input, { type: "text", inputMode: "numeric", value: lab.valueText(value), autocomplete: "off", spellcheck: false });
+      const shown = value === null && row.kind === "whole" ? "auto" : lab.valueText(value);
+      Object.assign(input, { type: "text", inputMode: "numeric", value: shown, autocomplete: "off", spellcheck: false });
       input.onfocus = () => input.select();
       input.onkeydown = (event) => {
         if (event.key === "Enter") input.blur();
-        if (event.key === "Escape") input.value = lab.valueText(value);
+        if (event.key === "Escape") input.value = shown;
       };
       input.onchange = () => {
         const text = input.value.replace(/[\s\u202f]/g, ""), number = Number(text);
+        if (text === shown) return accept(value);
         if (row.kind === "limit" && UNLIMITED.test(text)) return accept(null);
         if (text && Number.isInteger(number) && number >= 1) return accept(number);
-        input.value = lab.valueText(value);
+        input.value = shown;
         lab.say(`${row.title} of ${arm} takes a whole number of at least 1${row.kind === "limit" ? ", or unlimited" : ""}.`);
       };
       const accept = (next) => {
