@@ -1,0 +1,75 @@
+"""The comparison with other engines: the same work for all, and a clear word when one fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import transformers
+
+from roseplay.bench import compare
+from roseplay.bench.main import main
+
+FAKE = f"{sys.executable} -c 'import json,sys; print(json.dumps(dict(output_tokens_per_s=len(json.load(open(sys.argv[1]))[\"prompts\"]))))' {{spec}}"
+
+
+@pytest.fixture
+def shape(tmp_path: Path) -> Path:
+    config = transformers.GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+    config.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def run(shape: Path, *flags: str) -> int:
+    return main(["compare", "--model", str(shape), "--random-weights", "--threads", "1", *flags])
+
+
+@pytest.mark.slow
+def test_all_contestants_give_the_tokens_that_were_asked_for(shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = shape / "figures.json"
+    flags = ["--num-requests", "4", "--max-new-tokens", "6", "--prompt-tokens", "3", "--prompt-repeats", "1,5"]
+    assert run(shape, *flags, "--repeat-runs", "2", "--command", f"mine={FAKE}", "--json", str(file)) == 0
+    document = json.loads(file.read_text())
+    assert list(document["engines"]) == ["roseplay", "generate_batch", "generate", "mine"]
+    assert document["prompt_tokens"] == 2 * 3 + 2 * 15
+    assert all(len(told["runs"]) == 2 for told in document["engines"].values())
+    assert document["engines"]["mine"]["output_tokens_per_s"] == 4
+    ours = document["engines"]["roseplay"]["output_tokens_per_s"]
+    assert document["engines"]["mine"]["ratio"] == pytest.approx(ours / 4)
+    assert "roseplay is" in capsys.readouterr().out
+
+
+def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contests = []
+
+    class Peer:
+        def __init__(self, name: str, contest: compare.Contest) -> None:
+            contests.append(contest)
+
+        def run(self) -> float:
+            return 1.0
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(compare, "_Peer", Peer)
+    flags = ["--peers", "roseplay", "--num-requests", "3", "--prompt-repeats", "1,4", "--submit-interval-ms", "20"]
+    for seed in ("1", "1", "2"):
+        assert run(shape, *flags, "--prompt-tokens", "2", "--seed", seed) == 0
+    first, again, other = contests
+    assert [len(prompt) for prompt in first.prompts] == [2, 8, 2]
+    assert first.arrivals_s == [0.0, 0.02, 0.04]
+    assert first.prompts == again.prompts != other.prompts
+
+
+def test_a_command_that_prints_no_figure_is_named(shape: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(compare, "_Peer", lambda *_: (_ for _ in ()).throw(AssertionError))
+    monkeypatch.setattr(compare, "PEERS", {})
+    code = f"{sys.executable} -c 'print(5)'"
+    args = ["compare", "--model", str(shape), "--random-weights", "--command", f"odd={code}", "--peers", "roseplay"]
+    with pytest.raises(SystemExit):
+        main(args)
+    assert "use some of" in capsys.readouterr().err
+    with pytest.raises(compare.BenchmarkError, match="did not print JSON with output_tokens_per_s"):
+        compare._run_command(code, shape / "config.json")
