@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.play.assets import script_tags
 from roseplay.play.controls import slider
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import html
@@ -31,7 +32,8 @@ class SamplingPanel:
         longest = playground.engine.info.max_model_len
         now = defaults(longest)
         with gr.Column(elem_id="rp-sampling", min_width=0):
-            html(_CROSS, elem_id="rp-sampling-head", js_on_load="Rose.sampling.panel(element)")
+            scripts = script_tags(charts=False)
+            html(_CROSS, elem_id="rp-sampling-head", head=scripts, js_on_load="Rose.sampling.panel(element)")
             with gr.Row(elem_id="rp-sampling-for"):
                 self.lane = gr.Dropdown(
                     [ALL, *(f"lane {n}" for n in range(1, MAX_LANES + 1))], value=ALL, label="Applies to", container=False,
