@@ -50,7 +50,7 @@ class SamplingPanel:
                 "repetition_penalty": _slide("Repetition", "1 off", 0.5, 2, 1, "repetition", 0.05),
                 "max_new_tokens": _slide("New tokens", "at most", 1, longest - 1, now.max_new_tokens, "new-tokens", 1),
                 "seed": _text("Seed", "empty: any", "seed"),
-                "stop": _text("Stop strings", "one a line, \\n is a line break", "stop-strings", lines=2),
+                "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
             }
             self.tab = gr.Textbox(visible=False)
 
@@ -116,11 +116,11 @@ def _values(settings: Settings) -> dict[str, Any]:
 
 
 def _slide(label: str, hint: str, low: float, high: float, value: float, name: str, step: float) -> gr.Slider:
-    return slider(label, hint, low, high, value, name, step=step)
+    return slider(label, hint, low, high, value, f"sampling-{name}", step=step)
 
 
 def _text(label: str, hint: str, name: str, *, lines: int = 1, max_length: int | None = None) -> gr.Textbox:
     return gr.Textbox(
-        "", label=label, info=hint, lines=lines, max_lines=lines, max_length=max_length, min_width=0, elem_id=name,
-        elem_classes="rp-words", interactive=True,
+        "", label=label, info=hint, lines=lines, max_lines=lines, max_length=max_length, min_width=0,
+        elem_id=f"sampling-{name}", elem_classes="rp-words", interactive=True,
     )  # fmt: skip
