@@ -97,7 +97,8 @@ def turn_news(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int],
         had = None
     chars, tokens = (had.chars, had.tokens) if had else (0, 0)
     ends = [0, *answer.ends][tokens:]
-    times = [0, *(round(100 * ms(time_ns)) for time_ns in answer.times_ns)][tokens:]
+    times = [round(100 * ms(time_ns)) for time_ns in answer.times_ns[max(0, tokens - 1) :]]
+    times = times if tokens else [0, *times]
     return {
         "rid": turn.request_id,
         "question": turn.question,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -108,6 +109,7 @@ class Sampling:
 
     def __init__(self) -> None:
         self._changes: dict[int, dict[str, Any]] = {}
+        self._lock = threading.Lock()  # two fields may be changed at once
 
     def of(self, lane: int, defaults: Settings) -> Settings:
         """What holds for a lane; for lane 0, what holds for those without their own."""
@@ -120,9 +122,10 @@ class Sampling:
         Raises ``ValueError`` and changes nothing for a bad value, or more new tokens than the model takes.
         """
         values = read(changes)
-        settings = self.of(lane, defaults).changed(values)
-        check_length(settings.max_new_tokens, max_model_len)
-        self._changes[lane] = {**self._changes.get(lane, {}), **values}
+        with self._lock:
+            settings = self.of(lane, defaults).changed(values)
+            check_length(settings.max_new_tokens, max_model_len)
+            self._changes[lane] = {**self._changes.get(lane, {}), **values}
 
     def own(self, lane: int) -> list[str]:
         """What a lane has of its own; for lane 0, what differs from the defaults."""
@@ -130,7 +133,8 @@ class Sampling:
 
     def reset(self, lane: int) -> None:
         """Back to what all lanes have; for lane 0, to the defaults."""
-        self._changes.pop(lane, None)
+        with self._lock:
+            self._changes.pop(lane, None)
 
 
 def check_length(max_new_tokens: int, max_model_len: int) -> None:

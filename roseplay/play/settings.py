@@ -57,13 +57,22 @@ class SamplingPanel:
     def wire(self, lanes: gr.HTML) -> None:
         """``lanes`` tells with its event ``restore`` that the page was built anew."""
         for name, field in self.fields.items():
-            asked = {"inputs": [field, self.lane, self.tab], "outputs": [field, self.reset]}
+            asked: dict[str, Any] = {"inputs": [field, self.lane, self.tab], "outputs": [field, self.reset]}
+            asked |= {
+                "concurrency_id": "sampling",
+                "concurrency_limit": 1,
+            }  # one after another, so that the last one counts
             js = "(value, lane) => [value, lane, Rose.tab]"
             # A seed is read when it is whole; of text that is being written, any beginning will do.
             events = [field.blur, field.submit] if name == "seed" else [field.input]
             gr.on(events, self._setter(name), js=js, api_name=f"_sampling_{name}", **asked, **_EVENT)
         shown = [*self.fields.values(), self.reset]
-        both: dict[str, Any] = {"inputs": [self.lane, self.tab], "js": "(lane) => [lane, Rose.tab]", **_EVENT}
+        both: dict[str, Any] = {
+            "inputs": [self.lane, self.tab],
+            "js": "(lane) => [lane, Rose.tab]",
+            "queue": False,
+            **_EVENT,
+        }
         self.lane.input(self._shown, outputs=shown, api_name="_sampling_lane", **both)
         self.reset.click(self._reset, outputs=shown, api_name="_sampling_reset", **both)
         lanes.restore(self._shown, outputs=shown, api_name="_sampling_restore", **both)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -244,6 +245,13 @@ def test_bad_settings_are_told_and_change_nothing(playground: Playground, change
         playground.talk.set_settings(changes, lane=1, tab_id=TAB)
     assert playground.talk.settings(TAB, 1) == Settings()
     assert playground.talk.own_settings(TAB, 1) == []
+
+
+def test_settings_changed_at_once_are_all_kept(playground: Playground) -> None:
+    changes = [{"temperature": 1.0}, {"top_k": 3}, {"min_p": 0.1}, {"seed": 4}, {"system": "x"}, {"stop": "y"}] * 20
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda change: playground.talk.set_settings(change, lane=0, tab_id=TAB), changes))
+    assert len(playground.talk.own_settings(TAB, 0)) == 6
 
 
 def test_settings_as_text_boxes_give_them() -> None:
