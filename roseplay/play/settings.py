@@ -12,7 +12,7 @@ from roseplay.play.controls import slider
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
-from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults
+from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read
 
 ALL = "all lanes"
 _CROSS = (
@@ -63,8 +63,9 @@ class SamplingPanel:
                 "concurrency_limit": 1,
             }  # one after another, so that the last one counts
             js = "(value, lane) => [value, lane, Rose.tab]"
-            # A seed is read when it is whole; of text that is being written, any beginning will do.
-            events = [field.blur, field.submit] if name == "seed" else [field.input]
+            # A seed is read when it is whole. Text that is pasted is no input to Gradio, so leaving the field counts too.
+            slides = isinstance(field, gr.Slider)
+            events = [field.input] if slides else [field.blur, field.submit if name == "seed" else field.input]
             gr.on(events, self._setter(name), js=js, api_name=f"_sampling_{name}", **asked, **_EVENT)
         shown = [*self.fields.values(), self.reset]
         both: dict[str, Any] = {
@@ -83,6 +84,8 @@ class SamplingPanel:
             if value is None:  # an emptied number box: there is none until there is one
                 return [gr.skip(), gr.skip()]
             try:
+                if read({name: value})[name] == getattr(self._talk.settings(tab, number), name):
+                    return [gr.skip(), gr.skip()]  # a field that was only passed through
                 self._talk.set_settings({name: value}, lane=number, tab_id=tab)
             except ValueError as error:
                 gr.Warning(str(error), title="Not possible")
