@@ -120,9 +120,11 @@ class _Visit:
         tab = page.evaluate("() => Rose.tab")
         longest = page.evaluate("() => Rose.store.info.max_model_len") - 512
         tokens = min(tokens or longest, longest)
+        self._served.call("new_chat", tab=tab)  # else the prompts would grow
         for lane in range(1, self._args.lanes + 1):
             prompt = f"{lane}: What does the scheduler do in each step?"
-            self._served.call("submit", prompt=prompt, lane=lane, tab=tab, max_new_tokens=tokens, ignore_eos=True)
+            answer = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
+            self._served.call("submit", prompt=prompt, lane=lane, tab=tab, **answer)
         if self._args.others:
             self._served.call("burst", size=self._args.others, kind="unique", max_new_tokens=tokens, seed=1)
 

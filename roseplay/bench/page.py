@@ -117,6 +117,7 @@ def _run_page(args: argparse.Namespace) -> Answers:
 def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers:
     """Fill the tab's lanes, and send a burst besides; wait until all have ended, and read their ITLs from the polls."""
     wanted: set[int] = set()
+    page.call("new_chat", tab=tab.tab)  # else the prompts would grow from run to run
     for lane in range(1, args.lanes + 1):
         asked = page.call(
             "submit",
@@ -124,6 +125,7 @@ def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers
             lane=lane,
             tab=tab.tab,
             max_new_tokens=args.max_new_tokens,
+            temperature=0,
             ignore_eos=True,
         )
         wanted.update(asked["ids"])

@@ -32,7 +32,8 @@ window.roseProbe = (function () {
   }
 
   function own(news) {
-    for (const { lane, rid, text, tokens } of news.lanes || []) {
+    for (const { lane, rid, turns, tokens } of news.lanes || []) {
+      const { text } = turns.find((turn) => turn.rid === rid) || {};
       const first = told.get(rid) || 0;
       told.set(rid, tokens);
       // the end of a text may be blank, and blanks are folded on the screen

@@ -9,18 +9,24 @@ client.predict(32, "equal", api_name="/burst")
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from roseplay.config import SamplingParams
+from roseplay.engine.stream import Stream
 from roseplay.play.lab.lab import LabBusyError
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
+from roseplay.play.sampling import NAMES, read
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, REFUSALS, refused
 
 DEFAULT_PROMPT = "What is a KV block?"
 LAB_POLL_S = 0.1
+LOOK_S = 0.5  # how often /chat tells what has come, and finds out whether anybody is still there
 
 
 def add_endpoints(playground: Playground) -> None:
@@ -29,49 +35,111 @@ def add_endpoints(playground: Playground) -> None:
     def submit(
         prompt: str = DEFAULT_PROMPT,
         lane: int = 0,
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
         seed: int | None = None,
         tab: str = "",
         ignore_eos: bool = False,
+        system: str | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        stop: list[str] | None = None,
+        edit: bool = False,
     ) -> dict:
         """Send a prompt and answer at once with the ids of its requests.
 
-        With a tab's id (``Rose.tab`` in its console) the answer shows in that tab's lane, from 1; lane 0 is the
-        first four of them. Without one, it is a request of its own that only the live views show. ``ignore_eos``: answer
-        exactly ``max_new_tokens`` tokens.
+        With a tab's id (``Rose.tab`` in its console) that tab's lane goes on with its chat, from 1; lane 0 is the first
+        four of them. What is null is as in the tab's settings; with ``edit`` the prompt takes the place of the last
+        question. Without a tab, it is a request of its own that only the live views show, greedy if nothing else is said.
+        ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
         """
         try:
-            params = _params(
-                max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, ignore_eos=bool(ignore_eos)
-            )
-            number = _whole(lane, "lane")
-            if not 0 <= number <= MAX_LANES:
-                raise ValueError(f"there is no lane {lane}: use 1 to {MAX_LANES}, or 0 for all")
+            given = _given(locals())
+            lanes = _lanes(lane)
             if not tab:
-                return {"ids": [playground.ask(prompt, params).request_id]}
-            lanes = [number] if number else list(range(1, DEFAULT_LANES + 1))
-            return {"ids": playground.send(prompt, lanes=lanes, tab_id=tab, params=params)}
+                params = _params({**given, "ignore_eos": bool(ignore_eos)})
+                return {"ids": [playground.ask(prompt, params, system=system or "").request_id]}
+            ids: list[int] = []
+            for number in lanes:
+                settings = playground.talk.settings(tab, number).changed(given)
+                params = dataclasses.replace(settings.params(), ignore_eos=bool(ignore_eos))
+                how = {"params": params, "system": settings.system, "edit": bool(edit)}
+                ids += playground.send(prompt, lanes=[number], tab_id=tab, **how)
+            return {"ids": ids}
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
 
     async def chat(
-        prompt: str = DEFAULT_PROMPT, max_new_tokens: int = 128, temperature: float = 0.0, seed: int | None = None
-    ) -> str:
-        """Send a prompt and answer with the whole text once it is there."""
+        prompt: str = DEFAULT_PROMPT,
+        max_new_tokens: int | None = 128,
+        temperature: float | None = 0.0,
+        seed: int | None = None,
+        messages: list[dict] | None = None,
+        system: str | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        stop: list[str] | None = None,
+        request: gr.Request = None,  # type: ignore[assignment]
+    ) -> AsyncIterator[str]:
+        """Send a prompt, or a whole conversation as ``messages`` of role and content; the result is the answer's text.
+
+        Who iterates over the job has the text so far twice a second. A client that leaves ends its request.
+        """
         try:
-            params = _params(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-            stream = playground.ask(prompt, params).stream
+            params = _params(_given(locals()))
+            stream = playground.ask(prompt, params, system=system or "", messages=messages).stream
         except (*REFUSALS, TypeError) as error:
             raise refused(error) from None
+        queued = LocalContext.event_id.get(None) is not None
         try:
-            async for _ in stream:
-                pass
+            if queued:
+                # Gradio closes a generator whose client has gone, when it next gives something.
+                while not await _wait(stream, LOOK_S):
+                    yield stream.text
+            else:
+                # A plain POST to /run/chat takes the first thing that comes; but its connection tells when it is closed.
+                while not await _wait(stream, LOOK_S):
+                    if request is not None and await request.request.is_disconnected():
+                        break
         finally:
             stream.cancel()  # of no effect once it has ended; else nobody is there to read it
         if stream.error is not None:
             raise refused(RuntimeError(stream.error))
-        return stream.text
+        yield stream.text
+
+    def new_chat(lane: int = 0, tab: str = "") -> int:
+        """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
+        try:
+            return playground.talk.new_chat(lanes=_lanes(lane, MAX_LANES), tab_id=tab)
+        except (*REFUSALS, TypeError) as error:
+            raise refused(error) from None
+
+    def regenerate(lane: int = 0, tab: str = "") -> dict:
+        """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
+        try:
+            return {"ids": playground.talk.regenerate(lanes=_lanes(lane, MAX_LANES), tab_id=tab)}
+        except (*REFUSALS, TypeError) as error:
+            raise refused(error) from None
+
+    def set_sampling(settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
+        """Change settings of a tab's answers, given as a JSON object, in one lane or with 0 in all; answers all of them.
+
+        They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
+        settings give a lane those of all lanes back, and all lanes the defaults.
+        """
+        try:
+            number = _whole(lane, "lane")
+            if settings is None:
+                now = playground.talk.reset_settings(lane=number, tab_id=tab)
+            else:
+                now = playground.talk.set_settings(read(settings), lane=number, tab_id=tab)
+            return {name: getattr(now, name) for name in NAMES}
+        except (*REFUSALS, TypeError) as error:
+            raise refused(error) from None
 
     def burst(
         size: int = DEFAULT_BURST,
@@ -147,7 +215,7 @@ def add_endpoints(playground: Playground) -> None:
         """Stop what the lab is doing; answers whether it was doing anything."""
         return playground.lab.stop()
 
-    for endpoint in (submit, chat, burst, set_knobs, stop, lab, lab_stop):
+    for endpoint in (submit, chat, new_chat, regenerate, set_sampling, burst, set_knobs, stop, lab, lab_stop):
         gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
 
 
@@ -159,6 +227,29 @@ def _whole(value: Any, what: str) -> int:
         raise ValueError(f"{what} is {value!r}: use a whole number") from None
 
 
-def _params(**settings: Any) -> SamplingParams:
-    """The settings that were given; a program's null takes the default."""
-    return SamplingParams(**{name: value for name, value in settings.items() if value is not None})
+def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
+    """The lanes that a program means: one, or with 0 the first ``all_of_them``."""
+    number = _whole(lane, "lane")
+    if not 0 <= number <= MAX_LANES:
+        raise ValueError(f"there is no lane {lane}: use 1 to {MAX_LANES}, or 0 for all")
+    return [number] if number else list(range(1, all_of_them + 1))
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of an endpoint's arguments that are settings and were given."""
+    return read({name: arguments[name] for name in NAMES if arguments.get(name) is not None})
+
+
+def _params(given: dict[str, Any]) -> SamplingParams:
+    return SamplingParams(**{name: value for name, value in given.items() if name != "system"})
+
+
+async def _wait(stream: Stream, seconds: float) -> bool:
+    """Whether the stream ends within that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            async for _ in stream:
+                pass
+    except TimeoutError:
+        return False
+    return True

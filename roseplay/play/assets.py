@@ -15,7 +15,18 @@ from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import FileResponse
 
 STATIC = Path(__file__).parent / "static"
-STYLES = ("tokens.css", "shell.css", "controls.css", "lanes.css", "charts.css", "popover.css", "lab.css", "narrow.css")
+STYLES = (
+    "tokens.css",
+    "shell.css",
+    "controls.css",
+    "lanes.css",
+    "turns.css",
+    "sampling.css",
+    "charts.css",
+    "popover.css",
+    "lab.css",
+    "narrow.css",
+)
 
 # In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
 CORE = (
@@ -26,7 +37,11 @@ CORE = (
     "view.js",
     "poll.js",
     "format.js",
+    "turns.js",
+    "picking.js",
+    "lanetools.js",
     "lanes.js",
+    "sampling.js",
     "figures.js",
     "knobs.js",
     "keys.js",

@@ -28,7 +28,15 @@ SLOW_FACTOR = 10
 
 
 def slider(
-    label: str, hint: str, low: int, high: int, value: int, name: str, *, step: int = 1, bare: bool = False
+    label: str,
+    hint: str,
+    low: float,
+    high: float,
+    value: float,
+    name: str,
+    *,
+    step: float = 1,
+    bare: bool = False,
 ) -> gr.Slider:
     """A slider in the page's dress; ``bare``: without its number box."""
     classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]

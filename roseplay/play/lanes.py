@@ -3,94 +3,121 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from roseplay.core.request import FinishReason
-from roseplay.play.book import Tracked
+from roseplay.play.chats import Answer, Chat, Turn
 
 MAX_LANES = 8
 _RATE_TOKENS = 32  # the lane's tok/s is over its newest tokens
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """What a tab has of a lane: of which request, how many characters, and the stamp of its state."""
+    """What a tab has of a lane: the edition of its chat, and of the newest turn then its request, characters, tokens and
+    the stamp of its figures. All earlier turns it has whole."""
 
+    edition: int
     request_id: int
     chars: int
+    tokens: int
     stamp: int
 
 
 def parse_seen(have: str) -> dict[int, Seen]:
-    """``have`` of a poll, ``request.chars.stamp`` a lane with commas between; what cannot be read is not seen."""
+    """``have`` of a poll, six numbers a lane (its own, then those of ``Seen``) joined by dots, commas between lanes.
+
+    What cannot be read is not seen.
+    """
     seen: dict[int, Seen] = {}
     for part in have.split(",")[: 2 * MAX_LANES] if have else ():
         numbers = part.split(".")
-        if len(numbers) == 3 and all(number.isdecimal() and len(number) < 16 for number in numbers):
-            request_id, chars, stamp = map(int, numbers)
-            seen[request_id] = Seen(request_id, chars, stamp)
+        if len(numbers) == 6 and all(number.isdecimal() and len(number) < 16 for number in numbers):
+            lane, *rest = map(int, numbers)
+            seen[lane] = Seen(*rest)
     return seen
 
 
 class Lane:
-    """One lane of a tab. It shows its newest request until the next one is sent."""
+    """One lane of a tab."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.title = ""
-        self.tracked: Tracked | None = None
+        self.chat = Chat()
 
-    def show(self, tracked: Tracked, title: str) -> None:
-        self.tracked, self.title = tracked, title
+    def news(self, seen: Seen | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
+        """What a tab that has ``seen`` lacks of this lane; None if nothing. ``ms`` turns engine times into the page's.
 
-    def news(self, seen: dict[int, Seen], now_ns: int) -> dict[str, Any] | None:
-        """What a tab that has ``seen`` lacks of this lane; None if nothing."""
-        if self.tracked is None:
+        ``turns`` are those that are new or have grown; ``order``, where which turns there are has changed, names all of
+        them by their requests. The other figures are the newest turn's.
+        """
+        edition, turns = self.chat.state
+        if edition == 0:
             return None
-        tracked, stream = self.tracked, self.tracked.stream
-        text, state = stream.text, state_of(tracked)
-        figures = {
-            "state": state,
-            "tokens": stream.metrics.completion_tokens,
-            "ttft_ms": None if tracked.ttft_s is None else round(tracked.ttft_s * 1000, 1),
-            "computed": tracked.computed,
-            "target": tracked.target or tracked.prompt_tokens,
-            "cached": tracked.cached + tracked.shared,
-            "reason": str(stream.finish_reason) if stream.finish_reason else None,
-            "error": stream.error,
-        }
-        stamp = zlib.crc32(repr(figures).encode())
-        had = seen.get(tracked.request_id)
-        if had and had.stamp == stamp and had.chars == len(text):
+        last = turns[-1] if turns else None
+        answer = last.answer if last else Answer("", (), (), {})
+        request_id = last.request_id if last else 0
+        stamp = zlib.crc32(repr(answer.figures).encode())
+        now = Seen(edition, request_id, len(answer.text), len(answer.ends), stamp)
+        if seen == now:
             return None
-        start = had.chars if had and had.chars <= len(text) else 0
+        lacking = turns[-1:] if seen and seen.edition == edition else tuple(t for t in turns if lacks(seen, t))
+        tracked = last.tracked if last else None
+        waiting = tracked is not None and not tracked.finished
         return {
             "lane": self.number,
-            "rid": tracked.request_id,
-            "title": self.title,
-            "text_from": start,
-            "text": text[start:],
-            "have": f"{tracked.request_id}.{len(text)}.{stamp}",
-            "tok_s": rate(stream.token_times_ns),
-            "waiting_ms": None if tracked.finished else round((now_ns - stream.metrics.submitted_ns) / 1e6, 1),
-            **figures,
+            "have": ".".join(map(str, (self.number, edition, request_id, now.chars, now.tokens, stamp))),
+            "order": None if seen and seen.edition == edition else [turn.request_id for turn in turns],
+            "turns": [turn_news(turn, turn.answer if turn is not last else answer, seen, ms) for turn in lacking],
+            "rid": last.request_id if last else None,
+            "title": last.question if last else "",
+            "tok_s": rate(answer.times_ns),
+            "waiting_ms": round((now_ns - tracked.stream.metrics.submitted_ns) / 1e6, 1)
+            if waiting and tracked
+            else None,
+            **answer.figures,
         }
 
 
-def state_of(tracked: Tracked) -> str:
-    """``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
-    reason = tracked.stream.finish_reason
-    if reason is not None:
-        return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")
-    if tracked.stopping:
-        return "stopping"
-    if tracked.stream.metrics.completion_tokens:
-        return "decode"
-    return "prefill" if tracked.target else "queued"
+def lacks(seen: Seen | None, turn: Turn) -> bool:
+    """Whether a tab lacks some of a turn. The one that was its newest may have grown since."""
+    return seen is None or turn.born > seen.edition or turn.request_id == seen.request_id
 
 
-def rate(times_ns: list[int]) -> float | None:
+def turn_news(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int], float]) -> dict[str, Any]:
+    """What a tab lacks of a turn.
+
+    ``widths`` are the lengths of new tokens in UTF-16 units, as scripts count; ``times`` when they were published, in
+    hundredths of a millisecond since the token before, for the first one since the page's zero.
+    """
+    had = seen if seen and seen.request_id == turn.request_id and seen.edition >= turn.born else None
+    if had and (had.chars > len(answer.text) or had.tokens > len(answer.ends)):
+        had = None
+    chars, tokens = (had.chars, had.tokens) if had else (0, 0)
+    ends = [0, *answer.ends][tokens:]
+    times = [round(100 * ms(time_ns)) for time_ns in answer.times_ns[max(0, tokens - 1) :]]
+    times = times if tokens else [0, *times]
+    return {
+        "rid": turn.request_id,
+        "question": turn.question,
+        "left_out": turn.left_out,
+        "text_from": chars,
+        "text": answer.text[chars:],
+        "tokens_from": tokens,
+        "widths": [utf16(answer.text[start:end]) for start, end in pairwise(ends)],
+        "times": [time - before for before, time in pairwise(times)],
+        **{name: answer.figures.get(name) for name in ("state", "prompt", "cached", "error")},
+    }
+
+
+def utf16(text: str) -> int:
+    """Its length as JavaScript counts."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def rate(times_ns: Sequence[int]) -> float | None:
     """Tokens per second over the newest tokens; None below two."""
     times = times_ns[-_RATE_TOKENS:]
     span = times[-1] - times[0] if len(times) > 1 else 0

@@ -13,13 +13,18 @@ from roseplay.play.lab_tab import LabTab
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
+from roseplay.play.settings import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traffic import PromptBar, Traffic
 
-_LANES = f"""Rose.lanes(element, {MAX_LANES},
-  (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
-  (lane, prompt) => trigger('ask', {{lane, prompt, tab: Rose.tab}}));
+_LANES = f"""Rose.lanes(element, {MAX_LANES}, {{
+  ask: (lane, prompt) => trigger('ask', {{lane, prompt, tab: Rose.tab}}),
+  edit: (lane, prompt) => trigger('edit', {{lane, prompt, tab: Rose.tab}}),
+  again: (lane) => trigger('again', {{lane, tab: Rose.tab}}),
+  anew: (lane) => trigger('anew', {{lane, tab: Rose.tab}}),
+  halt: (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
+}});
 trigger('restore');"""
 _CORE = assets.script_tags(charts=False)
 _CHARTS = assets.script_tags(charts=True)
@@ -94,6 +99,7 @@ def _middle(playground: Playground) -> None:
             js_on_load=_LANES,
         )
         PromptBar(playground).wire(lanes)
+        SamplingPanel(playground).wire(lanes)
         if assets.has("steps.js"):
             panel("steps", "Steps", "", _CHARTS)
 

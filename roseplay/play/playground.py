@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
@@ -19,9 +19,11 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
+from roseplay.play.chats import Message, as_prompt, checked_messages, checked_prompt
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
 from roseplay.play.lab.lab import Lab
 from roseplay.play.session import Tabs
+from roseplay.play.talk import Talk
 from roseplay.traffic.prompts import Prompt
 
 FRAME_S = 0.1
@@ -49,7 +51,7 @@ class Playground:
         self._builder = FrameBuilder(self._book, self._clock, self._ring)
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(FIRST_SEED)
-        self._sends = itertools.count(1)
+        self.talk = Talk(engine, self.tabs, self._submit, self._abort)
         self._burst: Burst | None = None
         self._cursor = 0
         self._stopped = threading.Event()
@@ -68,27 +70,21 @@ class Playground:
 
     # What people and programs do
 
-    def send(self, prompt: str, *, lanes: list[int], tab_id: str, params: SamplingParams) -> list[int]:
-        """Ask the same in some lanes of a tab, each with its own seed; answers the requests' ids.
+    def send(self, prompt: str, *, lanes: Sequence[int], tab_id: str, **how: Any) -> list[int]:
+        """Go on with the chats of some lanes of a tab; answers the requests' ids. See ``Talk.send``."""
+        return self.talk.send(prompt, lanes=lanes, tab_id=tab_id, **how)
 
-        A lane that is still answering is stopped first. Raises ``ValueError`` for an empty or too long prompt.
-        """
-        text, tab = checked_prompt(prompt), self.tabs.open(tab_id)
-        turn, ids = next(self._sends), []
-        for lane in [tab.lane(number) for number in lanes]:
-            if lane.tracked and not lane.tracked.finished:
-                self._abort(lane.tracked.request_id)
-            seed = params.seed if params.seed is not None else 1000 * turn + lane.number
-            seeded = dataclasses.replace(params, seed=seed)
-            tracked = self._submit(self._chat(text), seeded, kind="lane", lane=lane.number, tab=tab_id)
-            tab.add(tracked)
-            lane.show(tracked, text)
-            ids.append(tracked.request_id)
-        return ids
-
-    def ask(self, prompt: str, params: SamplingParams) -> Tracked:
-        """One request of a program: no tab, no lane, no lease."""
-        return self._submit(self._chat(checked_prompt(prompt)), params, kind="api")
+    def ask(
+        self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
+    ) -> Tracked:
+        """One request of a program: no tab, no lane, no lease. With ``messages`` these are the prompt."""
+        said: list[Message] = [{"role": "system", "content": system}] if system.strip() else []
+        said += (
+            checked_messages(messages)
+            if messages is not None
+            else [{"role": "user", "content": checked_prompt(prompt)}]
+        )
+        return self._submit(as_prompt(said, self.engine), params, kind="api")
 
     def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
         """Many requests at once, each answering exactly ``max_new_tokens`` tokens; without a seed other ones each time.
@@ -157,7 +153,7 @@ class Playground:
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """The reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
-        own = {"lanes": tab.news(have) if tab else []}
+        own = {"lanes": tab.news(have, self._clock.ms) if tab else []}
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
@@ -184,17 +180,14 @@ class Playground:
     # How it is done
 
     def _chat(self, prompt: Prompt) -> Any:
-        """As one chat message where the model knows chats, else as it is; ids where there is no tokenizer."""
-        if not isinstance(prompt, str):
-            return prompt
-        tokenizer = self.engine.tokenizer
-        if tokenizer is None:
-            return [1 + byte % (self.engine.info.vocab_size - 1) for byte in prompt.encode()]
-        return [{"role": "user", "content": prompt}] if getattr(tokenizer, "chat_template", None) else prompt
+        """Text as one chat message, all else as it is."""
+        return as_prompt([{"role": "user", "content": prompt}], self.engine) if isinstance(prompt, str) else prompt
 
-    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> Tracked:
+    def _submit(
+        self, prompt: Any, params: SamplingParams, *, kind: Kind, on_update: Any = None, **about: Any
+    ) -> Tracked:
         with self._book.submitting() as enter:
-            tracked = Tracked(self.engine.submit(prompt, params), kind=kind, **about)
+            tracked = Tracked(self.engine.submit(prompt, params, on_update=on_update), kind=kind, **about)
             enter(tracked)
         return tracked
 
@@ -222,13 +215,6 @@ class Playground:
         if made:
             self._book.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
         return made
-
-
-def checked_prompt(prompt: Any) -> str:
-    """The prompt, if it says anything; else ``ValueError``."""
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise ValueError("the prompt is empty: write something to send")
-    return prompt.strip()
 
 
 def parse_changes(changes: Any) -> dict[str, Any]:

@@ -14,24 +14,25 @@ from typing import Any
 
 from roseplay.play.book import Tracked
 from roseplay.play.lanes import MAX_LANES, Lane, parse_seen
+from roseplay.play.sampling import Sampling
 
 LEASE_S = 300.0  # browsers slow hidden pages down to a poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 class Tab:
-    """One tab of one browser: its lanes, and all of its requests that have not ended."""
+    """One tab of one browser: its lanes, how their answers are drawn, and all of its requests that have not ended."""
 
     def __init__(self, tab_id: str, now: float) -> None:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
+        self.sampling = Sampling()
         self.last_seen = now
         self._requests: list[Tracked] = []
 
     def lane(self, number: int) -> Lane:
         """Lane ``number``, made when first used; raises ``ValueError`` when there is no such lane."""
-        if not 1 <= number <= MAX_LANES:
-            raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
+        check_lane(number)
         return self.lanes.setdefault(number, Lane(number))
 
     def add(self, tracked: Tracked) -> None:
@@ -40,11 +41,17 @@ class Tab:
     def unfinished(self) -> list[Tracked]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
-    def news(self, have: str) -> list[dict[str, Any]]:
-        """What this tab lacks of its lanes, see ``lanes.parse_seen`` for ``have``."""
+    def news(self, have: str, ms: Callable[[int], float]) -> list[dict[str, Any]]:
+        """What this tab lacks of its lanes, see ``lanes.parse_seen`` for ``have`` and ``Lane.news`` for ``ms``."""
         seen, now_ns = parse_seen(have), time.perf_counter_ns()
-        news = (lane.news(seen, now_ns) for lane in list(self.lanes.values()))
+        news = (lane.news(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
         return [lane for lane in news if lane is not None]
+
+
+def check_lane(number: int, least: int = 1) -> None:
+    """``ValueError`` where there is no such lane."""
+    if not least <= number <= MAX_LANES:
+        raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
 
 
 class Tabs:

@@ -49,6 +49,18 @@ CONTROLS = {
     "to": "Which lanes the prompt goes to.",
     "lane-count": "How many lanes are shown.",
     "send": "Send the prompt (Enter).",
+    "sampling": "How answers are drawn: system prompt, temperature and the like, for all lanes or for one.",
+    "sampling-lane": "Which lanes the settings below apply to. What a lane has of its own wins over all lanes.",
+    "sampling-reset": "Give this lane the settings of all lanes, or all lanes those they began with.",
+    "sampling-system": "System prompt: what the model is told before the conversation. It counts as prompt tokens.",
+    "sampling-temperature": "Temperature: 0 always takes the likeliest token; higher is more varied.",
+    "sampling-top-p": "Top-p: only the likeliest tokens that together reach this probability.",
+    "sampling-top-k": "Top-k: only this many of the likeliest tokens; 0 keeps all.",
+    "sampling-min-p": "Min-p: only tokens at least this share as likely as the likeliest one; 0 is off.",
+    "sampling-repetition": "Repetition penalty: above 1, tokens that are already there become less likely.",
+    "sampling-new-tokens": "New tokens (max_new_tokens): an answer ends after this many. A longer answer leaves less room for the conversation.",
+    "sampling-seed": "Seed: the same one draws the same answer again. Empty: another one each time and in each lane.",
+    "sampling-stop": "Stop strings: an answer ends before the first of them.",
 }
 
 # For the Lab: its controls by the id of the element, then its settings and figures by name.
@@ -106,7 +118,10 @@ KEYS = (
     ("r", "in the Lab: run A and B"),
     (".", "stop all of this tab's requests; in the Lab: stop the run"),
     ("1 – 8", "go to a lane"),
-    ("← ↑ → ↓", "in Steps: move in time; in KV blocks: choose a block, Enter opens it"),
+    (
+        "← ↑ → ↓",
+        "in a lane: from token to token, Enter asks why it took so long; in Steps: move in time; in KV blocks: choose a block, Enter opens it",
+    ),
     ("Esc", "back to now, close this"),
     ("?", "this list"),
 )

@@ -9,7 +9,6 @@ from typing import Any
 
 import gradio as gr
 
-from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import slider
@@ -30,12 +29,6 @@ REFUSALS = (ValueError, EngineBusyError, EngineError)
 def refused(error: Exception) -> gr.Error:
     """The error as a message to the user."""
     return gr.Error(str(error), print_exception=False, title="Not possible")
-
-
-def lane_params(playground: Playground) -> SamplingParams:
-    """How a lane's answers are drawn: differing from lane to lane, and ended by the model itself where it can."""
-    longest = playground.engine.info.max_model_len
-    return SamplingParams(max_new_tokens=max(1, min(256, longest // 2)), temperature=0.6, top_p=0.9)
 
 
 class Traffic:
@@ -98,6 +91,7 @@ class PromptBar:
                 placeholder="Ask all lanes…", label="Prompt", show_label=False, container=False, lines=1, max_lines=1,
                 min_width=0, elem_id="prompt", interactive=True,
             )  # fmt: skip
+            self.sampling = gr.Button("Sampling", min_width=0, elem_id="sampling")
             self.send = gr.Button("Send", variant="primary", min_width=0, elem_id="send")
             self.tab = gr.Textbox(visible=False)
 
@@ -107,8 +101,10 @@ class PromptBar:
             js="(prompt, to, count) => [prompt, to, count, Rose.tab]", api_name="_send", trigger_mode="multiple", **EVENT,
         )  # fmt: skip
         self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
-        lanes.ask(self._ask, None, None, api_name="_ask", trigger_mode="multiple", **EVENT)
-        lanes.halt(self._halt, None, None, api_name="_halt", trigger_mode="multiple", **EVENT)
+        self.sampling.click(None, None, None, js="() => Rose.sampling.toggle()", **EVENT)
+        for name in ("ask", "edit", "again", "anew", "halt"):
+            act = getattr(self, f"_{name}")
+            getattr(lanes, name)(act, None, None, api_name=f"_{name}", trigger_mode="multiple", **EVENT)
         # A reload brings the page back as it was built; the tab remembers how many lanes it showed.
         lanes.restore(None, None, self.count, js="() => Rose.lanesShown()", **EVENT)
 
@@ -117,14 +113,28 @@ class PromptBar:
         self._to_lanes(prompt, lanes, tab)
         return ""
 
+    def _to_lanes(self, prompt: str, lanes: list[int], tab: str, *, edit: bool = False) -> None:
+        try:
+            self._playground.send(prompt, lanes=lanes, tab_id=tab, edit=edit)
+        except REFUSALS as error:
+            raise refused(error) from None
+
+    # What the lanes' own buttons do
+
     def _ask(self, event: gr.EventData) -> None:
         self._to_lanes(str(event.prompt), [int(event.lane)], str(event.tab))
 
-    def _to_lanes(self, prompt: str, lanes: list[int], tab: str) -> None:
+    def _edit(self, event: gr.EventData) -> None:
+        self._to_lanes(str(event.prompt), [int(event.lane)], str(event.tab), edit=True)
+
+    def _again(self, event: gr.EventData) -> None:
         try:
-            self._playground.send(prompt, lanes=lanes, tab_id=tab, params=lane_params(self._playground))
+            self._playground.talk.regenerate(lanes=[int(event.lane)], tab_id=str(event.tab))
         except REFUSALS as error:
             raise refused(error) from None
+
+    def _anew(self, event: gr.EventData) -> None:
+        self._playground.talk.new_chat(lanes=[int(event.lane)], tab_id=str(event.tab))
 
     def _halt(self, event: gr.EventData) -> None:
         self._playground.stop(tab_id=str(event.tab), lane=int(event.lane))

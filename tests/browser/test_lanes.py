@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Served, ask, ready, state, text
 
 Open = Callable[..., Page]
-RUNNING = re.compile(r"decode · [1-9]\d* tok")
+RUNNING = re.compile(r"decode · \d+\+[1-9]\d* tok")
 
 
 def test_a_prompt_streams_in_all_lanes(live: Served, open_page: Open) -> None:
@@ -18,9 +18,10 @@ def test_a_prompt_streams_in_all_lanes(live: Served, open_page: Open) -> None:
     ask(page, "What is a KV block?")
     for lane in range(1, 5):
         expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text("What is a KV block?")
-        expect(state(page, lane)).to_have_text(re.compile(r"done · [1-9]\d* tok · (stop|length)"), timeout=60_000)
+        expect(state(page, lane)).to_have_text(re.compile(r"(done|length) · \d+\+[1-9]\d* tok"), timeout=60_000)
         expect(text(page, lane)).to_have_text(re.compile(r"\w+ \w+ \w+"))
         expect(page.locator(f"#rp-lane-{lane} .rp-ttft")).to_have_text(re.compile(r"TTFT [\d.]+ m?s"))
+        expect(page.locator(f"#rp-lane-{lane} .rp-itl")).to_have_text(re.compile(r"ITL [\d.]+ ms"))
     expect(page.locator("#prompt input")).to_have_value("")
 
 
@@ -39,7 +40,7 @@ def test_one_lane_can_be_asked_and_stopped(mock: Served, open_page: Open) -> Non
     expect(state(page, 3)).to_have_text(RUNNING)
     expect(state(page, 1)).to_be_empty()
     page.get_by_role("button", name="Stop lane 3").click()
-    expect(state(page, 3)).to_have_text(re.compile(r"stopped · \d+ tok"))
+    expect(state(page, 3)).to_have_text(re.compile(r"stopped · \d+\+\d+ tok"))
 
 
 def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:

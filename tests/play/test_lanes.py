@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -23,14 +24,24 @@ def lanes(playground: Playground, have: str = "", tab: str = TAB) -> list[dict[s
 def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: Playground) -> None:
     playground.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
     text, have = "", ""
+    widths: list[int] = []
+    times: list[int] = []
     for _ in range(12):
         engine.step()
         for news in lanes(playground, have):
-            assert news["text_from"] == len(text)
-            text, have = text + news["text"], news["have"]
+            (turn,) = news["turns"]
+            assert (turn["text_from"], turn["tokens_from"]) == (len(text), len(widths))
+            text, have = text + turn["text"], news["have"]
+            widths += turn["widths"]
+            times += turn["times"]
     assert text == "".join((WORDS * 2)[:12])
     assert "🌹" in text
+    assert widths == [len(word) + word.count("🌹") for word in (WORDS * 2)[:12]]  # as JavaScript counts
     assert lanes(playground, have) == []
+    playground.tick()
+    frames = json.loads(playground.delta(0))["frames"]
+    published = [round(100 * token[1]) for frame in frames for token in frame["tokens"]]
+    assert list(itertools.accumulate(times)) == published
 
 
 def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Playground) -> None:
@@ -38,8 +49,9 @@ def test_a_reload_gets_the_whole_text_again(engine: FakeEngine, playground: Play
     engine.step(20)
     (news,) = lanes(playground)
     assert (news["lane"], news["title"], news["state"], news["reason"]) == (2, "hello", "done", "length")
-    assert news["text_from"] == 0
-    assert news["text"] == "".join(WORDS[i % len(WORDS)] for i in range(20))
+    (turn,) = news["turns"]
+    assert (turn["text_from"], turn["tokens_from"], turn["question"]) == (0, 0, "hello")
+    assert turn["text"] == "".join(WORDS[i % len(WORDS)] for i in range(20))
 
 
 def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -> None:
@@ -64,8 +76,9 @@ def test_a_new_prompt_stops_the_answer_that_is_under_way(engine: FakeEngine, pla
     engine.step(3)
     (second,) = playground.send("two", lanes=[1], tab_id=TAB, params=PARAMS)
     assert engine.streams[first].finish_reason == "abort"
-    (news,) = lanes(playground, have=f"{first}.10.99")
-    assert (news["rid"], news["title"], news["text_from"]) == (second, "two", 0)
+    (news,) = lanes(playground)
+    assert (news["rid"], news["title"], news["order"]) == (second, "two", [first, second])
+    assert [(turn["rid"], turn["state"]) for turn in news["turns"]] == [(first, "stopped"), (second, "queued")]
 
 
 def test_lanes_differ_by_their_seed(engine: FakeEngine, playground: Playground) -> None:
@@ -88,9 +101,22 @@ def test_one_lane_can_be_stopped(engine: FakeEngine, playground: Playground) -> 
     assert [news["state"] for news in lanes(playground)] == ["queued", "stopped"]
 
 
-@pytest.mark.parametrize("have", ["", ",", "x", "1.2", "1.2.3.4", "a.b.c", "1.-2.3", "9" * 99 + ".1.1", "1.2.3," * 500])
+@pytest.mark.parametrize(
+    "have",
+    [
+        "",
+        ",",
+        "x",
+        "1.2",
+        "1.2.3.4.5.6.7",
+        "a.b.c.d.e.f",
+        "1.-2.3.4.5.6",
+        "9" * 99 + ".1.1.1.1.1",
+        "1.2.3.4.5.6," * 500,
+    ],
+)
 def test_what_a_tab_claims_to_have_may_be_anything(have: str) -> None:
-    parse_seen(have)
+    assert len(parse_seen(have)) <= 16
 
 
 def test_a_lane_that_does_not_exist_is_refused(playground: Playground) -> None:

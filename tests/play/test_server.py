@@ -86,7 +86,19 @@ def test_the_page_asks_nobody_else(address: str) -> None:
 
 def test_the_public_endpoints_and_no_others(client: Client) -> None:
     named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert sorted(named) == ["/burst", "/chat", "/lab", "/lab_stop", "/set_knobs", "/stop", "/submit"]
+    expected = [
+        "/burst",
+        "/chat",
+        "/lab",
+        "/lab_stop",
+        "/new_chat",
+        "/regenerate",
+        "/set_knobs",
+        "/set_sampling",
+        "/stop",
+        "/submit",
+    ]
+    assert sorted(named) == expected
     for endpoint in named.values():
         assert all(parameter["parameter_has_default"] for parameter in endpoint["parameters"])
 

@@ -1,4 +1,4 @@
-/* Rose.lanes: the chats. Model text enters the page as text nodes only, appended to as polls bring it.
+/* Rose.lanes: the chats. Their turns are Rose.Turn; this file keeps them in order and says how the newest one is doing.
  *
  * The server keeps a tab's lanes; this file keeps, for each, the stamp of what it has (`have`), which every poll sends back so
  * that a lost answer or a reload costs nothing. */
@@ -29,7 +29,7 @@
     return element;
   };
 
-  function build(index, halt, ask) {
+  function build(index, acts) {
     const root = make("section", "rp-lane", box);
     root.id = `rp-lane-${index + 1}`;
     root.tabIndex = -1;
@@ -37,28 +37,33 @@
     root.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
     const head = make("header", "", root);
     make("b", "", head).textContent = index + 1;
-    const title = make("h4", "", head), stop = make("button", "", head);
+    const title = make("h4", "", head), stop = make("button", "rp-halt", head);
     stop.type = "button";
     stop.hidden = true;
     stop.setAttribute("aria-label", `Stop lane ${index + 1}`);
     stop.title = "Stop this lane";
     stop.innerHTML = '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/></svg>';
-    stop.onclick = () => halt(index + 1);
-    const meta = make("div", "rp-meta", root), state = make("span", "rp-state", meta), ttft = make("span", "rp-ttft", meta);
+    stop.onclick = () => acts.halt(index + 1);
+    const meta = make("div", "rp-meta", root), state = make("span", "rp-state", meta), rate = make("span", "rp-rate", meta);
+    const ttft = make("span", "rp-ttft", meta), itl = make("span", "rp-itl", meta);
     ttft.title = "Time to first token";
+    itl.title = "Inter-token latency: median of this answer";
     const text = make("div", "rp-text", root);
     text.setAttribute("role", "log");
     text.setAttribute("aria-live", "off");
     const prefill = make("div", "rp-prefill", root), track = make("div", "", prefill);
     const bars = [make("i", "", track), make("i", "", track)], words = make("span", "", prefill);
     const lane = {
-      index, root, title, stop, state, ttft, text, bars, words, dot: make("i", "", dots),
-      node: document.createTextNode(""), news: null, have: "", shown: 0, at: 0, due: false,
+      index, root, title, stop, state, rate, ttft, itl, text, bars, words, dot: make("i", "", dots),
+      turns: [], news: null, have: "", shown: 0, at: 0, due: false, say: (what) => Rose.write(said, what),
     };
     lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
+    lane.tools = Rose.laneTools(lane, acts);
     root.onmouseenter = () => lane.news && Rose.emit("hover", lane.news.rid);
     root.onmouseleave = () => Rose.emit("hover", null);
-    hint(lane, ask);
+    Rose.picking.watch(lane);
+    lane.tools.show();
+    lane.hint = hint(lane, acts.ask);
     return lane;
   }
 
@@ -71,6 +76,7 @@
     button.title = "Ask this in this lane";
     button.onclick = () => ask(lane.index + 1, question);
     lane.text.replaceChildren(words);
+    return words;
   }
 
   // ---- filling ----------------------------------------------------------------------------------------------
@@ -83,43 +89,52 @@
     lane.at = performance.now();
     const changed = other || before.state !== news.state;
     if (changed) {
-      lane.root.dataset.state = news.state;
-      lane.stop.hidden = OVER.has(news.state) || news.state === "stopping";
+      lane.root.dataset.state = news.state || "";
+      lane.stop.hidden = !news.state || OVER.has(news.state) || news.state === "stopping";
       Rose.write(lane.title, news.title);
       lane.title.title = news.title;
     }
     fill(lane, news, other);
-    if (changed && !other && OVER.has(news.state)) Rose.write(said, `Lane ${lane.index + 1}: ${stateText(news)}`);
+    if (changed && !other && OVER.has(news.state)) lane.say(`Lane ${lane.index + 1}: ${stateText(news)}`);
     lane.due = true;
     if (changed) lane.shown = 0; // a new state is told at once, figures four times a second
   }
 
   function fill(lane, news, other) {
-    const asking = news.tokens === 0 && !news.text && news.text_from === 0 && !OVER.has(news.state);
-    lane.root.classList.toggle("rp-asking", asking);
-    if (asking) {
-      if (other) lane.text.replaceChildren(document.createTextNode(news.title));
-      lane.node.data = "";
-      return;
-    }
     const text = lane.text, atBottom = text.scrollHeight - text.scrollTop - text.clientHeight < BOTTOM_PX;
-    if (news.text_from === 0) lane.node.data = news.text;
-    else lane.node.appendData(news.text);
-    if (lane.node.parentNode !== text || text.childNodes.length > 1) text.replaceChildren(lane.node);
-    if (news.error) text.append(document.createTextNode((lane.node.data ? "\n" : "") + news.error));
+    for (const one of news.turns) {
+      let turn = lane.turns.find((known) => known.rid === one.rid);
+      if (!turn) lane.turns.push((turn = new Rose.Turn(one.rid)));
+      turn.take(one);
+    }
+    if (news.order) arrange(lane, news.order);
     if (atBottom || other) text.scrollTop = text.scrollHeight;
   }
 
+  function arrange(lane, order) {
+    const byRid = new Map(lane.turns.map((turn) => [turn.rid, turn]));
+    lane.turns = order.map((rid) => byRid.get(rid)).filter(Boolean);
+    for (const turn of byRid.values()) if (!lane.turns.includes(turn)) turn.root.remove();
+    if (!lane.turns.length) lane.text.replaceChildren(lane.hint);
+    else lane.hint.remove();
+    for (const turn of lane.turns) {
+      if (turn.root.parentNode === lane.text) continue;
+      lane.text.append(turn.root); // turns come in their order
+      Rose.picking.born(turn);
+    }
+    lane.tools.show();
+  }
+
+  const tokens = (news) => `${Rose.format.count(news.prompt)}+${Rose.format.count(news.tokens)} tok`; // prompt and answer
+
   function stateText(news) {
-    const tokens = `${Rose.format.count(news.tokens)} tok`;
     switch (news.state) {
+      case undefined: return "";
       case "queued": return "queued";
       case "prefill": return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
-      case "decode": return `decode · ${tokens}${news.tok_s == null ? "" : ` · ${news.tok_s < 9.5 ? news.tok_s.toFixed(1) : Math.round(news.tok_s)} tok/s`}`;
-      case "done": return `done · ${tokens} · ${news.reason}`;
-      case "stopping": return `stopping · ${tokens}`;
-      case "stopped": return `stopped · ${tokens}`;
-      default: return "error";
+      case "error": return "error";
+      case "done": return `${news.reason === "length" ? "length" : "done"} · ${tokens(news)}`;
+      default: return `${news.state} · ${tokens(news)}`;
     }
   }
 
@@ -128,13 +143,18 @@
     if (!lane.due || now - lane.shown < FIGURES_MS) return;
     lane.due = news.ttft_ms == null && news.waiting_ms != null; // its clock runs on between polls that bring nothing
     lane.shown = now;
+    lane.tools.show();
     Rose.write(lane.state, stateText(news));
+    lane.state.title = news.state ? `${news.prompt} prompt tokens (${news.cached} of them cached or shared), ${news.tokens} generated${news.reason ? `, ended by ${news.reason}` : ""}` : "";
     const waited = news.waiting_ms == null ? null : news.waiting_ms + now - lane.at;
+    Rose.write(lane.rate, news.state === "decode" && news.tok_s != null ? `${news.tok_s < 9.5 ? news.tok_s.toFixed(1) : Math.round(news.tok_s)} tok/s` : "");
     Rose.write(lane.ttft, news.ttft_ms != null ? `TTFT ${Rose.format.seconds(news.ttft_ms)}` : waited == null ? "" : `waiting ${Rose.format.seconds(waited)}`);
+    Rose.write(lane.itl, news.itl_p50 == null ? "" : `ITL ${news.itl_p50 < 9.95 ? news.itl_p50.toFixed(1) : Math.round(news.itl_p50)} ms`);
     if (news.state !== "prefill" || !news.target) return;
+    const computed = Math.max(0, news.computed - news.cached);
     lane.bars[0].style.width = `${(100 * news.cached) / news.target}%`;
-    lane.bars[1].style.width = `${(100 * Math.max(0, news.computed - news.cached)) / news.target}%`;
-    Rose.write(lane.words, `${news.cached} cached + ${Math.max(0, news.computed - news.cached)} computed, ${news.target - news.computed} to go`);
+    lane.bars[1].style.width = `${(100 * computed) / news.target}%`;
+    Rose.write(lane.words, `${news.cached} cached + ${computed} computed, ${news.target - news.computed} to go`);
   }
 
   Rose.on("own", (own) => {
@@ -152,9 +172,11 @@
     if (!anew) return;
     for (const lane of lanes) {
       lane.have = "";
-      if (lane.news && !OVER.has(lane.news.state)) {
-        take({ ...lane.news, state: "error", text_from: 1, text: "", have: "", waiting_ms: null, error: "The server was restarted while this answer was under way." });
-      }
+      const last = lane.turns[lane.turns.length - 1];
+      if (!last || !lane.news.state || OVER.has(lane.news.state)) continue;
+      const error = "The server was restarted while this answer was under way.";
+      last.take({ text: "", text_from: 1, tokens_from: 1, widths: [], times: [], question: last.asked.data, state: "error", error });
+      take({ ...lane.news, turns: [], order: null, state: "error", have: "", waiting_ms: null, error });
     }
   });
 
@@ -192,12 +214,14 @@
     for (const lane of lanes) lane.dot.classList.toggle("rp-on", lane.index === at);
   }
 
-  /** Build the lanes in `element`; `halt(lane)` stops one, counted from 1, `ask(lane, prompt)` asks in it. */
-  Rose.lanes = function (element, most, halt, ask) {
+  /** Build the lanes in `element`; `acts` is what their buttons do: ask(lane, prompt), edit(lane, prompt), again(lane),
+   *  anew(lane), halt(lane), with lanes counted from 1. */
+  Rose.lanes = function (element, most, acts) {
     box = element.querySelector(".rp-lanes");
     dots = element.querySelector(".rp-dots");
     said = element.querySelector(".rp-said");
-    for (let i = 0; i < most; i++) lanes.push(build(i, halt, ask));
+    for (let i = 0; i < most; i++) lanes.push(build(i, acts));
+    Rose.picking.begin((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
     box.addEventListener("scroll", swiped, { passive: true });
     swiped();
     show();

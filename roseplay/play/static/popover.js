@@ -1,7 +1,8 @@
 /* Rose.popover: the page's one small window over a view, a sheet at the bottom on a phone. Its owner fills it.
  *
- *   Rose.popover.open({x, y, name, title, fill(body), closed})   beside a point of the window, on its emptier side
- *   Rose.popover.close()      also what Esc, the cross and opening another one do; `closed` is called
+ *   Rose.popover.open({x, y, name, title, stays, fill(body), closed})   beside a point of the window, on its emptier side
+ *   Rose.popover.close()      also what Esc, the cross, opening another one and, unless it stays, a click elsewhere do;
+ *                             `closed` is called
  *   Rose.popover.name         whose it is while it is open, else null
  *   Rose.popover.row, .facts  lines of a name and a value; values are text nodes only */
 "use strict";
@@ -72,7 +73,7 @@
   }, true);
 
   document.addEventListener("pointerdown", (event) => {
-    if (current && !box.contains(event.target)) close();
+    if (current && !current.stays && !box.contains(event.target)) close();
   }, true);
 
   // ---- what goes into it ------------------------------------------------------------------------------------

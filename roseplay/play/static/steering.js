@@ -51,7 +51,7 @@
       drag = null;
       if (!clicked) return;
       const what = area.at(event.offsetX, event.offsetY);
-      Rose.emit("select", what && what.step !== null ? what : null);
+      if (what && what.step !== null) Rose.emit("select", what); // beside it nothing is deselected
     }
     canvas.addEventListener("pointerup", end);
     canvas.addEventListener("pointercancel", end);

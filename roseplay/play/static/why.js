@@ -162,19 +162,30 @@
     return [track, element("div", "rp-shares", element("span", "", `${count(decode)} decode`), element("span", "", `${count(prompt)} prompt`))];
   }
 
+  /* Of a token whose step is no longer kept, its lane knows the gap. */
+  function past({ itl, p50 }) {
+    const took = Number.isNaN(itl) || itl === undefined ? [] : ["It took ", bold(`${ms(itl)} ms`), ...(p50 ? [`; the median of its answer is ${ms(p50)}`] : []), ". "];
+    return element("p", "", ...[...took, "Its step is no longer kept, so nothing more is known."].map(part));
+  }
+
+  let another = false;
+
   Rose.on("select", (what) => {
     if (!what) {
       if (Rose.popover.name === "why") Rose.popover.close();
       return;
     }
-    const answer = Rose.why(what.rid, what.step);
-    if (!answer) return;
+    const answer = what.step === null ? null : Rose.why(what.rid, what.step);
+    if (!answer && what.token === undefined) return;
+    another = true; // what closes now is the one before: its place is taken, not given up
     Rose.popover.open({
-      name: "why", title: answer.title, ...at,
+      name: "why", title: answer ? answer.title : "Was this token slow?", stays: true, x: what.x ?? at.x, y: what.y ?? at.y,
       fill(body) {
+        if (!answer) return body.append(past(what));
         body.append(element("p", "", ...answer.sentence.map(part)), ...bar(answer.step), list(...answer.facts.map(([name, value]) => row(name, ...value.map(part)))));
       },
-      closed: () => Rose.emit("select", null),
+      closed: () => another || Rose.emit("select", null),
     });
+    another = false;
   });
 })(window.Rose);

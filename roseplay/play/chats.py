@@ -1,0 +1,245 @@
+"""A chat: its turns, what of them goes into the next prompt, and where each token lies in the text of an answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.core.budget import RequestTooLargeError, check_fits
+from roseplay.core.info import EngineInfo
+from roseplay.core.request import FinishReason
+from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.stream import Stream
+from roseplay.play.book import Tracked
+
+MAX_TURNS = 64
+MAX_CHARS = 200_000  # of a chat, questions and answers together
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as far as it has come.
+
+    Attributes:
+        text: of the tokens below; once it has ended, with what its end added.
+        ends: characters of ``text`` up to the end of each token. Text behind the last one belongs to the last one.
+        times_ns: when each token was published.
+        figures: state, counts and latencies, see ``figures_of``.
+    """
+
+    text: str
+    ends: Sequence[int]
+    times_ns: Sequence[int]
+    figures: dict[str, Any]
+
+
+class Turn:
+    """A question and its answer.
+
+    Args:
+        question: what the user wrote.
+        left_out: earlier turns that did not fit into its prompt.
+    """
+
+    def __init__(self, question: str, left_out: int = 0) -> None:
+        self.question = question
+        self.left_out = left_out
+        self.born = 0
+        self.request_id = -1
+        self._tracked: Tracked | None = None
+        self._ends: list[int] = []
+        self._settled: Answer | None = None
+
+    def note(self, stream: Stream) -> None:
+        """For ``submit``'s ``on_update``: called after every token, so that its end is known."""
+        while len(self._ends) < len(stream.token_ids):
+            self._ends.append(len(stream.text))
+
+    def begin(self, tracked: Tracked) -> None:
+        self._tracked, self.request_id = tracked, tracked.request_id
+
+    @property
+    def tracked(self) -> Tracked | None:
+        """Its request; None once the chat has gone on without it."""
+        return self._tracked
+
+    @property
+    def answer(self) -> Answer:
+        if self._settled is not None:
+            return self._settled
+        tracked = self._tracked
+        if tracked is None:
+            return Answer("", (), (), {})
+        stream, figures = tracked.stream, figures_of(tracked)
+        ended = tracked.finished  # asked first: then the text below is whole
+        times = stream.token_times_ns
+        count = min(len(self._ends), len(times))
+        text = stream.text if ended else stream.text[: self._ends[count - 1]] if count else ""
+        return Answer(text, self._ends[:count], times[:count], figures)
+
+    def settle(self) -> None:
+        """The chat goes on: the answer stays as it is now, and its request is let go."""
+        if self._settled is None:
+            answer = self.answer
+            if answer.figures.get("reason") is None:
+                answer.figures.update(state="stopped", reason=str(FinishReason.ABORT))
+            self._settled, self._tracked, self._ends = answer, None, []
+
+    @property
+    def in_history(self) -> bool:
+        """Whether later prompts hold it: not if it failed or was stopped before its first word."""
+        answer = self.answer
+        return answer.figures.get("state") != "error" and bool(answer.text.strip())
+
+    @property
+    def chars(self) -> int:
+        return len(self.question) + len(self.answer.text)
+
+
+class Chat:
+    """The turns of a lane, oldest first. Readers take ``state`` at once and need no lock; writers hold ``lock``.
+
+    Every change of which turns there are makes a new edition. Their numbers come from ``editions``, which no two chats
+    of a server share, so that a page that remembers one knows whether it is of this chat.
+    """
+
+    editions = itertools.count(1)
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.state: tuple[int, tuple[Turn, ...]] = (0, ())
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return self.state[1]
+
+    @property
+    def last(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    def go_on(self, before: Sequence[Turn], turn: Turn) -> None:
+        """The chat is now ``before`` and this new turn; the oldest go where that is too much."""
+        for earlier in before:
+            earlier.settle()
+        kept = list(before)[-(MAX_TURNS - 1) :]
+        chars = sum(earlier.chars for earlier in kept) + len(turn.question)
+        while kept and chars > MAX_CHARS:
+            chars -= kept.pop(0).chars
+        turn.born = next(self.editions)
+        self.state = (turn.born, (*kept, turn))
+
+    def clear(self) -> None:
+        self.state = (next(self.editions), ())
+
+
+def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[str, str]]:
+    """A conversation as chat messages."""
+    messages = [{"role": "system", "content": system}] if system.strip() else []
+    for turn in turns:
+        messages.append({"role": "user", "content": turn.question})
+        messages.append({"role": "assistant", "content": turn.answer.text})
+    return [*messages, {"role": "user", "content": question}]
+
+
+def checked_prompt(prompt: Any) -> str:
+    """The prompt, if it says anything; else ``ValueError``."""
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("the prompt is empty: write something to send")
+    return prompt.strip()
+
+
+def checked_messages(messages: Any) -> list[Message]:
+    """Chat messages, if they end with a question; else ``ValueError``."""
+    if isinstance(messages, str):
+        try:
+            messages = json.loads(messages)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the messages are not JSON: {error}") from None
+    form = 'a list of {"role": "user", "content": "…"}, role and content both text'
+    if not isinstance(messages, list) or not messages:
+        raise ValueError(f"the messages must be {form}")
+    for message in messages:
+        said = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(said.get(name), str) for name in ("role", "content")):
+            raise ValueError(f"the messages must be {form}, not {message!r}")
+    return [{"role": message["role"], "content": message["content"]} for message in messages]
+
+
+def as_prompt(messages: Sequence[Message], engine: Any) -> Any:
+    """What ``engine.submit`` takes for messages: themselves where the model has a chat template, plain text where it has
+    none, and where it has no tokenizer either a token a byte."""
+    if engine.tokenizer is not None and getattr(engine.tokenizer, "chat_template", None):
+        return list(messages)
+    text = "\n\n".join(str(message["content"]) for message in messages)
+    if engine.tokenizer is not None:
+        return text
+    return [1 + byte % (engine.info.vocab_size - 1) for byte in text.encode()]
+
+
+def next_prompt(
+    turns: Sequence[Turn],
+    *,
+    system: str,
+    question: str,
+    max_new_tokens: int,
+    engine: Any,
+) -> tuple[Any, int]:
+    """The prompt (see ``as_prompt``) that asks ``question`` after as many of the newest ``turns`` as fit with an answer of
+    ``max_new_tokens``, and how many were left out. The question is never left out: if it does not fit, ``submit`` says so.
+    """
+    info: EngineInfo = engine.info
+    history = [turn for turn in turns if turn.in_history]
+    tried: dict[int, Any] = {}
+
+    def fits(skipped: int) -> bool:
+        prompt = tried[skipped] = as_prompt(messages_of(system, history[skipped:], question), engine)
+        ids = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
+        try:
+            check_fits(len(ids), max_new_tokens, info.max_model_len, info.num_blocks - 1, info.block_size)
+        except RequestTooLargeError:
+            return False
+        return True
+
+    if fits(0):  # as nearly always
+        return tried[0], 0
+    skipped = bisect_left(range(len(history)), True, lo=1, key=fits) if history else 0
+    if skipped not in tried:
+        fits(skipped)
+    return tried[skipped], skipped
+
+
+def figures_of(tracked: Tracked) -> dict[str, Any]:
+    """State, counts and latencies of a request, for a lane."""
+    stream, metrics = tracked.stream, tracked.stream.metrics
+    gaps = sorted(metrics.itl_ns)
+    return {
+        "state": state_of(tracked),
+        "prompt": tracked.prompt_tokens,
+        "tokens": metrics.completion_tokens,
+        "ttft_ms": None if tracked.ttft_s is None else round(tracked.ttft_s * 1000, 1),
+        "itl_p50": round(gaps[len(gaps) // 2] / 1e6, 2) if gaps else None,
+        "computed": tracked.computed,
+        "target": tracked.target or tracked.prompt_tokens,
+        "cached": tracked.cached + tracked.shared,
+        "reason": str(stream.finish_reason) if stream.finish_reason else None,
+        "error": stream.error,
+    }
+
+
+def state_of(tracked: Tracked) -> str:
+    """``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
+    reason = tracked.stream.finish_reason
+    if reason is not None:
+        return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")
+    if tracked.stopping:
+        return "stopping"
+    if tracked.stream.metrics.completion_tokens:
+        return "decode"
+    return "prefill" if tracked.target else "queued"

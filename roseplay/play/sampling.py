@@ -1,0 +1,146 @@
+"""How a tab's answers are drawn: settings for all of its lanes, and what single lanes have instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from roseplay.config import SamplingParams
+
+MAX_SYSTEM_CHARS = 8000
+MAX_STOP_STRINGS = 16
+_WHOLE = ("top_k", "seed", "max_new_tokens")
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One lane's settings; made only with values that ``SamplingParams`` takes too, else ``ValueError`` says which not.
+
+    Attributes:
+        system: system prompt; "" for none.
+        seed: the same answer each time; ``None`` draws another one each time, in each lane.
+        The others as in ``SamplingParams``.
+    """
+
+    system: str = ""
+    temperature: float = 0.6
+    top_p: float = 0.9
+    top_k: int | None = None
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    max_new_tokens: int = 256
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.system, str):
+            raise ValueError(f"system is {self.system!r}: use text")
+        if len(self.system) > MAX_SYSTEM_CHARS:
+            raise ValueError(f"the system prompt has {len(self.system)} characters: use at most {MAX_SYSTEM_CHARS}")
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise ValueError(f"there are {len(self.stop)} stop strings: use at most {MAX_STOP_STRINGS}")
+        self.params()
+
+    def params(self, seed: int | None = None) -> SamplingParams:
+        """For the engine; ``seed`` is used instead of its own one unless that is None."""
+        values = {name: getattr(self, name) for name in NAMES if name != "system"}
+        return SamplingParams(**{**values, "seed": self.seed if seed is None else seed})
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with ``changes``, see ``read``; raises ``ValueError`` for an unknown name or a bad value."""
+        return dataclasses.replace(self, **read(changes))
+
+
+NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+
+
+def defaults(max_model_len: int) -> Settings:
+    """For a model of this length: answers that differ from lane to lane, and leave half of it to the conversation."""
+    return Settings(max_new_tokens=max(1, min(256, max_model_len // 2)))
+
+
+def read(changes: Any) -> dict[str, Any]:
+    """Settings as programs and text boxes give them: an object or JSON of one, numbers perhaps as text.
+
+    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with a string a
+    line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or what is no number.
+    """
+    if isinstance(changes, str):
+        try:
+            changes = json.loads(changes or "{}")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the settings are not JSON: {error}") from None
+    if not isinstance(changes, Mapping):
+        raise ValueError('the settings must be a JSON object, such as {"temperature": 0.2}')
+    unknown = sorted(set(changes) - set(NAMES))
+    if unknown:
+        raise ValueError(f"unknown setting {', '.join(unknown)}: the settings are {', '.join(NAMES)}")
+    return {name: _read(name, value) for name, value in changes.items()}
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "stop":
+        lines = value.split("\n") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        return tuple(line.replace("\\n", "\n") if isinstance(line, str) else line for line in lines if line != "")
+    if name == "system":
+        return "" if value is None else value
+    if isinstance(value, str):
+        value = value.strip()
+    if name in ("top_k", "seed") and value in (None, ""):
+        return None
+    if name in _WHOLE + _NUMBERS and isinstance(value, str):
+        try:
+            value = float(value) if name in _NUMBERS else int(value)
+        except ValueError:
+            wanted = "a number" if name in _NUMBERS else "a whole number"
+            raise ValueError(f"{name} is {value!r}: use {wanted}") from None
+    if name in _WHOLE and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if name == "top_k" and value == 0 else value
+
+
+class Sampling:
+    """A tab's changes to the defaults: of all its lanes (0), and of single ones, which win."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, dict[str, Any]] = {}
+        self._lock = threading.Lock()  # two fields may be changed at once
+
+    def of(self, lane: int, defaults: Settings) -> Settings:
+        """What holds for a lane; for lane 0, what holds for those without their own."""
+        own = self._changes.get(lane, {}) if lane else {}
+        return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **own})
+
+    def change(self, lane: int, changes: Mapping[str, Any], defaults: Settings, max_model_len: int) -> None:
+        """Set some for a lane, or for all with lane 0: then what lanes have of their own stays.
+
+        Raises ``ValueError`` and changes nothing for a bad value, or more new tokens than the model takes.
+        """
+        values = read(changes)
+        with self._lock:
+            settings = self.of(lane, defaults).changed(values)
+            check_length(settings.max_new_tokens, max_model_len)
+            self._changes[lane] = {**self._changes.get(lane, {}), **values}
+
+    def own(self, lane: int) -> list[str]:
+        """What a lane has of its own; for lane 0, what differs from the defaults."""
+        return [name for name in NAMES if name in self._changes.get(lane, {})]
+
+    def reset(self, lane: int) -> None:
+        """Back to what all lanes have; for lane 0, to the defaults."""
+        with self._lock:
+            self._changes.pop(lane, None)
+
+
+def check_length(max_new_tokens: int, max_model_len: int) -> None:
+    """``ValueError`` where an answer of that length leaves no room for a prompt."""
+    if max_new_tokens >= max_model_len:
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens}, but prompt and answer together have {max_model_len} tokens: "
+            f"use at most {max_model_len - 1}"
+        )

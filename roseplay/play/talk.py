@@ -1,0 +1,130 @@
+"""What is said in the lanes of a tab: asking, asking again, beginning anew, and how the answers are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.play.book import Tracked
+from roseplay.play.chats import Turn, checked_prompt, next_prompt
+from roseplay.play.lanes import Lane
+from roseplay.play.sampling import Settings, defaults
+from roseplay.play.session import Tab, Tabs, check_lane
+
+
+class Talk:
+    """The chats of all tabs. Every method may be called from any thread.
+
+    Args:
+        engine: a ``roseplay.Engine``.
+        submit: hands a prompt, its ``SamplingParams`` and what is known of it to the engine, see ``Playground``.
+        abort: ends a request by its id.
+    """
+
+    def __init__(self, engine: Any, tabs: Tabs, submit: Callable[..., Tracked], abort: Callable[[int], bool]) -> None:
+        self._engine, self._tabs, self._submit, self._abort = engine, tabs, submit, abort
+        self._sends = itertools.count(1)
+
+    def send(
+        self,
+        prompt: str,
+        *,
+        lanes: Sequence[int],
+        tab_id: str,
+        params: SamplingParams | None = None,
+        system: str | None = None,
+        edit: bool = False,
+    ) -> list[int]:
+        """Go on with the chats of some lanes of a tab, each with its own seed; answers the requests' ids.
+
+        A lane that is still answering is stopped first. Without ``params`` or ``system`` each lane has the tab's
+        settings; with ``edit`` the prompt takes the place of the lane's last question. Raises ``ValueError`` for an
+        empty or too long prompt.
+        """
+        text, tab, turn, ids = checked_prompt(prompt), self._tabs.open(tab_id), next(self._sends), []
+        for lane in [tab.lane(number) for number in lanes]:
+            settings = self.settings(tab_id, lane.number)
+            drawn = settings.params() if params is None else params
+            if drawn.seed is None:
+                drawn = dataclasses.replace(drawn, seed=lane_seed(turn, lane.number))
+            said = settings.system if system is None else system
+            ids.append(self._go_on(tab, lane, text, drawn, said, instead=edit))
+        return ids
+
+    def regenerate(self, *, lanes: Sequence[int], tab_id: str) -> list[int]:
+        """Ask the last question of these lanes again, with another seed; answers the requests' ids.
+
+        Lanes that were asked nothing yet are passed over; ``ValueError`` where that is all of them.
+        """
+        tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
+        for lane in [tab.lane(number) for number in lanes]:
+            last, settings = lane.chat.last, self.settings(tab_id, lane.number)
+            if last is not None:
+                drawn = settings.params(lane_seed(turn, lane.number))
+                ids.append(self._go_on(tab, lane, last.question, drawn, settings.system, instead=True))
+        if not ids:
+            raise ValueError("nothing was asked yet: there is no answer to generate again")
+        return ids
+
+    def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:
+        """Stop and clear these lanes of a tab; answers how many had a chat."""
+        tab = self._tabs.open(tab_id)
+        cleared = [lane for lane in [tab.lane(number) for number in lanes] if lane.chat.turns]
+        for lane in cleared:
+            with lane.chat.lock:
+                self._leave(lane)
+                lane.chat.clear()
+        return len(cleared)
+
+    def settings(self, tab_id: str, lane: int = 0) -> Settings:
+        """How answers of a tab's lane are drawn; 0 for the lanes that have no settings of their own."""
+        tab, default = self._tabs.renew(tab_id), defaults(self._engine.info.max_model_len)
+        return tab.sampling.of(lane, default) if tab else default
+
+    def own_settings(self, tab_id: str, lane: int) -> list[str]:
+        """Names of what a lane has of its own; for lane 0, of what differs from the defaults."""
+        tab = self._tabs.renew(tab_id)
+        return tab.sampling.own(lane) if tab else []
+
+    def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
+        """Change settings of all lanes (0) or of one; answers what holds there now. ``ValueError`` says what is wrong."""
+        check_lane(lane, least=0)
+        tab, longest = self._tabs.open(tab_id), self._engine.info.max_model_len
+        tab.sampling.change(lane, changes, defaults(longest), longest)
+        return self.settings(tab_id, lane)
+
+    def reset_settings(self, *, lane: int, tab_id: str) -> Settings:
+        """Give a lane what all lanes have; for lane 0, give all lanes the defaults."""
+        check_lane(lane, least=0)
+        self._tabs.open(tab_id).sampling.reset(lane)
+        return self.settings(tab_id, lane)
+
+    def _go_on(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:
+        """The next turn of a lane's chat, or another one ``instead`` of its last; answers its request's id."""
+        with lane.chat.lock:
+            before = lane.chat.turns[:-1] if instead else lane.chat.turns
+            prompt, left_out = next_prompt(
+                before, system=system, question=question, max_new_tokens=params.max_new_tokens, engine=self._engine
+            )
+            self._leave(lane)
+            turn = Turn(question, left_out)
+            about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "on_update": turn.note}
+            tracked = self._submit(prompt, params, **about)
+            turn.begin(tracked)
+            tab.add(tracked)
+            lane.chat.go_on(before, turn)
+        return tracked.request_id
+
+    def _leave(self, lane: Lane) -> None:
+        """Stop the answer that a lane waits for, if it does."""
+        tracked = lane.chat.last.tracked if lane.chat.last else None
+        if tracked and not tracked.finished:
+            self._abort(tracked.request_id)
+
+
+def lane_seed(turn: int, lane: int) -> int:
+    """Other in each lane and each time."""
+    return 1000 * turn + lane

@@ -1,0 +1,440 @@
+"""Conversations in lanes: turns, the lane's buttons, sampling settings, and tokens that can be chosen."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from roseplay.play import assets
+from tests.browser.conftest import PHONE, Served, ask, ready, state, text
+from tests.play.fake_engine import WORDS
+
+Open = Callable[..., Page]
+RUNNING = re.compile(r"decode · [\d\s]+\+[1-9]\d* tok")
+ENDED = re.compile(r"(done|length|stopped) · [\d\s]+\+\d+ tok")
+WIDTH = "() => document.documentElement.scrollWidth - innerWidth"
+
+
+def turns(page: Page, lane: int = 1) -> Any:
+    return page.locator(f"#rp-lane-{lane} .rp-turn")
+
+
+def tool(page: Page, name: str) -> Any:
+    return page.get_by_role("button", name=re.compile(f"^{name} .*lane 1$"))
+
+
+def ask_lane_1(page: Page, prompt: str, *, tokens: int | None = None) -> None:
+    if tokens is not None:
+        page.evaluate(
+            "([n, tab]) => fetch('/gradio_api/run/set_sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+            " body: JSON.stringify({data: [{max_new_tokens: n}, 1, tab]})}).then((r) => r.text())",
+            [tokens, page.evaluate("Rose.tab")],
+        )
+    page.locator("#to input").click()
+    page.get_by_role("option", name=re.compile("lane 1$")).click()
+    say(page, prompt)
+
+
+def say(page: Page, prompt: str) -> None:
+    ask(page, prompt)
+    expect(page.locator("#prompt input")).to_have_value("")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text(prompt.strip())
+
+
+# ---- turns
+
+
+def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    ask_lane_1(page, "What does the prefix cache of an engine for language models do?", tokens=40)
+    expect(state(page, 1)).to_have_text(ENDED, timeout=60_000)
+    say(page, "And what is a KV block?")
+    expect(turns(page)).to_have_count(2)
+    expect(state(page, 1)).to_have_text(ENDED, timeout=60_000)
+    expect(turns(page).nth(1).locator(".rp-q small")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
+    expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
+    before = turns(page).all_inner_texts()
+    page.reload()
+    ready(page)
+    expect(turns(page)).to_have_count(2)
+    assert turns(page).all_inner_texts() == before
+    assert page.locator("#rp-lane-1 .rp-text").evaluate("t => t.scrollHeight - t.scrollTop - t.clientHeight") < 30
+
+
+def test_what_no_longer_fits_is_said(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    ask_lane_1(page, "a" * 900, tokens=4)
+    expect(state(page, 1)).to_have_text(ENDED)
+    say(page, "b" * 900)
+    expect(state(page, 1)).to_have_text(ENDED)
+    say(page, "c" * 900)
+    expect(turns(page).nth(2).locator(".rp-left")).to_have_text("The oldest turn was left out: no room.")
+    expect(turns(page)).to_have_count(3)
+    expect(turns(page).nth(1).locator(".rp-left")).to_be_empty()
+
+
+def test_a_long_prompt_shows_how_far_it_is(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    mock.engine.set_knobs(prefill_max_tokens=4)
+    ask_lane_1(page, "word " * 150)
+    expect(state(page, 1)).to_have_text(re.compile(r"prefill \d+/749"))
+    expect(page.locator("#rp-lane-1 .rp-prefill")).to_have_text(re.compile(r"0 cached \+ \d+ computed, \d+ to go"))
+    track = page.locator("#rp-lane-1 .rp-prefill i").nth(1)
+    page.wait_for_function("i => parseFloat(i.style.width) > 20", arg=track.element_handle())
+    expect(page.locator("#rp-lane-1 .rp-prefill")).to_be_visible()
+
+
+# ---- the lane's buttons
+
+
+def test_edit_regenerate_and_new_chat(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    ask_lane_1(page, "one", tokens=5)
+    expect(state(page, 1)).to_have_text(ENDED)
+    say(page, "two")
+    expect(state(page, 1)).to_have_text(ENDED)
+    rid = turns(page).nth(1).get_attribute("data-rid")
+
+    page.locator("#rp-lane-1").hover()
+    tool(page, "Edit").click()
+    field = page.get_by_role("textbox", name="Last question of lane 1")
+    expect(field).to_have_value("two")
+    field.press("Escape")
+    expect(field).to_have_count(0)
+    tool(page, "Edit").click()
+    field.fill("deux")
+    field.press("Enter")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("deux")
+    expect(turns(page)).to_have_count(2)
+    expect(state(page, 1)).to_have_text(ENDED)
+    edited = turns(page).nth(1).get_attribute("data-rid")
+    assert edited != rid
+
+    tool(page, "Generate").click()
+    page.wait_for_function(
+        "rid => ![rid, null].includes(document.querySelector('#rp-lane-1 .rp-turn:nth-child(2)')?.dataset.rid ?? null)",
+        arg=edited,
+    )
+    expect(turns(page)).to_have_count(2)
+    again = int(turns(page).nth(1).get_attribute("data-rid") or 0)
+    streams = mock.engine.streams
+    assert streams[again].prompt_token_ids == streams[int(edited or 0)].prompt_token_ids
+    assert streams[again].params.seed != streams[int(edited or 0)].params.seed
+
+    tool(page, "New chat").click()
+    expect(turns(page)).to_have_count(0)
+    expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
+    expect(page.locator("#rp-lane-1 .rp-tools")).to_be_hidden()
+    expect(state(page, 1)).to_be_empty()
+    page.locator("#rp-lane-1 .rp-hint button").click()
+    expect(turns(page)).to_have_count(1)
+
+
+def test_copy(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, permissions=["clipboard-read", "clipboard-write"])
+    ask_lane_1(page, "<b>one</b>", tokens=8)
+    expect(state(page, 1)).to_have_text(ENDED)
+    page.locator("#rp-lane-1").hover()
+    tool(page, "Copy").click()
+    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the answer.")
+    assert page.evaluate("navigator.clipboard.readText()") == "".join(WORDS)
+    tool(page, "Copy").click(modifiers=["Shift"])
+    expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the chat.")
+    assert page.evaluate("navigator.clipboard.readText()") == "> <b>one</b>\n\n" + "".join(WORDS)
+
+
+def test_the_buttons_show_when_they_are_wanted(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    ask_lane_1(page, "one", tokens=5)
+    page.mouse.move(700, 800)
+    tools = page.locator("#rp-lane-1 .rp-tools")
+    expect(tools).to_have_css("opacity", "0")
+    page.locator("#rp-lane-1").hover()
+    expect(tools).to_have_css("opacity", "1")
+    page.mouse.move(700, 800)
+    tool(page, "Edit").focus()
+    expect(tools).to_have_css("opacity", "1")
+    for button in tools.locator("button").all():
+        box = button.bounding_box()
+        assert box and box["width"] >= 24 and box["height"] >= 24
+        assert button.get_attribute("title")
+
+
+def test_a_phone(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, **PHONE)
+    ask(page, "hello " * 40)
+    expect(state(page, 1)).to_have_text(RUNNING)
+    buttons = page.locator("#rp-lane-1 header button:visible")
+    expect(buttons).to_have_count(5)
+    for button in buttons.all():
+        box = button.bounding_box()
+        assert box and box["width"] >= 44 and box["height"] >= 44
+    assert page.evaluate(WIDTH) == 0
+    page.locator("#rp-knobs-button").tap()
+    page.locator("#sampling").tap()
+    expect(page.locator("#rp-sampling")).to_be_visible()
+    box = page.locator("#rp-sampling").bounding_box()
+    assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
+    assert page.evaluate(WIDTH) == 0
+    page.get_by_role("button", name="Close").tap()
+    expect(page.locator("#rp-sampling")).to_be_hidden()
+
+
+# ---- sampling
+
+
+def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#sampling").click()
+    panel = page.locator("#rp-sampling")
+    expect(panel).to_be_visible()
+    assert page.evaluate("() => document.documentElement.scrollHeight - innerHeight") == 0
+    page.locator("#sampling-system textarea").fill("be brief")
+    page.locator("#sampling-new-tokens input[type=number]").fill("12")
+    page.locator("#sampling-stop textarea").fill("END\nline\\n")
+    page.locator("#sampling-stop textarea").blur()
+    expect(page.locator("#sampling-reset")).to_have_text("Defaults (3 changed)")
+    page.locator("#sampling-lane input").click()
+    panel.get_by_role("option", name=re.compile("lane 2$")).click()
+    expect(page.locator("#sampling-reset")).to_have_text("As all lanes")
+    page.locator("#sampling-temperature input[type=number]").fill("1.5")
+    page.locator("#sampling-seed input").fill("77")
+    page.locator("#sampling-seed input").press("Enter")
+    expect(page.locator("#sampling-reset")).to_have_text("As all lanes (2 changed)")
+    before = max(mock.engine.streams, default=0)
+    ask(page, "hello")
+    expect(state(page, 4)).to_have_text(ENDED)
+    by_lane = dict(enumerate((mock.engine.streams[i] for i in sorted(mock.engine.streams) if i > before), 1))
+    one, two = by_lane[1].params, by_lane[2].params
+    assert (one.temperature, one.max_new_tokens, one.stop) == (0.6, 12, ("END", "line\n"))
+    assert (two.temperature, two.max_new_tokens, two.stop, two.seed) == (1.5, 12, ("END", "line\n"), 77)
+    assert by_lane[1].prompt_token_ids == [1 + b % 99 for b in b"be brief\n\nhello"]
+
+    page.reload()
+    ready(page)
+    expect(page.locator("#sampling-system textarea")).to_have_value("be brief")
+    expect(page.locator("#sampling-new-tokens input[type=number]")).to_have_value("12")
+    expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("0.6")
+    page.locator("#sampling").click()
+    page.locator("#sampling-lane input").click()
+    panel.get_by_role("option", name=re.compile("lane 2$")).click()
+    expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("1.5")
+    expect(page.locator("#sampling-seed input")).to_have_value("77")
+    page.locator("#sampling-reset").click()
+    expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("0.6")
+    expect(page.locator("#sampling-seed input")).to_have_value("")
+    page.locator("#sampling-seed input").press("Escape")
+    expect(panel).to_be_hidden()
+    expect(page.locator("#sampling")).to_be_focused()
+
+
+def test_a_bad_setting_is_told_in_a_line(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#sampling").click()
+    page.locator("#sampling-seed input").fill("twelve")
+    page.locator("#sampling-seed input").press("Enter")
+    expect(page.get_by_text("seed is 'twelve': use a whole number")).to_be_visible()
+    expect(page.locator("#sampling-seed input")).to_have_value("")
+    page.locator("#sampling-temperature input[type=number]").fill("99")
+    expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("2")
+
+
+# ---- tokens
+
+
+class Loose:
+    """A turn by itself, with tokens of three letters."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.tokens = page, 0
+        page.evaluate("() => { window.turn = new Rose.Turn(7); document.body.replaceChildren(turn.root); }")
+
+    def take(self, gaps: list[float], *, state: str = "decode", word: str = "abc") -> None:
+        first = [100_000] if self.tokens == 0 else []
+        news = {
+            "rid": 7, "question": "q", "left_out": 0, "text_from": 3 * self.tokens, "text": word * (len(gaps) + len(first)),
+            "tokens_from": self.tokens, "widths": [len(word)] * (len(gaps) + len(first)),
+            "times": first + [round(100 * gap) for gap in gaps], "state": state, "prompt": 3, "cached": 0, "error": None,
+        }  # fmt: skip
+        self.tokens += len(news["widths"])  # type: ignore[arg-type]
+        self.page.evaluate("news => turn.take(JSON.parse(news))", json.dumps(news))
+
+    def tinted(self) -> dict[str, str]:
+        """Text and tint of what stands out."""
+        spans = "() => [...turn.answer.querySelectorAll('.rp-slow')].map((s) => [s.textContent, s.style.getPropertyValue('--tint')])"
+        return dict(self.page.evaluate(spans))
+
+    def nodes(self) -> int:
+        return int(self.page.evaluate("() => turn.answer.childNodes.length"))
+
+
+@pytest.fixture(scope="module")
+def bare(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    page.set_content("<body></body>")
+    for name in ("store.js", "time.js", "theme.js", "view.js", "format.js", "turns.js"):
+        page.add_script_tag(path=assets.STATIC / name)
+    yield page
+    page.close()
+
+
+def test_only_slow_tokens_are_tinted(bare: Page) -> None:
+    turn = Loose(bare)
+    turn.take([20.0] * 20)
+    assert (turn.tinted(), turn.nodes()) == ({}, 1)
+    turn.take([29.0, 31.0], word="def")  # 1.45 and 1.55 times the median
+    assert turn.tinted() == {"def": "2%"}
+    turn.take([20.0, 500.0, 20.0, 20.0], word="ghi")
+    assert turn.tinted() == {"def": "2%", "ghi": "30%"}
+    assert turn.nodes() == 5
+    assert bare.evaluate("turn.answer.textContent") == "abc" * 21 + "def" * 2 + "ghi" * 4
+
+
+def test_at_its_end_an_answer_is_measured_as_a_whole(bare: Page) -> None:
+    turn = Loose(bare)
+    turn.take([200.0] * 8 + [20.0] * 12)  # slow at first: the median of that alone hides it
+    turn.take([20.0] * 40)
+    turn.take([20.0], state="done")
+    assert turn.tinted() == {"abc" * 8: "30%"}
+    assert bare.evaluate("turn.p50") == 20
+    assert turn.nodes() == 3
+
+
+def test_a_marked_token_stands_alone(bare: Page) -> None:
+    turn = Loose(bare)
+    turn.take([20.0] * 9)
+    for k in (0, 4, 9):
+        bare.evaluate("k => turn.mark(k, 'chosen')", k)
+        assert bare.evaluate("turn.answer.querySelectorAll('.rp-chosen').length") == 1
+        assert bare.evaluate("turn.marked('chosen').textContent") == "abc"
+        box = "(() => { const b = turn.marked('chosen').getBoundingClientRect(); return [(b.left + b.right) / 2, (b.top + b.bottom) / 2]; })()"
+        assert bare.evaluate(f"turn.tokenAt(...{box})") == k
+    turn.take([20.0])
+    assert bare.evaluate("turn.answer.textContent") == "abc" * 11
+    bare.evaluate("turn.mark(-1, 'chosen')")
+    assert turn.nodes() == 1
+    assert bare.evaluate("turn.at(1000 + 3 * 20)") == 3
+    assert bare.evaluate("turn.at(1000 + 3 * 20 + 7)") == -1
+
+
+def test_a_token_without_text_changes_nothing(bare: Page) -> None:
+    turn = Loose(bare)
+    turn.take([20.0] * 4)
+    turn.take([20.0], word="")
+    turn.take([20.0] * 2)
+    assert bare.evaluate("turn.answer.textContent") == "abc" * 7
+    assert bare.evaluate("turn.next(4, 1)") == 6
+    assert bare.evaluate("turn.next(6, -1)") == 4
+
+
+def slow_answer(mock: Served, page: Page) -> None:
+    """An answer of lane 1 with one token that had to wait."""
+    ask_lane_1(page, "hello", tokens=120)
+    (stream,) = (stream for stream in mock.engine.streams.values() if not stream.finished)
+    while len(stream.token_ids) < 20:
+        time.sleep(0.01)
+    with mock.engine._lock:
+        time.sleep(1.0)
+    expect(state(page, 1)).to_have_text(ENDED)
+
+
+def slowest(page: Page) -> dict[str, int]:
+    """Request, step and token of the longest gap that the page has been told of, in lane 1."""
+    return page.evaluate(
+        """() => {
+          const rid = Number(document.querySelector('#rp-lane-1 .rp-turn:last-child').dataset.rid), { tokens } = Rose.store;
+          let best = null, token = -1;
+          for (let i = tokens.first; i < tokens.end; i++) {
+            const s = i & tokens.mask;
+            if (tokens.rid[s] !== rid) continue;
+            if (++token === 0) continue; // the first has no gap
+            if (!best || tokens.itl[s] > best.itl) best = { rid, step: tokens.step[s], token, itl: tokens.itl[s] };
+          }
+          return best;
+        }"""
+    )
+
+
+def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    slow_answer(mock, page)
+    worst = slowest(page)
+    token = page.locator("#rp-lane-1 .rp-slow").filter(has_text=WORDS[worst["token"] % len(WORDS)].strip()).last
+    strongest = page.locator('#rp-lane-1 .rp-slow[style*="30%"]')
+    expect(strongest).to_have_count(1)
+    token.click(position={"x": 6, "y": 6})
+    popover = page.get_by_role("dialog", name="Why was this token slow?")
+    expect(popover).to_contain_text(f"step {worst['step']}")
+    expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
+    assert page.evaluate("[Rose.selected.rid, Rose.selected.step]") == [worst["rid"], worst["step"]]
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[worst["token"] % len(WORDS)].strip())
+    # It stays, whatever the pointer does, until Esc.
+    page.locator("#rp-kvtime").click()
+    page.locator("#rp-steps canvas").click(position={"x": 200, "y": 20})
+    expect(popover).to_be_visible()
+    expect(page.locator(".rp-chosen")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(popover).to_be_hidden()
+    expect(page.locator(".rp-chosen")).to_have_count(0)
+    # The tint is there after a reload too.
+    page.reload()
+    ready(page)
+    expect(strongest).to_have_count(1)
+
+
+def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    slow_answer(mock, page)
+    page.locator("#rp-lane-1 .rp-slow").first.click(position={"x": 4, "y": 4})
+    expect(page.locator(".rp-chosen")).to_have_count(1)
+    worst = slowest(page)
+    # As a dot of the ITL chart does it.
+    page.evaluate("what => Rose.emit('select', what)", {"rid": worst["rid"], "step": worst["step"] - 5})
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[(worst["token"] - 5) % len(WORDS)].strip())
+    expect(page.locator(".rp-pop")).to_contain_text(f"step {worst['step'] - 5}")
+    assert page.evaluate("Rose.selected.step") == worst["step"] - 5
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator(".rp-chosen")).to_have_count(0)
+
+
+def test_arrow_keys_and_enter(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    ask_lane_1(page, "hello", tokens=12)
+    expect(state(page, 1)).to_have_text(ENDED)
+    page.locator("#rp-lane-1").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_text(WORDS[11 % len(WORDS)].strip())
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_count(1)
+    at = page.evaluate("() => document.querySelector('.rp-cursor').textContent")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(at.strip())
+    expect(page.get_by_role("dialog", name=re.compile("token"))).to_be_visible()
+
+
+def test_an_old_token_says_what_is_left_of_it(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    slow_answer(mock, page)
+    page.evaluate("Rose.store.tokens.clear()")
+    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').click(position={"x": 6, "y": 6})
+    expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
+    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+ ms; the median of its answer is"))
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)
+
+
+def test_two_turns_do_not_disturb_each_other(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    slow_answer(mock, page)
+    page.evaluate("() => { window.kept = [...document.querySelector('.rp-turn .rp-a').childNodes]; }")
+    say(page, "again")
+    expect(state(page, 1)).to_have_text(ENDED)
+    assert page.evaluate("() => kept.every((node) => node.isConnected)"), "the history was built anew"
+    expect(text(page, 1)).to_contain_text("again")

@@ -1,0 +1,378 @@
+"""Chats: history and what of it fits, editing, regenerating, settings, and the endpoints to all that."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from roseplay import Engine
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
+from roseplay.play.playground import Playground
+from roseplay.play.sampling import MAX_SYSTEM_CHARS, NAMES, Sampling, Settings, read
+from tests.play.conftest import serving
+from tests.play.fake_engine import INFO, WORDS, FakeEngine
+
+TAB = "tab-of-a-test"
+NO_MORE = [None] * 9  # a plain POST names all of /chat's arguments
+
+
+def as_ids(text: str) -> list[int]:
+    """A prompt of the engine without a tokenizer: a token a byte."""
+    return [1 + byte % (INFO.vocab_size - 1) for byte in text.encode()]
+
+
+def send(playground: Playground, prompt: str, tokens: int = 4, **how: Any) -> int:
+    params = SamplingParams(max_new_tokens=tokens)
+    (request_id,) = playground.send(prompt, lanes=[1], tab_id=TAB, params=params, **how)
+    return request_id
+
+
+def lane(playground: Playground, have: str = "", number: int = 1) -> dict[str, Any]:
+    news = json.loads(playground.delta(1, tab_id=TAB, have=have))["own"]["lanes"]
+    return next((one for one in news if one["lane"] == number), {})
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+# ---- history
+
+
+def test_the_next_prompt_holds_the_conversation(engine: FakeEngine, playground: Playground) -> None:
+    send(playground, "one", system="be brief")
+    engine.step(9)
+    second = send(playground, "two", system="be brief")
+    answer = "".join(WORDS[:4])
+    assert engine.streams[second].prompt_token_ids == as_ids(f"be brief\n\none\n\n{answer}\n\ntwo")
+
+
+def test_a_stopped_answer_stays_as_far_as_it_came(engine: FakeEngine, playground: Playground) -> None:
+    send(playground, "one", tokens=50)
+    engine.step(3)
+    second = send(playground, "two")  # which stops the first
+    assert engine.streams[second].prompt_token_ids == as_ids("one\n\n" + "".join(WORDS[:3]) + "\n\ntwo")
+    engine.step(2)
+    first, _ = lane(playground)["turns"]
+    assert (first["text"], first["state"]) == ("".join(WORDS[:3]), "stopped")
+
+
+def test_a_failed_answer_and_an_empty_one_are_no_history(engine: FakeEngine, playground: Playground) -> None:
+    failed = send(playground, "one")
+    engine.step(2)
+    engine.streams[failed].finish(FinishReason.ERROR, 0, "the step broke")
+    send(playground, "two")  # stopped before its first token
+    third = send(playground, "three")
+    assert engine.streams[third].prompt_token_ids == as_ids("three")
+    assert [turn["state"] for turn in lane(playground)["turns"]] == ["error", "stopped", "queued"]
+    assert lane(playground)["turns"][0]["error"] == "the step broke"
+
+
+def test_the_oldest_turns_are_left_out_when_they_no_longer_fit(engine: FakeEngine, playground: Playground) -> None:
+    for letter in "abc":
+        send(playground, letter * 500)
+        engine.step(9)
+    assert lane(playground)["turns"][-1]["left_out"] == 0
+    last = send(playground, "d" * 500)
+    prompt = engine.streams[last].prompt_token_ids
+    assert len(prompt) + 4 <= INFO.max_model_len
+    answer = "\n\n" + "".join(WORDS[:4]) + "\n\n"
+    assert prompt == as_ids(answer.join(letter * 500 for letter in "bcd"))
+    assert lane(playground)["turns"][-1]["left_out"] == 1
+    with pytest.raises(ValueError, match="do not fit"):
+        send(playground, "e" * 2046)
+    assert lane(playground)["title"] == "d" * 500
+
+
+def test_a_chat_is_bounded(engine: FakeEngine, playground: Playground) -> None:
+    for number in range(MAX_TURNS + 3):
+        send(playground, f"question {number}", tokens=1)
+        engine.step()
+    news = lane(playground)
+    assert len(news["order"]) == len(news["turns"]) == MAX_TURNS
+    assert news["turns"][0]["question"] == "question 3"
+    chat = Chat()
+    long = [Turn("x" * 90_000) for _ in range(3)]
+    for turn in long:
+        chat.go_on(chat.turns, turn)
+    assert chat.turns == tuple(long[1:])
+
+
+def test_a_tab_gets_only_what_it_lacks(engine: FakeEngine, playground: Playground) -> None:
+    send(playground, "one")
+    engine.step(2)
+    have = lane(playground)["have"]
+    engine.step(9)
+    second = send(playground, "two")
+    news = lane(playground, have)
+    assert [turn["tokens_from"] for turn in news["turns"]] == [2, 0]
+    assert news["turns"][0]["text"] == "".join(WORDS[2:4])
+    assert news["order"][-1] == second
+    engine.step()
+    later = lane(playground, news["have"])
+    assert (later["order"], [turn["rid"] for turn in later["turns"]]) == (None, [second])
+    assert lane(playground, later["have"]) == {}
+    # A tab that was cut off since the first edition gets all that came since.
+    assert len(lane(playground, have)["turns"]) == 2
+    assert len(lane(playground)["turns"]) == 2
+
+
+def test_edit_takes_the_place_of_the_last_turn(engine: FakeEngine, playground: Playground) -> None:
+    first = send(playground, "one")
+    engine.step(9)
+    second = send(playground, "two", tokens=50)
+    have = lane(playground)["have"]
+    third = send(playground, "deux", edit=True)
+    assert engine.streams[second].finish_reason == "abort"
+    news = lane(playground, have)
+    assert (news["order"], news["title"]) == ([first, third], "deux")
+    assert engine.streams[third].prompt_token_ids == as_ids("one\n\n" + "".join(WORDS[:4]) + "\n\ndeux")
+
+
+def test_regenerate_asks_again_with_another_seed(engine: FakeEngine, playground: Playground) -> None:
+    with pytest.raises(ValueError, match="nothing was asked yet"):
+        playground.talk.regenerate(lanes=[1, 2], tab_id=TAB)
+    playground.talk.set_settings({"seed": 7}, lane=0, tab_id=TAB)
+    (first,) = playground.send("one", lanes=[2], tab_id=TAB)
+    (again,) = playground.talk.regenerate(lanes=[1, 2], tab_id=TAB)
+    streams = engine.streams
+    assert streams[first].prompt_token_ids == streams[again].prompt_token_ids
+    assert (streams[first].params.seed, streams[first].finish_reason) == (7, "abort")
+    assert streams[again].params.seed != 7
+    assert lane(playground, number=2)["order"] == [again]
+
+
+def test_new_chat_clears_a_lane(engine: FakeEngine, playground: Playground) -> None:
+    first = send(playground, "one")
+    have = lane(playground)["have"]
+    assert playground.talk.new_chat(lanes=[1, 2], tab_id=TAB) == 1
+    assert engine.streams[first].finish_reason == "abort"
+    news = lane(playground, have)
+    assert (news["order"], news["turns"], news["rid"], news["title"]) == ([], [], None, "")
+    assert lane(playground, news["have"]) == {}
+    second = send(playground, "two")
+    assert engine.streams[second].prompt_token_ids == as_ids("two")
+
+
+def test_models_without_template_or_tokenizer_get_plain_text() -> None:
+    class Base:
+        chat_template = None
+
+    class Fake:
+        tokenizer: Any = Base()
+        info = INFO
+
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    fake = Fake()
+    assert as_prompt(messages, fake) == "one\n\ntwo"
+    fake.tokenizer = None
+    assert as_prompt(messages[:1], fake) == as_ids("one")
+
+
+def test_turn_two_is_served_from_the_prefix_cache() -> None:
+    """On the real engine, which counts what it computed."""
+    with Engine("tiny-chat", num_blocks=449, threads=1) as engine:
+        playground = Playground(engine)
+
+        def ask(prompt: str) -> dict[str, Any]:
+            send(playground, prompt, tokens=48)
+            wait_for(lambda: lane(playground).get("state") == "done", "no answer")
+            playground.tick()
+            return lane(playground)
+
+        first = ask("Explain the prefix cache of an engine that serves language models, please.")
+        second = ask("And what is a KV block?")
+        assert first["cached"] == 0
+        assert 0 < second["cached"] < second["prompt"]
+        whole_blocks = (first["prompt"] + first["tokens"]) // 16 * 16
+        assert second["cached"] >= min(whole_blocks, first["prompt"] // 16 * 16)
+        assert engine._receiver.live() == []
+        playground.talk.new_chat(lanes=[1], tab_id=TAB)
+        assert ask("Something else: how are you doing today?")["cached"] < 16
+
+
+# ---- settings
+
+
+def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playground) -> None:
+    talk = playground.talk
+    talk.set_settings({"temperature": 0.3, "stop": ["END"], "system": "be kind"}, lane=0, tab_id=TAB)
+    talk.set_settings({"temperature": 1.5, "top_k": 5, "max_new_tokens": 33}, lane=2, tab_id=TAB)
+    talk.set_settings({"min_p": 0.1}, lane=0, tab_id=TAB)
+    one, two = (engine.streams[i].params for i in playground.send("hello", lanes=[1, 2], tab_id=TAB))
+    assert (one.temperature, one.top_k, one.stop, one.max_new_tokens, one.min_p) == (0.3, None, ("END",), 256, 0.1)
+    assert (two.temperature, two.top_k, two.stop, two.max_new_tokens, two.min_p) == (1.5, 5, ("END",), 33, 0.1)
+    assert one.seed != two.seed
+    assert engine.streams[1].prompt_token_ids == as_ids("be kind\n\nhello")
+    assert talk.own_settings(TAB, 2) == ["temperature", "top_k", "max_new_tokens"]
+    assert talk.reset_settings(lane=2, tab_id=TAB) == talk.settings(TAB, 1)
+    assert talk.settings("another-tab", 1) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": -1}, "temperature is -1"),
+        ({"temperature": "hot"}, "temperature is 'hot': use a number"),
+        ({"top_p": 0}, "top_p is 0"),
+        ({"top_k": 1.5}, "top_k is 1.5"),
+        ({"seed": "twelve"}, "seed is 'twelve': use a whole number"),
+        ({"seed": -3}, "seed is -3"),
+        ({"max_new_tokens": 2048}, "use at most 2047"),
+        ({"stop": [3]}, "stop has"),
+        ({"stop": ["x"] * 17}, "17 stop strings"),
+        ({"system": "x" * (MAX_SYSTEM_CHARS + 1)}, "8001 characters"),
+        ({"heat": 1}, "unknown setting heat"),
+        ("[1]", "JSON object"),
+        ("{", "not JSON"),
+    ],
+)
+def test_bad_settings_are_told_and_change_nothing(playground: Playground, changes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        playground.talk.set_settings(changes, lane=1, tab_id=TAB)
+    assert playground.talk.settings(TAB, 1) == Settings()
+    assert playground.talk.own_settings(TAB, 1) == []
+
+
+def test_settings_changed_at_once_are_all_kept(playground: Playground) -> None:
+    changes = [{"temperature": 1.0}, {"top_k": 3}, {"min_p": 0.1}, {"seed": 4}, {"system": "x"}, {"stop": "y"}] * 20
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda change: playground.talk.set_settings(change, lane=0, tab_id=TAB), changes))
+    assert len(playground.talk.own_settings(TAB, 0)) == 6
+
+
+def test_settings_as_text_boxes_give_them() -> None:
+    given = read({"seed": " 12 ", "top_k": 0, "stop": "END\n\nline\\n", "temperature": "0.5", "max_new_tokens": 20.0})
+    assert given == {"seed": 12, "top_k": None, "stop": ("END", "line\n"), "temperature": 0.5, "max_new_tokens": 20}
+    assert read({"seed": "", "system": None}) == {"seed": None, "system": ""}
+    assert Sampling().of(3, Settings()) == Settings()
+
+
+# ---- endpoints
+
+
+@pytest.fixture(scope="module")
+def live_engine() -> FakeEngine:
+    return FakeEngine(run=True, step_s=0.005)
+
+
+@pytest.fixture(scope="module")
+def address(live_engine: FakeEngine) -> Iterator[str]:
+    with serving(live_engine) as address:
+        yield address
+    live_engine.close()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False, analytics_enabled=False)
+
+
+@pytest.fixture
+def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
+    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
+    live_engine.abort_all()
+
+
+def newest(engine: FakeEngine) -> Any:
+    return engine.streams[max(engine.streams)]
+
+
+def test_chat_takes_messages_and_settings(call: Any, live_engine: FakeEngine) -> None:
+    messages = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"},
+    ]
+    text = call("/chat", max_new_tokens=3, messages=messages, system="brief", top_p=0.5, stop=["nowhere"])
+    assert text == "".join(WORDS[:3])
+    stream = newest(live_engine)
+    assert stream.prompt_token_ids == as_ids("brief\n\none\n\ntwo\n\nthree")
+    assert (stream.params.top_p, stream.params.temperature, stream.params.stop) == (0.5, 0.0, ("nowhere",))
+    assert call("/chat", max_new_tokens=2, messages=json.dumps(messages)) == "".join(WORDS[:2])
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user"}], ["hello"], "{", {"role": "user", "content": "x"}])
+def test_bad_messages_are_told(call: Any, messages: Any) -> None:
+    with pytest.raises(AppError, match="messages"):
+        call("/chat", messages=messages)
+
+
+def test_chat_tells_what_has_come(client: Client) -> None:
+    job = client.submit("hello", 300, api_name="/chat")
+    assert job.result(timeout=60) == "".join(WORDS[i % len(WORDS)] for i in range(300))
+    parts = job.outputs()
+    assert len(parts) > 1
+    assert all(job.result().startswith(part) for part in parts)
+
+
+def test_a_plain_post_has_the_whole_answer(address: str) -> None:
+    body = {"data": ["hello", 200, *NO_MORE]}
+    answer = httpx.post(f"{address}/gradio_api/run/chat", json=body, timeout=60).json()
+    assert answer["data"] == ["".join(WORDS[i % len(WORDS)] for i in range(200))]
+
+
+@pytest.mark.parametrize("way", ["stream", "plain"])
+def test_a_client_that_leaves_ends_its_request(address: str, live_engine: FakeEngine, way: str) -> None:
+    before, body = max(live_engine.streams, default=0), {"data": ["hello", 2000, *NO_MORE]}
+    if way == "plain":
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/gradio_api/run/chat", json=body, timeout=1)
+    else:
+        event = httpx.post(f"{address}/gradio_api/call/chat", json=body).json()["event_id"]
+        with httpx.stream("GET", f"{address}/gradio_api/call/chat/{event}", timeout=30) as answer:
+            next(answer.iter_lines())
+    (request_id,) = [i for i in live_engine.streams if i > before]
+    stream = live_engine.streams[request_id]
+    wait_for(lambda: stream.finished, "it goes on although nobody is there")
+    assert stream.finish_reason == "abort"
+
+
+def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
+    assert call("/set_sampling", {"temperature": 0.2}, tab=TAB)["temperature"] == 0.2
+    now = call("/set_sampling", {"max_new_tokens": 3}, 1, TAB)
+    assert (now["temperature"], now["max_new_tokens"], sorted(now)) == (0.2, 3, sorted(NAMES))
+    (first,) = call("/submit", "one", 1, tab=TAB)["ids"]
+    wait_for(lambda: live_engine.streams[first].finished, "no answer")
+    assert live_engine.streams[first].params.max_new_tokens == 3
+    (second,) = call("/submit", "two", 1, tab=TAB, temperature=0.9, min_p=0.2, system="kind")["ids"]
+    params = live_engine.streams[second].params
+    assert (params.temperature, params.min_p, params.max_new_tokens) == (0.9, 0.2, 3)
+    assert live_engine.streams[second].prompt_token_ids == as_ids("kind\n\none\n\n" + "".join(WORDS[:3]) + "\n\ntwo")
+    (third,) = call("/submit", "deux", 1, tab=TAB, edit=True)["ids"]
+    assert live_engine.streams[third].prompt_token_ids == as_ids("one\n\n" + "".join(WORDS[:3]) + "\n\ndeux")
+    (fourth,) = call("/regenerate", 1, TAB)["ids"]
+    assert live_engine.streams[fourth].prompt_token_ids == live_engine.streams[third].prompt_token_ids
+    assert call("/new_chat", 1, TAB) == 1
+    assert call("/new_chat", tab=TAB) == 0
+    assert call("/set_sampling", None, 1, TAB)["max_new_tokens"] == 256
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("/new_chat", (), "tab's id"),
+        ("/regenerate", (), "tab's id"),
+        ("/regenerate", (1, "a-tab-without-chats"), "nothing was asked yet"),
+        ("/new_chat", (9, TAB), "no lane 9"),
+        ("/set_sampling", ({"top_p": 3}, 0, TAB), "top_p is 3"),
+        ("/set_sampling", ({}, 9, TAB), "no lane 9"),
+        ("/set_sampling", ({},), "tab's id"),
+    ],
+)
+def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:
+    with pytest.raises(AppError, match=message):
+        call(name, *args)
