@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import itertools
 import logging
 import queue
@@ -29,23 +28,21 @@ from roseplay.engine.messages import (
     Inspected,
     KnobsApplied,
     Pause,
-    Ready,
     SetKnobs,
     StepOutput,
     Submit,
 )
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
+from roseplay.engine.start import POLL_S, apply_settings, open_tokenizer, wait_until_ready
 from roseplay.engine.stream import Listener, Stream, now_ns
 from roseplay.engine.telemetry import Telemetry
-from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
+from roseplay.engine.transport import WorkerGoneError, start_transport
 
 logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
-START_TIMEOUT_S = 900.0
-POLL_S = 0.1
 GPU_KNOBS = ("cuda_graphs", "overlap")
 
 
@@ -72,7 +69,7 @@ class Engine:
         cancelled: threading.Event | None = None,
         **settings: Any,
     ) -> None:
-        self.config, self._knobs = _apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
+        self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
         if self.config.worker == "process" and not isinstance(model, str):
             raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
         self._model = model
@@ -87,9 +84,9 @@ class Engine:
         self._knob_lock = threading.Lock()
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._receiver = Receiver(self.telemetry, self._knobs, self._finish_at)
-        self.tokenizer = _load_tokenizer(model, self.config)
+        self.tokenizer = open_tokenizer(model, self.config)
         self._transport = start_transport(model, self.config, self._knobs)
-        self.info: EngineInfo = self._wait_until_ready(self._transport)
+        self.info: EngineInfo = wait_until_ready(self._transport, self._cancelled)
         self._thread = threading.Thread(
             target=_receive, args=(weakref.ref(self),), name="roseplay-receiver", daemon=True
         )
@@ -276,25 +273,6 @@ class Engine:
         if self._closed:
             raise EngineError("the engine is closed")
 
-    def _wait_until_ready(self, transport: Transport) -> EngineInfo:
-        waited = 0.0
-        while waited < START_TIMEOUT_S:
-            if self._cancelled is not None and self._cancelled.is_set():
-                transport.kill()
-                raise EngineStartError("the start was cancelled")
-            try:
-                event = transport.receive(POLL_S)
-            except WorkerGoneError as error:
-                raise EngineStartError(f"{error} while it started") from None
-            if isinstance(event, Ready):
-                return event.info
-            if isinstance(event, Failed):
-                transport.kill()
-                raise EngineStartError(event.message)
-            waited += POLL_S
-        transport.kill()
-        raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")
-
     # -- the receiver thread
 
     def _receive_once(self) -> bool:
@@ -339,7 +317,7 @@ class Engine:
             self._receiver.end_all(FinishReason.ERROR, f"{reason}; a new one starts")
             self._transport = start_transport(self._model, self.config, self._knobs)
         try:
-            self.info = self._wait_until_ready(self._transport)
+            self.info = wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:
             with self._lock:
                 self._broken = f"{reason}, and a new one did not start: {error}"
@@ -362,27 +340,3 @@ def _close_at_exit(method: weakref.WeakMethod[Any]) -> None:
     close = method()
     if close is not None:
         close()
-
-
-def _apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
-    config_names = {field.name for field in dataclasses.fields(EngineConfig)}
-    knob_names = {field.name for field in dataclasses.fields(Knobs)}
-    unknown = sorted(set(settings) - config_names - knob_names)
-    if unknown:
-        raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")
-    try:
-        config = dataclasses.replace(config, **{k: v for k, v in settings.items() if k in config_names})
-        knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
-    except ValueError as error:
-        raise EngineStartError(str(error)) from None
-    return config, knobs
-
-
-def _load_tokenizer(model: Any, config: EngineConfig) -> Any | None:
-    from roseplay.model.loader import UnsupportedModelError
-    from roseplay.model.tokenizer import load_tokenizer
-
-    try:
-        return load_tokenizer(model, config)
-    except UnsupportedModelError as error:
-        raise EngineStartError(str(error)) from None

@@ -12,14 +12,11 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.core.step import Step, StepResult
 from roseplay.engine.messages import (
     Abort,
-    BlockChange,
-    BlockInfo,
     ClearCache,
     Command,
-    EntryRecord,
     Event,
     Failed,
     Finish,
@@ -36,6 +33,7 @@ from roseplay.engine.messages import (
     StepRecord,
     Submit,
 )
+from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +138,7 @@ class Worker:
                 case Pause(paused):
                     self._paused = paused
                 case Inspect(token, block):
-                    self.send(Inspected(token, self._inspect(block)))
+                    self.send(Inspected(token, block_info(self.scheduler, block)))
                 case Shutdown():
                     self._running = False
 
@@ -169,13 +167,13 @@ class Worker:
             schedule_ns = time.perf_counter_ns() - start_ns
             result = self.runner.execute(step)
             self._stretch(start_ns)
-            entries = [_entry_record(entry) for entry in step.entries]
+            entries = [entry_record(entry) for entry in step.entries]
             new_tokens = self.scheduler.update(step, result)
         except Exception as error:
             self._fail(step, error)
             return
-        tokens = _new_tokens(step, result, new_tokens)
-        self._publish(tokens, self._record(step, result, start_ns, schedule_ns, entries))
+        tokens = tokens_of(step, result, new_tokens)
+        self._publish(tokens, step_record(self.scheduler, step, result, start_ns, schedule_ns, entries))
 
     def _stretch(self, start_ns: int) -> None:
         """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it.
@@ -223,7 +221,7 @@ class Worker:
         now_ns = time.perf_counter_ns()
         step = Step(self.scheduler.next_step_id)
         self.scheduler.next_step_id += 1
-        self._publish([], self._record(step, StepResult([], []), now_ns, 0, []))
+        self._publish([], step_record(self.scheduler, step, StepResult([], []), now_ns, 0, []))
 
     def _publish(self, tokens: list[NewToken], record: StepRecord) -> None:
         finished, self._finished = self._finished, []
@@ -231,72 +229,6 @@ class Worker:
         self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
         late, self._late = self._late, []
         self._obey(late)
-
-    def _record(
-        self, step: Step, result: StepResult, start_ns: int, schedule_ns: int, entries: list[EntryRecord]
-    ) -> StepRecord:
-        pool = self.scheduler.pool
-        return StepRecord(
-            step_id=step.step_id,
-            start_ns=start_ns,
-            end_ns=time.perf_counter_ns(),
-            prompt_tokens=step.prompt_tokens,
-            decode_tokens=step.decode_tokens,
-            cached_tokens=step.cached_tokens,
-            shared_tokens=step.shared_tokens,
-            running=len(self.scheduler.running),
-            waiting=len(self.scheduler.waiting),
-            blocks_free=pool.num_free,
-            blocks_cached=pool.num_cached,
-            blocks_active=pool.num_active,
-            blocks_shared=pool.num_shared,
-            schedule_ns=schedule_ns,
-            prepare_ns=result.prepare_ns,
-            forward_ns=result.forward_ns,
-            sample_ns=result.sample_ns,
-            device_ns=result.device_ns,
-            entries=entries,
-            admitted=step.admitted,
-            preempted=step.preempted,
-            copied=step.copied,
-            block_changes=self._block_changes(),
-        )
-
-    def _block_changes(self) -> list[BlockChange]:
-        pool, tables = self.scheduler.pool, self.scheduler.tables
-        return [
-            BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), pool.is_findable(block))
-            for block in pool.take_changed()
-        ]
-
-    def _inspect(self, block: int) -> BlockInfo:
-        pool, tables = self.scheduler.pool, self.scheduler.tables
-        holders = tables.holders(block)
-        findable = pool.is_findable(block)
-        depth, token_ids = tables.describe(block)
-        state = "shared" if len(holders) > 1 else "active" if holders else "cached" if findable else "free"
-        return BlockInfo(block, state, holders, depth, list(token_ids), tables.last_use(block), findable)
-
-
-def _entry_record(entry: StepEntry) -> EntryRecord:
-    request = entry.request
-    return EntryRecord(
-        request.request_id,
-        entry.num_prompt_tokens,
-        entry.num_tokens - entry.num_prompt_tokens,
-        min(request.num_computed_tokens, request.prefill_end),
-        request.prefill_end,
-        request.num_cached_tokens,
-        request.num_shared_tokens,
-    )
-
-
-def _new_tokens(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
-    logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
-    return [
-        NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
-        for entry, token in new_tokens
-    ]
 
 
 def run_worker(model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]) -> None:

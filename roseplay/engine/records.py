@@ -1,0 +1,82 @@
+"""What a step becomes when it is told to the client: its record, its tokens, its block changes."""
+
+from __future__ import annotations
+
+import time
+
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewToken, StepRecord
+
+
+def entry_record(entry: StepEntry) -> EntryRecord:
+    """A request's part in a step, as far as its prompt is then."""
+    request = entry.request
+    return EntryRecord(
+        request.request_id,
+        entry.num_prompt_tokens,
+        entry.num_tokens - entry.num_prompt_tokens,
+        min(request.num_computed_tokens, request.prefill_end),
+        request.prefill_end,
+        request.num_cached_tokens,
+        request.num_shared_tokens,
+    )
+
+
+def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
+    """The step's new tokens with their log-probabilities, in request order."""
+    logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
+    return [
+        NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
+        for entry, token in new_tokens
+    ]
+
+
+def step_record(
+    scheduler: Scheduler, step: Step, result: StepResult, start_ns: int, schedule_ns: int, entries: list[EntryRecord]
+) -> StepRecord:
+    """Telemetry of a step that has just ended. ``entries`` were made before the scheduler took its result over."""
+    pool = scheduler.pool
+    return StepRecord(
+        step_id=step.step_id,
+        start_ns=start_ns,
+        end_ns=time.perf_counter_ns(),
+        prompt_tokens=step.prompt_tokens,
+        decode_tokens=step.decode_tokens,
+        cached_tokens=step.cached_tokens,
+        shared_tokens=step.shared_tokens,
+        running=len(scheduler.running),
+        waiting=len(scheduler.waiting),
+        blocks_free=pool.num_free,
+        blocks_cached=pool.num_cached,
+        blocks_active=pool.num_active,
+        blocks_shared=pool.num_shared,
+        schedule_ns=schedule_ns,
+        prepare_ns=result.prepare_ns,
+        forward_ns=result.forward_ns,
+        sample_ns=result.sample_ns,
+        device_ns=result.device_ns,
+        entries=entries,
+        admitted=step.admitted,
+        preempted=step.preempted,
+        copied=step.copied,
+        block_changes=_block_changes(scheduler),
+    )
+
+
+def _block_changes(scheduler: Scheduler) -> list[BlockChange]:
+    pool, tables = scheduler.pool, scheduler.tables
+    return [
+        BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), pool.is_findable(block))
+        for block in pool.take_changed()
+    ]
+
+
+def block_info(scheduler: Scheduler, block: int) -> BlockInfo:
+    """What is in a block between two steps."""
+    pool, tables = scheduler.pool, scheduler.tables
+    holders = tables.holders(block)
+    findable = pool.is_findable(block)
+    depth, token_ids = tables.describe(block)
+    state = "shared" if len(holders) > 1 else "active" if holders else "cached" if findable else "free"
+    return BlockInfo(block, state, holders, depth, list(token_ids), tables.last_use(block), findable)

@@ -1,0 +1,63 @@
+"""What has to be right before an engine runs: its settings, its tokenizer, and a worker that says it is ready."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.messages import Failed, Ready
+from roseplay.engine.transport import Transport, WorkerGoneError
+
+START_TIMEOUT_S = 900.0
+POLL_S = 0.1
+
+
+def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
+    """Both with the settings that are theirs by name; raises ``EngineStartError`` for a name or value that is not."""
+    config_names = {field.name for field in dataclasses.fields(EngineConfig)}
+    knob_names = {field.name for field in dataclasses.fields(Knobs)}
+    unknown = sorted(set(settings) - config_names - knob_names)
+    if unknown:
+        raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")
+    try:
+        config = dataclasses.replace(config, **{k: v for k, v in settings.items() if k in config_names})
+        knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
+    except ValueError as error:
+        raise EngineStartError(str(error)) from None
+    return config, knobs
+
+
+def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
+    """The model's tokenizer, None where it has none; raises ``EngineStartError`` when the model cannot be had."""
+    from roseplay.model.loader import UnsupportedModelError
+    from roseplay.model.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(model, config)
+    except UnsupportedModelError as error:
+        raise EngineStartError(str(error)) from None
+
+
+def wait_until_ready(transport: Transport, cancelled: threading.Event | None = None) -> EngineInfo:
+    """Wait for a worker's first word; raises ``EngineStartError`` when it fails, takes too long or is given up."""
+    waited = 0.0
+    while waited < START_TIMEOUT_S:
+        if cancelled is not None and cancelled.is_set():
+            transport.kill()
+            raise EngineStartError("the start was cancelled")
+        try:
+            event = transport.receive(POLL_S)
+        except WorkerGoneError as error:
+            raise EngineStartError(f"{error} while it started") from None
+        if isinstance(event, Ready):
+            return event.info
+        if isinstance(event, Failed):
+            transport.kill()
+            raise EngineStartError(event.message)
+        waited += POLL_S
+    transport.kill()
+    raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")
