@@ -178,9 +178,14 @@ def third_party_imports() -> dict[str, str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_used() -> None:
     declared = {requirement.name for requirement in map(Requirement, PROJECT["dependencies"])}
+    extras = {
+        requirement.name
+        for extra in PROJECT["optional-dependencies"].values()
+        for requirement in map(Requirement, extra)
+    }
     imported = third_party_imports()
     for name, path in imported.items():
-        assert COMES_WITH.get(name, name) in declared, f"{path} imports {name}, which no dependency brings"
+        assert COMES_WITH.get(name, name) in declared | extras, f"{path} imports {name}, which no dependency brings"
     # transformers reads the embedded model's weights with safetensors; nobody else needs to import it.
     used = set(imported) | ({"safetensors"} if list(REPOSITORY.glob("assets/*/*.safetensors")) else set())
     unused = declared - used
