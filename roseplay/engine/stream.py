@@ -83,7 +83,8 @@ class Stream:
     """The answer to one request; iterate it, or wait for ``result()``.
 
     Iterating (``for`` or ``async for``) gives what has arrived since the last time, and ends with the request. One
-    stream has one reader; ``text``, ``token_ids`` and ``metrics`` may be read by anybody at any time.
+    stream has one reader; ``text``, ``token_ids`` and ``metrics`` may be read by anybody at any time. ``text_ends[i]``
+    is how much text there was after token i; a token that is held back (half a character) brings its text later.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Stream:
         self.prompt_token_ids = prompt_token_ids
         self.params = params
         self.text = ""
+        self.text_ends: list[int] = []
         self.token_ids: list[int] = []
         self.token_times_ns: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
@@ -132,6 +134,7 @@ class Stream:
         if logprobs is not None:
             self.logprobs.append(logprobs)
         self.text += self._stop.push(self._decoder.push(token_id))
+        self.text_ends.append(len(self.text))
         return self._stop.hit
 
     def finish(self, reason: FinishReason, time_ns: int, error: str | None = None) -> None:

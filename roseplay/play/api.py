@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import tempfile
+import time
+import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
+from gradio.data_classes import FileData
 
 from roseplay.config import SamplingParams
 from roseplay.engine.stream import Stream
 from roseplay.play.lab.lab import LabBusyError
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
+from roseplay.play.recording.exports import KINDS
+from roseplay.play.recording.exports import export as make_export
 from roseplay.play.sampling import NAMES, read
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, REFUSALS, refused
 
 DEFAULT_PROMPT = "What is a KV block?"
 LAB_POLL_S = 0.1
 LOOK_S = 0.5  # how often /chat tells what has come, and finds out whether anybody is still there
+GONE_AFTER_S = 600.0
 
 
 def add_endpoints(playground: Playground) -> None:
@@ -215,8 +223,27 @@ def add_endpoints(playground: Playground) -> None:
         """Stop what the lab is doing; answers whether it was doing anything."""
         return playground.lab.stop()
 
-    for endpoint in (submit, chat, new_chat, regenerate, set_sampling, burst, set_knobs, stop, lab, lab_stop):
+    def export(kind: str = "report", tab: str = "") -> FileData:
+        """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
+        try:
+            made = make_export(kind, playground.recording(tab))
+        except REFUSALS as error:
+            raise refused(error) from None
+        return FileData(path=str(_put(folder.name, KINDS[kind].file, made)), orig_name=KINDS[kind].file)
+
+    folder = tempfile.TemporaryDirectory(prefix="roseplay-")
+    for endpoint in (submit, chat, new_chat, regenerate, set_sampling, burst, set_knobs, stop, lab, lab_stop, export):
         gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+
+
+def _put(folder: str, name: str, content: bytes) -> Path:
+    """A file of its own for each caller, of which Gradio takes a copy at once; older ones go."""
+    for old in Path(folder).iterdir():
+        if old.stat().st_mtime < time.time() - GONE_AFTER_S:
+            old.unlink(missing_ok=True)
+    path = Path(folder) / f"{uuid.uuid4().hex}-{name}"
+    path.write_bytes(content)
+    return path
 
 
 def _whole(value: Any, what: str) -> int:

@@ -25,6 +25,7 @@ STYLES = (
     "charts.css",
     "popover.css",
     "lab.css",
+    "replay.css",
     "narrow.css",
 )
 
@@ -46,6 +47,11 @@ CORE = (
     "knobs.js",
     "keys.js",
     "labdoor.js",
+    "recording.js",
+    "replaylanes.js",
+    "replay.js",
+    "replaybar.js",
+    "traces.js",
 )
 VIEWS = ("itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
 LAB = ("lab.js", "labdraw.js", "labcards.js", "labjob.js", "labsettings.js", "labresult.js", "labcurves.js", "labsteps.js",

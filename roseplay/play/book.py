@@ -23,6 +23,7 @@ class Tracked:
         kind: ``lane`` and ``burst`` were sent from a tab, ``api`` by a program.
         lane: its lane in that tab, from 1; None for bursts and programs.
         burst: id of the burst it belongs to.
+        title: what it was asked, for people.
         tab: id of the tab whose lease keeps it alive; "" for programs, which hold none.
         computed, target: prompt tokens in its blocks, and how many it needs.
         stopping: somebody has asked for its end; the step under way is finished first.
@@ -34,6 +35,7 @@ class Tracked:
     lane: int | None = None
     burst: int | None = None
     tab: str = ""
+    title: str = ""
     stopping: bool = False
     computed: int = 0
     target: int = 0

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roseplay.engine.messages import StepRecord
@@ -19,11 +19,14 @@ from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Teleme
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.book import Book, Tracked
 from roseplay.play.bursts import Burst
+from roseplay.play.rows import EntryRow, StepRow, TokenRow
 from roseplay.play.stats import Stats
 
 KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
 STATS_S = 0.25
 _FREE = [0, -1, 0]
+
+Tap = Callable[[dict[str, Any], bytes], None]
 
 
 def encode(value: Any) -> bytes:
@@ -53,14 +56,16 @@ class FrameRing:
         self._keep_ms = keep_s * 1000
         self.next = 1
 
-    def append(self, frame: dict[str, Any]) -> None:
-        """Number the frame, encode it and keep it."""
+    def append(self, frame: dict[str, Any]) -> bytes:
+        """Number the frame, encode it and keep it; answers it encoded."""
         with self._lock:
             frame["seq"] = self.next
-            self._frames.append((frame["t"], encode(frame)))
+            encoded = encode(frame)
+            self._frames.append((frame["t"], encoded))
             self.next += 1
             while self._frames[0][0] < frame["t"] - self._keep_ms:
                 self._frames.popleft()
+        return encoded
 
     def since(self, cursor: int) -> tuple[int, list[bytes] | None]:
         """The next cursor, and the frames from ``cursor`` on; None instead when the ring no longer holds them all."""
@@ -78,12 +83,17 @@ class FrameRing:
 
 
 class FrameBuilder:
-    """Turns telemetry events into frames. One thread calls ``tick``."""
+    """Turns telemetry events into frames. One thread calls ``tick``.
 
-    def __init__(self, book: Book, clock: Clock, ring: FrameRing) -> None:
+    Args:
+        tap: is given every frame, as it is and encoded.
+    """
+
+    def __init__(self, book: Book, clock: Clock, ring: FrameRing, tap: Tap | None = None) -> None:
         self._book = book
         self._clock = clock
         self._ring = ring
+        self._tap = tap
         self._stats = Stats()
         self._held: list[RequestEvent] = []
         self._figures: dict[str, Any] | None = None
@@ -117,7 +127,9 @@ class FrameBuilder:
         frame["burst"] = burst.news() if burst else None
         if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst")):
             return False
-        self._ring.append(frame)
+        encoded = self._ring.append(frame)
+        if self._tap:
+            self._tap(frame, encoded)
         return True
 
     def _due_figures(self) -> dict[str, Any] | None:
@@ -162,21 +174,21 @@ class FrameBuilder:
         for token in event.tokens:
             itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
             self._stats.token(token.time_ns, itl_ms)
-            frame["tokens"].append([token.request_id, ms(token.time_ns), itl_ms, record.step_id])
+            frame["tokens"].append(TokenRow(token.request_id, ms(token.time_ns), itl_ms, record.step_id))
 
-    def _encode_step(self, r: StepRecord) -> list[Any]:
+    def _encode_step(self, r: StepRecord) -> StepRow:
         ms = self._clock.ms
         entries = [
-            [e.request_id, e.prompt_tokens, e.decode_tokens, e.computed, e.target, e.cached, e.shared]
+            EntryRow(e.request_id, e.prompt_tokens, e.decode_tokens, e.computed, e.target, e.cached, e.shared)
             for e in r.entries
         ]
-        return [
+        return StepRow(
             *(r.step_id, ms(r.start_ns), ms(r.end_ns)),
             *(r.prompt_tokens, r.decode_tokens, r.cached_tokens, r.shared_tokens, r.running, r.waiting),
             *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
             *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
             *(entries, list(r.preempted), list(r.copied)),
-        ]  # fmt: skip
+        )  # fmt: skip
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
         tracked = self._book.find(event.request_id, event.stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import signal
@@ -11,13 +12,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from roseplay.play.options import Options, parse
+from roseplay.play.options import DEFAULT_MODEL, Options, parse
 
 PAGE_STARTS_WITHIN_S = 60.0
-EMBEDDED_MODEL = "tiny-chat"
 # The embedded model is so small that all memory would be one sea of free blocks. These fill seven rows of the block
 # map, and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` win.
 WATCHABLE_BLOCKS = 449
@@ -37,18 +38,44 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"port {options.port} of {options.host} cannot be used: {error.strerror or error}; choose another with --port, 0 takes a free one"
         )
     with listener:
+        return _replay(listener, options) if options.replay else _play(listener, options)
+
+
+def _play(listener: socket.socket, options: Options) -> int:
+    """Serve the page of an engine."""
+    if options.record and Path(options.record).exists():  # before anybody waits for a model
+        return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
+    try:
+        engine = _start_engine(options)
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        return _refuse(_one_line(error))
+    except KeyboardInterrupt:
+        return 130
+    from roseplay.play.playground import Playground
+
+    info = engine.info
+    with contextlib.closing(engine):
         try:
-            engine = _start_engine(options)
-        except (ValueError, OSError, ImportError, RuntimeError) as error:
-            return _refuse(_one_line(error))
-        except KeyboardInterrupt:
-            return 130
-        try:
-            _serve(engine, listener, options)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            engine.close()
+            playground = Playground(engine, record=options.record)
+        except OSError as error:
+            return _refuse(f"the recording {options.record!r} cannot be written: {error.strerror or error}")
+        about = f"({info.model}, {info.device}, {info.dtype})"
+        with contextlib.suppress(KeyboardInterrupt):
+            _serve(playground, listener, options, lambda address: f"is live at {address} {about}")
+    return 0
+
+
+def _replay(listener: socket.socket, options: Options) -> int:
+    """Serve the page of a recording."""
+    from roseplay.play.recording.reader import RecordingError
+    from roseplay.play.recording.theatre import Theatre
+
+    try:
+        theatre = Theatre(str(options.replay))
+    except RecordingError as error:
+        return _refuse(str(error))
+    with contextlib.suppress(KeyboardInterrupt):
+        _serve(theatre, listener, options, lambda address: f"is replaying {options.replay} at {address}")
     return 0
 
 
@@ -78,7 +105,7 @@ def _start_engine(options: Options) -> Any:
     from roseplay.engine.client import Engine
 
     config = options.config
-    if options.model == EMBEDDED_MODEL:
+    if options.model == DEFAULT_MODEL:
         if config.num_blocks is None and config.kv_cache_memory is None:
             config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
         if config.threads is None:
@@ -86,19 +113,19 @@ def _start_engine(options: Options) -> Any:
     return Engine(options.model, config=config, knobs=options.knobs)
 
 
-def _serve(engine: Any, listener: socket.socket, options: Options) -> None:
+def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
+    """``said`` puts into words what it does at an address."""
     import uvicorn
 
     from roseplay.play.guard import allowed_hosts
-    from roseplay.play.playground import Playground
     from roseplay.play.server import create_app
 
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    app = create_app(Playground(engine), allowed_hosts(options.host, options.allow_host))
+    app = create_app(playground, allowed_hosts(options.host, options.allow_host))
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     address = _address(options.host, listener.getsockname()[1])
-    threading.Thread(target=_announce, args=(address, engine.info, server), daemon=True).start()
+    threading.Thread(target=_announce, args=(address, said(address), server), daemon=True).start()
     server.run(sockets=[listener])
 
 
@@ -108,7 +135,7 @@ def _address(host: str, port: int) -> str:
     return f"http://{name}:{port}"
 
 
-def _announce(address: str, info: Any, server: Any) -> None:
+def _announce(address: str, said: str, server: Any) -> None:
     """Say that the page is live once it really answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
@@ -119,7 +146,7 @@ def _announce(address: str, info: Any, server: Any) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
             continue
-        print(f"roseplay is live at {address} ({info.model}, {info.device}, {info.dtype})", flush=True)
+        print(f"roseplay {said}", flush=True)
         return
     if not server.should_exit:
         print(f"roseplay: the page did not answer within {PAGE_STARTS_WITHIN_S:g} s", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from roseplay.config import ADMISSIONS, ATTENTIONS, DTYPES, WORKERS, EngineConfig, Knobs
 from roseplay.play.guard import default_host
 
+DEFAULT_MODEL = "tiny-chat"
 # Where the page wants something else than a library's user does. A process of its own keeps the engine's steps clear
 # of what serving the page does meanwhile (``roseplay bench page`` measures it).
 _DEFAULTS = {"worker": "process"}
@@ -38,20 +39,34 @@ class Options:
     allow_host: tuple[str, ...]
     config: EngineConfig
     knobs: Knobs
+    record: str | None = None
+    replay: str | None = None
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
     """Read the command line; ends the program with exit code 2 where it makes no sense."""
     parser = _parser()
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
+    if arguments["replay"] is not None:
+        _check_replay(parser, arguments)
     try:
         config = EngineConfig(**{**_DEFAULTS, **_given(EngineConfig, arguments)})
         knobs = Knobs(**_given(Knobs, arguments))
     except ValueError as error:
         parser.error(str(error))
     return Options(
-        arguments["model"], arguments["host"], arguments["port"], tuple(arguments["allow_host"]), config, knobs
+        arguments["model"] or DEFAULT_MODEL, arguments["host"], arguments["port"], tuple(arguments["allow_host"]), config,
+        knobs, arguments["record"], arguments["replay"],
     )  # fmt: skip
+
+
+def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
+    """A replay has no engine: what would set one up is refused rather than ignored."""
+    given = {**_given(EngineConfig, arguments), **_given(Knobs, arguments)}
+    given |= {name: 1 for name in ("model", "record") if arguments[name] is not None}
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        parser.error(f"--replay shows a recording without an engine: leave out {flags}")
 
 
 def _given(kind: type, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +81,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--model",
-        default="tiny-chat",
+        default=None,
         metavar="PATH_OR_HF_ID",
         help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)",
     )
@@ -79,6 +94,12 @@ def _parser() -> Parser:
         metavar="NAME",
         help="a name this server goes by when it listens beyond this machine",
     )
+    parser.add_argument(
+        "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"
+    )
+    parser.add_argument(
+        "--replay", default=None, metavar="FILE", help="show a recorded run instead, without an engine or a model"
+    )  # fmt: skip
     _add_fields(parser.add_argument_group("engine, fixed at start"), EngineConfig)
     _add_fields(parser.add_argument_group("knobs, which the page changes while it runs"), Knobs)
     return parser

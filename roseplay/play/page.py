@@ -16,6 +16,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.settings import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB
+from roseplay.play.traces import traces
 from roseplay.play.traffic import PromptBar, Traffic
 
 _LANES = f"""Rose.lanes(element, {MAX_LANES}, {{
@@ -30,11 +31,13 @@ _CORE = assets.script_tags(charts=False)
 _CHARTS = assets.script_tags(charts=True)
 
 
-def page_head() -> str:
+def page_head(playground: Playground) -> str:
     """For the document's head: all styles, and what has to run before anything is drawn."""
     boot = (assets.STATIC / "boot.js").read_text(encoding="utf-8")
     stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
     given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};window.RoseLabTerms={json.dumps(LAB)};"
+    if playground.replaying:
+        given += f"window.RoseRecording={json.dumps(playground.replaying).replace('<', chr(92) + 'u003c')};"
     return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"
 
 
@@ -53,11 +56,13 @@ def build_page(playground: Playground) -> gr.Blocks:
                     html(foot, elem_id="rp-foot")
                 _middle(playground)
                 _right()
-            with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
-                lab = LabTab()
+            if not playground.replaying:  # its experiments need an engine
+                with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
+                    LabTab().wire()
+            with gr.Tab("Traces", id="traces", elem_id="rp-traces", elem_classes="rp-page"):
+                traces(playground)
         controls.wire()
         traffic.wire()
-        lab.wire()
         api.add_endpoints(playground)
     page.queue(default_concurrency_limit=None)
     return page

@@ -22,8 +22,10 @@ from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.chats import Message, as_prompt, checked_messages, checked_prompt
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
 from roseplay.play.lab.lab import Lab
+from roseplay.play.recording.recorder import Recorder
 from roseplay.play.session import Tabs
 from roseplay.play.talk import Talk
+from roseplay.traffic.environment import environment
 from roseplay.traffic.prompts import Prompt
 
 FRAME_S = 0.1
@@ -38,9 +40,12 @@ class Playground:
     Args:
         engine: a ``roseplay.Engine``; closed by whoever made it.
         tabs: with a clock of their own in tests.
+        record: write the run to this file as well, which must not be there yet; ``OSError`` where that is not possible.
     """
 
-    def __init__(self, engine: Any, *, tabs: Tabs | None = None) -> None:
+    replaying: str | None = None  # the name of the recording where one is shown instead, see ``Theatre``
+
+    def __init__(self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None) -> None:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
@@ -48,7 +53,8 @@ class Playground:
         self._book = Book()
         self._clock = Clock()
         self._ring = FrameRing()
-        self._builder = FrameBuilder(self._book, self._clock, self._ring)
+        self._recorder = Recorder(self._book, self._about, self.knobs(), file=record)
+        self._builder = FrameBuilder(self._book, self._clock, self._ring, self._recorder.take)
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(FIRST_SEED)
         self.talk = Talk(engine, self.tabs, self._submit, self._abort)
@@ -67,6 +73,7 @@ class Playground:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
+        self._recorder.close()
 
     # What people and programs do
 
@@ -102,7 +109,7 @@ class Playground:
         burst = Burst(next(self._burst_ids), key, size, seed, info.block_size)
         prompts = burst_prompts(self.engine.tokenizer, info.vocab_size, key, size, seed)
         for prompt in prompts:
-            about = {"burst": burst.burst_id, "tab": tab_id}
+            about = {"burst": burst.burst_id, "tab": tab_id, "title": title_of(prompt)}
             try:
                 tracked = self._submit(self._chat(prompt), params, kind="burst", **about)
             except EngineBusyError:
@@ -148,6 +155,19 @@ class Playground:
         readable = self._builder.block_tabs.readable(info, tab_id)
         return describe_block(info, self.engine.tokenizer, readable=readable)
 
+    def recording(self, tab_id: str = "") -> list[bytes]:
+        """The run so far, line by line, with the words of this tab's requests alone."""
+        return self._recorder.lines(tab_id)
+
+    def recorded(self) -> dict[str, Any]:
+        """How much of it there is, see ``Recorder.figures``."""
+        return self._recorder.figures()
+
+    def _about(self) -> dict[str, Any]:
+        info = self.engine.info
+        where = environment(threads=info.threads, device=info.device)
+        return {"info": dataclasses.asdict(info), "environment": where}
+
     # What the page polls
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
@@ -187,6 +207,7 @@ class Playground:
         self, prompt: Any, params: SamplingParams, *, kind: Kind, on_update: Any = None, **about: Any
     ) -> Tracked:
         with self._book.submitting() as enter:
+            about.setdefault("title", title_of(prompt))
             tracked = Tracked(self.engine.submit(prompt, params, on_update=on_update), kind=kind, **about)
             enter(tracked)
         return tracked
@@ -215,6 +236,15 @@ class Playground:
         if made:
             self._book.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
         return made
+
+
+def title_of(prompt: Any) -> str:
+    """What a prompt asks, for people: the last thing said in a chat."""
+    if isinstance(prompt, str):
+        return prompt
+    if prompt and isinstance(prompt[-1], Mapping):
+        return str(prompt[-1].get("content", ""))
+    return f"{len(prompt)} token ids"
 
 
 def parse_changes(changes: Any) -> dict[str, Any]:

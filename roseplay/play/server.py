@@ -22,10 +22,11 @@ from roseplay.play.guard import Guard
 from roseplay.play.lab.routes import lab_router
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
+from roseplay.play.recording.routes import add_recording_routes
 
 
 def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
-    """The whole application. It starts and stops the playground's frames; the engine stays its maker's.
+    """The whole application, of a playground or of a ``Theatre``. It starts and stops the frames; the engine stays its maker's.
 
     Args:
         hosts: names the server goes by, see ``guard.allowed_hosts``.
@@ -43,12 +44,14 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
-    app.include_router(lab_router(playground.lab))
+    if not playground.replaying:
+        app.include_router(lab_router(playground.lab))
+    add_recording_routes(app, playground)
     return gr.mount_gradio_app(
         app,
         build_page(playground),
         path="/",
-        head=page_head(),
+        head=page_head(playground),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],

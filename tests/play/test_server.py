@@ -89,6 +89,7 @@ def test_the_public_endpoints_and_no_others(client: Client) -> None:
     expected = [
         "/burst",
         "/chat",
+        "/export",
         "/lab",
         "/lab_stop",
         "/new_chat",

@@ -49,7 +49,19 @@
 
   const look = (block) => `${Rose.blocks.references[block]} ${Rose.blocks.owner[block]} ${Rose.blocks.findable[block]}`;
 
+  /* What a block says of itself in a recording: frames tell who holds it, nothing tells what is in it. */
+  function recorded(mine) {
+    const { element, facts, row } = Rose.popover, { references, owner, findable } = Rose.blocks, n = mine.block;
+    mine.seen = look(n);
+    const state = ["free", "cached", "active", "shared"][Rose.blocks.kind(n)];
+    mine.body.replaceChildren(
+      element("p", "", "A recording has no contents of blocks, only who held them."),
+      facts(row("state", state), row("holders", String(references[n])), row("longest held by", ...holders(owner[n] >= 0 ? [owner[n]] : [])), row("findable", findable[n] ? "yes" : "no")),
+    );
+  }
+
   async function ask(mine) {
+    if (Rose.replay.on) return recorded(mine);
     let busy = false;
     mine.seen = look(mine.block);
     let answer, problem = "";

@@ -149,8 +149,8 @@
       g.strokeStyle = state.T.surface;
       g.lineWidth = 5;
       const y = TOP + (state.place.rows * state.place.dy) / 2 + 4;
-      g.strokeText("Press Burst.", width / 2, y);
-      fillWords("Press Burst.", width / 2, y);
+      g.strokeText(Rose.nothingYet(), width / 2, y);
+      fillWords(Rose.nothingYet(), width / 2, y);
     }
 
     function fillWords(words, x, y) {

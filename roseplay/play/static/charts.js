@@ -210,7 +210,7 @@
   function emptyText(T, window) {
     const zoomed = window && !window.live;
     return {
-      name: "empty", text: zoomed ? "Nothing here. Esc returns to now." : "Press Burst.", xref: "paper", yref: "paper", x: 0.5, y: 0.5,
+      name: "empty", text: zoomed ? "Nothing here. Esc returns to now." : Rose.nothingYet(), xref: "paper", yref: "paper", x: 0.5, y: 0.5,
       showarrow: false, font: { family: SANS, size: 12, color: T.ink3 },
     };
   }

@@ -62,6 +62,22 @@
     bars[1].style.width = `${(100 * b.saved) / whole}%`;
   }
 
+  function forget() {
+    Rose.write(burst.querySelector("h3 span"), "none yet");
+    for (const cell of burst.querySelectorAll("td + td")) Rose.write(cell, "–");
+    for (const bar of burst.querySelectorAll(".rp-bar i")) bar.style.width = "0";
+  }
+
+  const NONE = { tok_s: null, running: null, waiting: null, ttft_p50: null, ttft_p95: null, itl_p50: null, itl_p99: null, kv_total: 0, saved_tokens: null, step: null };
+
+  Rose.on("reset", () => {
+    rates.length = 0;
+    latest = NONE;
+    latestBurst = null;
+    if (cells) show(NONE);
+    if (burst) forget();
+  });
+
   Rose.on("frame", (delta) => {
     const before = latest, beforeBurst = latestBurst;
     if (delta.snapshot) {

@@ -14,6 +14,9 @@
     seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),
   });
 
+  /** What stands in a view that has nothing to draw. */
+  Rose.nothingYet = () => (Rose.replay && Rose.replay.on ? "Nothing yet." : "Press Burst.");
+
   /** Write text where it has changed; a text node that stays put keeps selections and costs no layout. */
   Rose.write = function (element, text) {
     if (element.textContent !== text) element.textContent = text;

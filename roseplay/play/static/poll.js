@@ -1,10 +1,13 @@
 /* Rose.poll: the page's one connection. Asks GET /ui/delta for what is new, ten times a second while the page is seen and
  * once a second while it is hidden, never twice at a time, and hands it to Rose.store.
  *
+ * While a replay is shown (`hold`) it asks only to keep this tab's lease, and drops what it hears; where there is no engine it
+ * does not ask at all.
+ *
  * Rose.tab is this tab's id: it outlives a reload, and says which lanes and bursts on the server are this tab's. */
 "use strict";
 (function (Rose) {
-  const VISIBLE_MS = 100, HIDDEN_MS = 1000, TIMEOUT_MS = 10000, RETRY_MS = [300, 500, 1000, 2000, 4000];
+  const VISIBLE_MS = 100, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, RETRY_MS = [300, 500, 1000, 2000, 4000];
 
   Rose.tab = (function () {
     const KEY = "roseplay-tab";
@@ -18,7 +21,7 @@
     }
   })();
 
-  const poll = (Rose.poll = { count: 0, failures: 0 });
+  const poll = (Rose.poll = { count: 0, failures: 0, held: false, tell: say });
   let light = null, timer = 0, underWay = false;
 
   function say(state, words) {
@@ -44,16 +47,18 @@
       const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
       const delta = await answer.json();
-      Rose.store.apply(delta);
-      Rose.emit("own", delta.own, delta);
       poll.failures = 0;
       poll.count++;
-      if (delta.alive === false) say("lost", "engine stopped");
-      else say("live", "live");
-      wait = (document.hidden ? HIDDEN_MS : VISIBLE_MS) - (performance.now() - started);
+      if (!poll.held) {
+        Rose.store.apply(delta);
+        Rose.emit("own", delta.own, delta);
+        if (delta.alive === false) say("lost", "engine stopped");
+        else say("live", "live");
+      }
+      wait = (poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS) - (performance.now() - started);
     } catch {
       wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
-      if (poll.failures > 1) say("lost", "reconnecting");
+      if (poll.failures > 1 && !poll.held) say("lost", "reconnecting");
     }
     underWay = false;
     timer = setTimeout(ask, Math.max(10, wait));
@@ -62,7 +67,17 @@
   /** Begin; `element` holds the light that says whether the server answers. */
   poll.start = function (element) {
     light = element.querySelector(".rp-live");
+    if (window.RoseRecording) return Rose.replay.served();
     document.addEventListener("visibilitychange", () => document.hidden || ask());
     ask();
+  };
+
+  /** Whether something else feeds Rose.store; afterwards everything is asked for anew. */
+  poll.hold = function (held) {
+    poll.held = held;
+    if (held) return;
+    Rose.store.bootId = null;
+    Rose.store.cursor = 0;
+    if (!window.RoseRecording) ask();
   };
 })(window.Rose);

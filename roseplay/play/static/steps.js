@@ -57,7 +57,7 @@
       g.restore();
       labels();
       knobs();
-      if (!rows.visible.length) note(window.live ? "Press Burst." : "Nothing here. Esc returns to now.");
+      if (!rows.visible.length) note(window.live ? Rose.nothingYet() : "Nothing here. Esc returns to now.");
       sub(span);
       const unfinished = rows.visible.filter((known) => known.finished === null).length;
       summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished.`;

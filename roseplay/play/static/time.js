@@ -7,6 +7,7 @@
  *   Rose.time.now()   the right edge of every view
  *   Rose.time.idle()  whether it stands still
  *   Rose.time.cuts    [{from, to, before}] idle stretches left out; `before`: ms cut out before this one
+ *   Rose.time.follow(now)   from here on it is what now() says, as in a replay; null: what the server says
  * The store calls sync, work and reset. */
 "use strict";
 (function (Rose) {
@@ -16,20 +17,26 @@
   const JUMP_MS = 1000; // clocks further apart than this are not drifting, something has happened
   const KEEP_CUTS = 64;
 
-  const clock = { offset: null, last: null };
+  const clock = { offset: null, last: null, source: null };
   const time = (Rose.time = { cuts: [], lastWork: null });
 
   // ---- engine time ------------------------------------------------------------------------------------------
   /* Each answer says the engine's time when it was made; it arrives late by the way back, so the largest offset seen
    * is the best. It may sink slowly, should the two clocks drift apart. */
   time.sync = function (engineNow) {
-    if (typeof engineNow !== "number") return;
+    if (typeof engineNow !== "number" || clock.source) return;
     const offset = engineNow - performance.now();
     if (clock.offset === null || offset > clock.offset || clock.offset - offset > JUMP_MS) clock.offset = offset;
     else clock.offset += (offset - clock.offset) * 0.02;
   };
 
+  time.follow = function (source) {
+    clock.source = source;
+    clock.offset = clock.last = null;
+  };
+
   Rose.clock = function () {
+    if (clock.source) return clock.source();
     if (clock.offset === null) return 0;
     const now = performance.now() + clock.offset;
     clock.last = clock.last === null || clock.last - now > JUMP_MS ? now : Math.max(clock.last, now);

@@ -1,0 +1,54 @@
+"""Where browsers fetch recordings and what is made of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Response
+from fastapi.responses import FileResponse
+
+import roseplay
+from roseplay.play.recording.exports import KINDS, export
+
+_FRESH = {"Cache-Control": "no-store"}
+_BY_FILE = {kind.file: name for name, kind in KINDS.items()}
+
+
+@cache
+def demo() -> Path | None:
+    """The recorded run that comes along: inside an installed package, beside it in the repository."""
+    package = Path(roseplay.__file__).parent
+    places = (package / "assets" / "demo.jsonl", package.parent / "assets" / "demo.jsonl")
+    return next((place for place in places if place.is_file()), None)
+
+
+def add_recording_routes(app: FastAPI, playground: Any) -> None:
+    """Add ``/ui/export`` and what is below it, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
+
+    @app.get("/ui/export")
+    def figures(response: Response) -> dict[str, Any]:
+        response.headers.update(_FRESH)
+        return dict(playground.recorded())
+
+    @app.get("/ui/export/{file}")
+    def exported(file: str, tab: str = "") -> Response:
+        if file not in _BY_FILE:
+            raise HTTPException(404, f"there is no {file}: {', '.join(_BY_FILE)}")
+        name = _BY_FILE[file]
+        headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
+        return Response(export(name, playground.recording(tab)), media_type=KINDS[name].media_type, headers=headers)
+
+    @app.get("/ui/demo.jsonl")
+    def shipped() -> Response:
+        path = demo()
+        if path is None:
+            raise HTTPException(404, "no demo came along with this installation")
+        return FileResponse(path, media_type=KINDS["recording"].media_type)
+
+    @app.get("/ui/recording")
+    def shown() -> Response:
+        if not playground.replaying:
+            raise HTTPException(404, "this page has an engine: /ui/export/recording.jsonl is its current run")
+        return Response(b"".join(playground.recording()), media_type=KINDS["recording"].media_type, headers=_FRESH)

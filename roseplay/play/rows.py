@@ -1,0 +1,53 @@
+"""The rows of a frame: lists in JSON, for they are many, and these are their columns.
+
+Times are milliseconds of the page's clock (``frames.Clock``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EntryRow(NamedTuple):
+    """One request's part in a step; the meanings are those of ``EntryRecord``."""
+
+    request_id: int
+    prompt: int
+    decode: int
+    computed: int
+    target: int
+    cached: int
+    shared: int
+
+
+class StepRow(NamedTuple):
+    """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations."""
+
+    step: int
+    t0: float
+    t1: float
+    prompt: int
+    decode: int
+    cached: int
+    shared: int
+    running: int
+    waiting: int
+    blocks_free: int
+    blocks_cached: int
+    blocks_active: int
+    blocks_shared: int
+    device_ms: float
+    host_ms: float
+    copies: int
+    entries: list[EntryRow]
+    preempted: list[int]
+    copied: list[int]
+
+
+class TokenRow(NamedTuple):
+    """One token as it was published; ``itl_ms`` is None for a request's first."""
+
+    request_id: int
+    t: float
+    itl_ms: float | None
+    step: int

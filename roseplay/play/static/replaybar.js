@@ -1,0 +1,101 @@
+/* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a second.
+ *
+ * While it is there, what would send something or turn a knob is inert: the settings shown are the recorded ones. */
+"use strict";
+(function (Rose) {
+  const KEY_MS = 1000, FIGURES_MS = 100;
+  const INERT = ["rp-sched", "rp-opt", "rp-traffic", "rp-say"];
+  const { replay } = Rose;
+  let bar = null, parts = null, dragging = false;
+
+  const ICONS = { play: "M3 1.5v11l9-5.5z", pause: "M3 1.5h3v11H3zM8 1.5h3v11H8z" };
+  const icon = (name) => `<svg width="14" height="14" aria-hidden="true"><path d="${ICONS[name]}" fill="currentColor"/></svg>`;
+
+  function build() {
+    bar = document.createElement("section");
+    bar.id = "rp-replay";
+    bar.setAttribute("aria-label", "Replay");
+    bar.innerHTML = `<b>Replay</b><span class="rp-name"></span><button type="button" class="rp-toggle"></button>
+      <input type="range" min="0" step="10" aria-label="Position in the recording"><span class="rp-at"></span>
+      <select aria-label="Speed">${replay.speeds.map((speed) => `<option value="${speed}">×${speed}</option>`).join("")}</select>
+      <button type="button" class="rp-leave"></button>`;
+    const [name, toggle, range, time, speed, back] = [".rp-name", ".rp-toggle", "input", ".rp-at", "select", ".rp-leave"].map((one) => bar.querySelector(one));
+    parts = { name, toggle, range, time, speed, back };
+    toggle.onclick = () => (replay.playing ? replay.pause() : replay.play());
+    speed.onchange = () => replay.pace(Number(speed.value));
+    back.onclick = replay.live;
+    drag(range);
+    document.body.append(bar);
+  }
+
+  /* Seeking backwards starts over, so while the thumb is dragged it follows only as fast as that goes. */
+  function drag(range) {
+    let wanted = null;
+    range.addEventListener("input", () => {
+      dragging = true;
+      if (wanted === null) {
+        requestAnimationFrame(() => {
+          replay.seek(wanted);
+          wanted = null;
+        });
+      }
+      wanted = Number(range.value);
+    });
+    range.addEventListener("change", () => (dragging = false));
+  }
+
+  const clock = (ms) => `${Math.floor(ms / 60000)}:${String(Math.floor((ms % 60000) / 1000)).padStart(2, "0")}.${Math.floor((ms % 1000) / 100)}`;
+
+  function figures() {
+    if (!bar || bar.hidden) return;
+    const at = replay.at(), { length } = replay.recording;
+    if (!dragging) parts.range.value = at;
+    parts.range.style.setProperty("--done", `${(100 * at) / length}%`);
+    parts.range.setAttribute("aria-valuetext", `${clock(at)} of ${clock(length)}`);
+    Rose.write(parts.time, `${clock(at)} / ${clock(length)}`);
+  }
+  setInterval(figures, FIGURES_MS);
+
+  function show() {
+    document.body.classList.toggle("rp-replaying", replay.on);
+    for (const id of INERT) {
+      const element = document.getElementById(id);
+      if (element) element.inert = replay.on;
+    }
+    if (!replay.on) {
+      if (bar) bar.hidden = true;
+      return;
+    }
+    if (!bar) build();
+    bar.hidden = false;
+    const { recording } = replay, served = window.RoseRecording;
+    Rose.write(parts.name, recording.name);
+    parts.name.title = `${recording.name}: recorded ${recording.header.created || ""} with ${recording.header.info.model}`;
+    parts.range.max = Math.ceil(recording.length);
+    parts.toggle.innerHTML = icon(replay.playing ? "pause" : "play");
+    parts.toggle.setAttribute("aria-label", replay.playing ? "Pause" : "Play");
+    parts.toggle.title = `${replay.playing ? "Pause" : "Play"} (Space)`;
+    parts.speed.value = String(replay.speed);
+    Rose.write(parts.back, served ? `Back to ${served}` : "Back to live");
+    parts.back.hidden = Boolean(served) && served === recording.name;
+    figures();
+  }
+  Rose.on("replay", show);
+
+  // ---- keys -------------------------------------------------------------------------------------------------
+  const HAS_ARROWS = "input, textarea, select, canvas, [role=tab], [role=radio], [contenteditable]", HAS_SPACE = `${HAS_ARROWS}, button, a, summary`;
+
+  document.addEventListener("keydown", (event) => {
+    const at = event.target instanceof Element ? event.target : document.body, { key } = event;
+    if (!replay.on || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+    if (key === " " && !at.closest(HAS_SPACE)) parts.toggle.click();
+    else if (/^Arrow(Left|Right)$/.test(key) && !at.closest(HAS_ARROWS)) replay.seek(replay.at() + (key === "ArrowLeft" ? -KEY_MS : KEY_MS));
+    else return;
+    event.preventDefault();
+  });
+
+  /* Gradio mounts its controls one by one: those that come while a replay is on are taken along. */
+  new MutationObserver(() => {
+    if (replay.on && INERT.some((id) => document.getElementById(id) && !document.getElementById(id).inert)) show();
+  }).observe(document.body, { childList: true, subtree: true });
+})(window.Rose);

@@ -1,0 +1,64 @@
+"""The tab Traces: take the current run away, or look at one that was recorded. ``static/traces.js`` fills it."""
+
+from __future__ import annotations
+
+from html import escape
+
+from roseplay.play.assets import script_tags
+from roseplay.play.markup import html
+from roseplay.play.playground import Playground
+from roseplay.play.recording.exports import KINDS
+from roseplay.play.recording.recorder import KEEP_BYTES, KEEP_S
+from roseplay.play.recording.routes import demo
+
+_FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "tokens": "tokens", "bytes": "size"}
+
+
+def traces(playground: Playground) -> None:
+    """Put the tab's content where it is called."""
+    html(_content(playground.replaying), elem_id="rp-traces-all", head=script_tags(charts=False), js_on_load=_ON_LOAD)
+
+
+_ON_LOAD = "Rose.traces(element.querySelector('.rp-traces'))"
+
+
+def _content(replaying: str | None) -> str:
+    if replaying:
+        title, hint = "This recording", escape(replaying)
+        words = "This page has no engine. Whatever is in the recording is in these files."
+    else:
+        title, hint = "This run", f"last {KEEP_S / 60:g} min, {KEEP_BYTES / 1e6:g} MB"
+        words = "Telemetry is of all requests; texts are of this tab's own, and of nobody else's."
+    parts = (_figures(title, hint), _downloads(words), _open())
+    return f'<div class="rp-traces">{"".join(f"<section>{part}</section>" for part in parts)}</div>'
+
+
+def _figures(title: str, hint: str) -> str:
+    rows = "".join(f'<tr><td>{label}</td><td data-of="{name}">–</td></tr>' for name, label in _FIGURES.items())
+    empty = '<p class="rp-empty">Nothing yet: press Burst on Live.</p>'
+    return f'<h3>{title}<span>{hint}</span></h3><table>{rows}</table>{empty}<p class="rp-to-file"></p>'
+
+
+def _downloads(words: str) -> str:
+    files = "".join(
+        f'<li><a download data-file="{kind.file}" href="#">{kind.file}</a><span>{escape(kind.opens)}</span></li>'
+        for kind in KINDS.values()
+    )
+    return f'<h3>Take it away</h3><ul aria-label="Downloads">{files}</ul><p>{words}</p>'
+
+
+def _open() -> str:
+    shipped = (
+        "<h3>Demo<span>recorded with tiny-chat</span></h3><p>Four chats, a burst that makes their tokens wait, a smaller "
+        'prefill budget, and the same burst again.</p><p><button type="button" class="rp-demo">Open the demo</button></p>'
+        if demo()
+        else ""
+    )
+    return (
+        '<h3>Open a recording<span>.jsonl</span></h3><div class="rp-drop-zone"><button type="button" class="rp-choose">'
+        "Choose a file…</button><span>or drop it here. It is read in this browser only; nothing is uploaded.</span><input "
+        f'type="file" accept=".jsonl,application/x-ndjson" aria-label="A recording"></div><p class="rp-open-said" '
+        f'role="status"></p>{shipped}<h3>Elsewhere</h3><p>A run is written to a file as it goes with <code>app.py --record '
+        "FILE</code>, shown without an engine with <code>app.py --replay FILE</code>, and made into the files above with "
+        "<code>roseplay export FILE --report run.html</code>.</p>"
+    )

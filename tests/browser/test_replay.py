@@ -1,0 +1,354 @@
+"""Replay in a browser: what a recording shows is what the run showed, at any pace and from any place."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect
+
+from roseplay.config import SamplingParams
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.recording.exports import export
+from roseplay.play.recording.reader import read
+from roseplay.play.recording.run import Run
+from roseplay.play.recording.theatre import Theatre
+from roseplay.play.server import create_app
+from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, state, text
+
+# What the store holds at the end of a run. A snapshot's requests that ended before are not in a recording.
+HOLDS = """() => {
+  const { steps, tokens, entries, requests, bursts, marks, knobs } = Rose.store;
+  const rows = (ring, names) => {
+    const list = [];
+    for (let i = ring.first; i < ring.end; i++) list.push(names.map((name) => ring[name][i & ring.mask] ?? null));
+    return list;
+  };
+  const plain = ({ rid, kind, lane, burst, submitted, scheduled, first, finished, reason, tokens, computed, cached, shared, preempted }) =>
+    ({ rid, kind, lane, burst, submitted, scheduled, first, finished, reason, tokens, computed, cached, shared, preempted });
+  const total = Rose.blocks.total;
+  return JSON.stringify({
+    steps: rows(steps, ["step", "t0", "t1", "prompt", "decode", "cached", "shared", "running", "waiting", "free", "active", "copies"]),
+    tokens: rows(tokens, ["rid", "t", "itl", "step"]), entries: entries.end, marks, knobs,
+    requests: [...requests.values()].map(plain), bursts: [...bursts.values()].map((b) => [b.id, b.requests.length]),
+    blocks: Array.from({ length: total }, (_, i) => [Rose.blocks.references[i + 1], Rose.blocks.owner[i + 1], Rose.blocks.findable[i + 1]]),
+    lanes: [1, 2, 3, 4].map((n) => document.querySelector(`#rp-lane-${n} .rp-text`).textContent),
+    burst: document.querySelector("#rp-last").innerText,
+  });
+}"""
+# The step timeline of the whole run, at a zoom and a size that both have: the bar of the replay takes some of the height.
+CANVAS = """async ([x0, x1]) => {
+  document.body.classList.remove("rp-replaying");
+  Rose.view.set(x0, x1);
+  Rose.view.zoom.now = x1;
+  const panel = Rose.panels.find((one) => one.name === "steps"), before = panel.draws;
+  panel.soon();
+  while (panel.draws <= before) await new Promise((done) => setTimeout(done, 50));
+  const picture = document.querySelector("canvas.rp-steps").toDataURL();
+  Rose.view.clear();
+  return picture;
+}"""
+SPAN = """() => {
+  const { steps } = Rose.store, at = (i) => i & steps.mask;
+  return [Rose.time.x(steps.t0[at(steps.first)]) - 50, Rose.time.x(steps.t1[at(steps.end - 1)]) + 50];
+}"""
+
+
+ENDED = re.compile("^(done|length)")
+
+
+def idle(page: Page) -> None:
+    page.wait_for_function("() => Rose.store.tokens.end > 0 && Rose.store.open.size === 0 && Rose.time.idle()")
+
+
+def open_recording(page: Page, path: Path) -> None:
+    page.get_by_role("tab", name="Traces").click()
+    page.locator("#rp-traces-all input[type=file]").set_input_files(path)
+    expect(page.locator("#rp-replay")).to_be_visible()
+
+
+def to_the_end(page: Page, speed: str = "16") -> None:
+    page.locator("#rp-replay select").select_option(speed)
+    page.wait_for_function("() => !Rose.replay.playing && Rose.replay.at() >= Rose.replay.recording.length")
+
+
+def download(page: Page, name: str, folder: Path) -> Path:
+    page.get_by_role("tab", name="Traces").click()
+    link = page.locator(f'a[data-file="{name}"]')
+    expect(link).not_to_have_attribute("aria-disabled", "true")
+    with page.expect_download() as begun:
+        link.click()
+    path = folder / begun.value.suggested_filename
+    begun.value.save_as(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_on_disk(mock_run: tuple[Path, dict[str, Any]]) -> Path:
+    return mock_run[0]
+
+
+@pytest.fixture(scope="module")
+def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser, _mock: Served) -> tuple[Path, dict[str, Any]]:
+    """A run of lanes, a burst and a knob change, recorded by a page, and what that page held at its end."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    page = context.new_page()
+    page.goto(_mock.address)
+    page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.store.bootId")
+    ask(page, "What is <i>this</i>?")
+    page.wait_for_function("() => Rose.store.tokens.end > 20")
+    _mock.engine.set_knobs(prefill_max_tokens=128)
+    page.locator("#burst").click()
+    page.wait_for_function("() => Rose.store.bursts.size === 1")
+    idle(page)
+    span = page.evaluate(SPAN)
+    held = {"store": json.loads(page.evaluate(HOLDS)), "span": span, "canvas": page.evaluate(CANVAS, span)}
+    path = download(page, "recording.jsonl", tmp_path_factory.mktemp("run"))
+    context.close()
+    _mock.rest()
+    return path, held
+
+
+@contextmanager
+def theatre(path: Path) -> Iterator[Served]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = create_app(Theatre(path), allowed_hosts("127.0.0.1"))  # type: ignore[arg-type]
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+def test_a_replay_ends_where_the_run_did(
+    mock_run: tuple[Path, dict[str, Any]], mock: Served, open_page: Callable[..., Page]
+) -> None:
+    path, held = mock_run
+    page = open_page(mock)
+    open_recording(page, path)
+    to_the_end(page)
+    again = json.loads(page.evaluate(HOLDS))
+    for what, value in held["store"].items():
+        assert again[what] == value, what
+    assert len(again["tokens"]) > 1000
+    assert held["store"]["marks"][0]["changes"] == {"prefill_max_tokens": [None, 128]}
+    span = page.evaluate(SPAN)
+    assert span == pytest.approx(held["span"], abs=1.0)
+    assert page.evaluate(CANVAS, held["span"]) == held["canvas"]
+    # Backwards, and to the end again: nothing is there twice.
+    page.evaluate("Rose.replay.seek(500)")
+    assert page.evaluate("Rose.store.steps.end") < len(held["store"]["steps"])
+    page.evaluate("Rose.replay.seek(1e9)")
+    again = json.loads(page.evaluate(HOLDS))
+    for what, value in held["store"].items():
+        assert again[what] == value, what
+
+
+def test_the_bar_and_its_keys(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    bar = page.locator("#rp-replay")
+    expect(bar).to_contain_text("roseplay-recording.jsonl")
+    expect(page.locator(".rp-live")).to_have_text("replay")
+    expect(page.locator("#rp-steps")).to_be_visible()  # the tab Live has come to the front
+    page.wait_for_function("() => Rose.replay.at() > 300")
+    page.keyboard.press(" ")
+    page.wait_for_function("() => !Rose.replay.playing")
+    at, clock = page.evaluate("[Rose.replay.at(), Rose.clock()]")
+    time.sleep(0.4)
+    assert page.evaluate("[Rose.replay.at(), Rose.clock()]") == [at, clock], "time stands still"
+    for key, ms in (("ArrowRight", at + 1000), ("ArrowLeft", at)):
+        page.keyboard.press(key)
+        page.wait_for_function(f"() => Math.abs(Rose.replay.at() - {ms}) < 1")
+    page.locator("#rp-replay input").focus()
+    page.locator("#rp-replay input").press("Home")
+    page.wait_for_function("() => Rose.replay.at() === 0 && Rose.store.tokens.end === 0")
+    page.locator("#rp-replay select").select_option("0.25")
+    ran = page.evaluate(
+        """async () => {
+          Rose.replay.play();
+          const real = performance.now(), clock = Rose.clock(), at = Rose.replay.at();
+          await new Promise((done) => setTimeout(done, 600));
+          const took = performance.now() - real;
+          return [(Rose.clock() - clock) / took, (Rose.replay.at() - at) / took];
+        }"""
+    )
+    assert ran == pytest.approx([0.25, 0.25], abs=0.05)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press(" ")
+    page.wait_for_function("() => !Rose.replay.playing")
+    expect(bar.locator(".rp-at")).to_have_text(re.compile(r"^\d:\d\d\.\d / \d:\d\d\.\d$"))
+
+
+def test_nothing_is_sent_while_a_replay_is_shown(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    to_the_end(page)
+    asked: list[str] = []
+    page.on("request", lambda request: request.method == "POST" and asked.append(request.url))
+    before = len(mock.engine.streams)
+    for key in ("b", "."):
+        page.keyboard.press(key)
+    page.locator("#burst").click(force=True)
+    expect(page.locator("#rp-lane-1 .rp-hint:visible, #rp-lane-1 header button:visible")).to_have_count(0)
+    time.sleep(0.5)
+    assert asked == []
+    assert len(mock.engine.streams) == before
+    expect(page.locator("#budget-value input")).to_have_value("128")  # as it was recorded, whatever the engine has
+    assert mock.engine.knobs.prefill_max_tokens is None
+
+
+def test_back_to_live(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock)
+    ask(page, "live words")
+    expect(state(page, 1)).to_have_text(ENDED)
+    said = text(page, 1).text_content()
+    open_recording(page, run_on_disk)
+    to_the_end(page)
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("What is <i>this</i>?")
+    page.locator(".rp-leave").click()
+    expect(page.locator("#rp-replay")).to_be_hidden()
+    expect(page.locator(".rp-live")).to_have_text("live")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("live words")
+    expect(text(page, 1)).to_have_text(said or "")
+    expect(page.locator("#budget-value input")).to_have_value("∞")
+    ask(page, "and on it goes")
+    expect(page.locator("#rp-lane-2 h4")).to_have_text("and on it goes")
+    expect(state(page, 2)).to_have_text(ENDED)
+
+
+def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock)
+    open_recording(page, run_on_disk)
+    to_the_end(page)
+    slow = page.evaluate("(() => { const t = Rose.store.tokens, i = t.end - 5; return [t.rid[i], t.step[i]]; })()")
+    page.evaluate("([rid, step]) => Rose.emit('select', { rid, step })", slow)
+    expect(page.locator(".rp-pop h4")).to_contain_text("slow")
+    page.locator(".rp-pop header button").click()
+    page.evaluate("Rose.blockInfo(3, 700, 400, () => {})")
+    expect(page.locator(".rp-pop")).to_contain_text("A recording has no contents of blocks")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("notes", "is no recording"),
+        ("", "is empty"),
+        ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "no snapshot"),
+        ('{"roseplay_recording":7}\n', "format 7"),
+        (None, "line 4 is no frame"),
+    ],
+)
+def test_a_file_that_is_none(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path, content: str | None, said: str
+) -> None:
+    path = tmp_path / "some.jsonl"
+    lines = run_on_disk.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], "{}\n", *lines[4:]]) if content is None else content)
+    page = open_page(mock)
+    page.get_by_role("tab", name="Traces").click()
+    page.locator("#rp-traces-all input[type=file]").set_input_files(path)
+    expect(page.locator(".rp-open-said")).to_contain_text(said)
+    assert page.evaluate("Rose.replay.on") is False
+    expect(page.locator(".rp-live")).to_have_text("live")
+
+
+def test_a_cut_off_file_plays_as_far_as_it_goes(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    path = tmp_path / "cut.jsonl"
+    whole = run_on_disk.read_bytes()
+    path.write_bytes(whole[:-30])
+    page = open_page(mock)
+    open_recording(page, path)
+    assert page.evaluate("Rose.replay.recording.count") == whole.count(b"\n") - 2
+
+
+def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], browser: Browser) -> None:
+    path, held = mock_run
+    complaints: list[str] = []
+    with theatre(path) as served:
+        for options in ({"viewport": {"width": 1440, "height": 900}}, PHONE):
+            context = browser.new_context(**options)
+            page = context.new_page()
+            page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda r: "/ui/delta" in r.url and complaints.append(r.url))
+            page.goto(served.address)
+            page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
+            expect(page.locator(".rp-live")).to_have_attribute("data-state", "replay")
+            expect(page.locator("#rp-sched")).to_have_attribute("inert", "")
+            to_the_end(page)
+            assert json.loads(page.evaluate(HOLDS))["tokens"] == held["store"]["tokens"]
+            expect(page.locator(".rp-leave")).to_be_hidden()
+            page.get_by_role("tab", name="Traces").click()
+            expect(page.locator("#rp-traces-all")).to_contain_text("This recording")
+            assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+            context.close()
+    assert complaints == []
+
+
+def test_the_report_opens_from_a_file_and_shows_every_point(
+    run_on_disk: Path, browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(export("report", run_on_disk.read_bytes().splitlines(keepends=True)))
+    run = Run(read(run_on_disk))
+    context = browser.new_context()
+    context.set_default_timeout(2 * TIMEOUT_MS)  # software rendering draws some thousand points
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda r: not r.url.startswith(("file:", "data:", "blob:")) and complaints.append(r.url))
+    page.goto(path.as_uri())
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 4")
+    count = "(n) => document.getElementById(`chart-${n}`)._fullData.map((trace) => trace.x.length)"
+    assert sum(page.evaluate(count, 0)) == len(run.gaps()) > 1000
+    assert page.evaluate(count, 1) == [len(run.steps)] * 2
+    assert page.evaluate(count, 2)[:4] == [len(run.steps)] * 4
+    first_tokens = sum(request.ttft is not None for request in run.requests.values())
+    assert sum(n - 1 for n in page.evaluate(count, 3)) == first_tokens
+    assert "prefill_max_tokens ∞ → 128" in page.inner_text("body")
+    assert page.locator("#chart-0 .main-svg").first.is_visible()
+    context.close()
+    assert complaints == []
+
+
+def test_traces_say_what_to_press_and_then_what_there_is(browser: Browser) -> None:
+    from tests.browser.conftest import serving
+    from tests.play.fake_engine import FakeEngine
+
+    engine = FakeEngine(run=True, step_s=0.01)
+    with serving(engine) as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(served.address)
+        page.get_by_role("tab", name="Traces").click()
+        expect(page.locator(".rp-empty")).to_have_text("Nothing yet: press Burst on Live.")
+        expect(page.locator(".rp-empty")).to_be_visible()
+        expect(page.locator('a[data-file="trace.json"]')).to_have_attribute("aria-disabled", "true")
+        engine.submit(list(range(20)), SamplingParams(max_new_tokens=5)).result(timeout=20)
+        expect(page.locator("td[data-of=tokens]")).to_have_text("5")
+        expect(page.locator(".rp-empty")).to_be_hidden()
+        for kind in ("recording.jsonl", "trace.json", "tokens.csv", "report.html"):
+            link = page.locator(f'a[data-file="{kind}"]')
+            expect(link).not_to_have_attribute("aria-disabled", "true")
+            assert httpx.get(served.address + (link.get_attribute("href") or ""), timeout=60).status_code == 200
+        context.close()

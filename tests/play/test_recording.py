@@ -1,0 +1,204 @@
+"""Recordings: what is kept, what is left out, and what is said of a file that is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.play.playground import Playground
+from roseplay.play.recording.reader import Recording, RecordingError, parse, read
+from roseplay.play.recording.recorder import Recorder
+from tests.play.fake_engine import WORDS, FakeEngine
+
+MINE, OTHERS = "a-tab-of-mine", "a-tab-of-others"
+
+
+def send(playground: Playground, tab: str, prompt: str = "hello", tokens: int = 5, lane: int = 1) -> int:
+    (request_id,) = playground.send(prompt, lanes=[lane], tab_id=tab, params=SamplingParams(max_new_tokens=tokens))
+    return request_id
+
+
+def run(engine: FakeEngine, playground: Playground, steps: int = 6) -> None:
+    """Some steps, a frame after each."""
+    for _ in range(steps):
+        engine.step()
+        playground.tick()
+
+
+def text_of(recording: Recording, request_id: int) -> str:
+    pieces = [piece for frame in recording.frames for piece in frame["texts"] if piece[0] == request_id]
+    assert [index for _, index, _ in pieces] == sorted(index for _, index, _ in pieces)
+    return "".join(text for *_, text in pieces)
+
+
+def recorded(playground: Playground, tab: str = "") -> Recording:
+    return parse(playground.recording(tab), "this run")
+
+
+def test_a_recording_has_the_frames_and_the_words(engine: FakeEngine, playground: Playground) -> None:
+    request_id = send(playground, MINE, "Why?")
+    run(engine, playground)
+    recording = recorded(playground, MINE)
+    assert recording.info.model == "fake-chat"
+    assert recording.header["knobs"] == playground.knobs()
+    assert recording.header["environment"]["roseplay"] == recording.header["version"]
+    assert text_of(recording, request_id) == engine.streams[request_id].text == "".join(WORDS[:5])
+    titles = [title for frame in recording.frames for title in frame["titles"]]
+    assert titles == [[request_id, "Why?"]]
+    assert [token.request_id for frame in recording.frames for token in frame["tokens"]] == [request_id] * 5
+
+
+def test_each_token_has_its_own_text(engine: FakeEngine, playground: Playground) -> None:
+    request_id = send(playground, MINE, tokens=4)
+    engine.step(4)  # all of them in one frame
+    playground.tick()
+    texts = [piece for frame in recorded(playground, MINE).frames for piece in frame["texts"]]
+    assert texts == [[request_id, i, WORDS[i]] for i in range(4)]
+
+
+def test_texts_of_others_are_left_out(engine: FakeEngine, playground: Playground) -> None:
+    mine, others = send(playground, MINE, "mine?"), send(playground, OTHERS, "secret?")
+    program = playground.ask("a program asks", SamplingParams(max_new_tokens=3)).request_id
+    burst = playground.burst(size=2, kind="equal", max_new_tokens=2, seed=1, tab_id=OTHERS)
+    run(engine, playground)
+    everyone = {mine, others, program, *(tracked.request_id for tracked in burst.requests)}
+    for tab, readable in (
+        (MINE, {mine}),
+        (OTHERS, everyone - {mine, program}),
+        ("", set()),
+        ("nobody-knows-it", set()),
+    ):
+        lines, recording = playground.recording(tab), recorded(playground, tab)
+        said = {piece[0] for frame in recording.frames for piece in (*frame["texts"], *frame["titles"])}
+        assert said == readable, tab
+        assert {event[0] for frame in recording.frames for event in frame["requests"]} == everyone
+        assert (b"secret?" in b"".join(lines)) == (tab == OTHERS)
+        assert recording.header["words"] == "of one tab"
+
+
+def test_live_polls_do_not_grow(engine: FakeEngine, playground: Playground) -> None:
+    send(playground, MINE, "Why?")
+    run(engine, playground)
+    delta = playground.delta(0, tab_id=OTHERS)
+    assert b"texts" not in delta
+    assert b"titles" not in delta
+    assert WORDS[0].encode() not in delta
+
+
+@pytest.mark.parametrize("bound", ["bytes", "minutes"])
+def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEngine, bound: str) -> None:
+    playground = Playground(engine)
+    limits: dict[str, Any] = {"keep_bytes": 3000} if bound == "bytes" else {"keep_s": 0.0}
+    recorder = Recorder(playground._book, playground._about, playground.knobs(), **limits)
+    playground._recorder, playground._builder._tap = recorder, recorder.take
+    request_id = send(playground, MINE, "Why?", tokens=30)
+    ended = send(playground, MINE, "Short.", tokens=1, lane=2)
+    playground.set_knobs({"prefill_max_tokens": 64})
+    run(engine, playground, 20)
+    lines = recorder.lines(MINE)
+    assert sum(map(len, lines[1:])) < 3000
+    recording = parse(lines, "kept")
+    snapshot, told = recording.header["snapshot"], len(recording.frames)
+    assert 1 <= told < 20
+    assert recording.header["knobs"]["prefill_max_tokens"] == 64
+    ((alive, about),) = snapshot["requests"]
+    assert (alive, about["lane"]) == (request_id, 1)
+    assert about["computed"] == about["target"] == len("Why?")
+    assert about["tokens"] == 20 - told
+    assert about["first"] is not None
+    ((_, title, so_far),) = snapshot["words"]
+    assert title == "Why?"
+    assert so_far + text_of(recording, request_id) == engine.streams[request_id].text
+    assert ended not in [request for request, _ in snapshot["requests"]]
+    assert parse(recorder.lines(OTHERS), "kept").header["snapshot"]["words"] == []
+
+
+def test_a_file_has_all_words_line_by_line(engine: FakeEngine, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    playground = Playground(engine, record=str(path))
+    mine, others = send(playground, MINE, "mine?"), send(playground, OTHERS, "theirs?")
+    for count in range(1, 6):
+        engine.step()
+        playground.tick()
+        assert path.read_bytes().count(b"\n") == 1 + count  # there at once, whatever happens next
+    recording = read(path)
+    assert recording.header["words"] == "all"
+    assert {title for frame in recording.frames for _, title in frame["titles"]} == {"mine?", "theirs?"}
+    assert text_of(recording, mine) == text_of(recording, others) == "".join(WORDS[:5])
+    assert playground.recorded()["file"] == "run.jsonl"
+    playground.close()
+    with pytest.raises(FileExistsError):
+        Playground(engine, record=str(path))
+
+
+def test_figures_of_what_is_kept(engine: FakeEngine, playground: Playground) -> None:
+    assert playground.recorded()["frames"] == 0
+    send(playground, MINE, tokens=4)
+    run(engine, playground, 5)
+    figures = playground.recorded()
+    assert (figures["steps"], figures["requests"], figures["tokens"]) == (4, 1, 4)
+    assert figures["bytes"] == pytest.approx(sum(map(len, playground.recording(MINE)[1:])), abs=300)
+
+
+@pytest.fixture
+def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
+    """A good recording of seven lines."""
+    send(playground, MINE, tokens=8)
+    run(engine, playground, 8)
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(playground.recording(MINE)[:7]))
+    return path
+
+
+def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
+    whole = file.read_bytes()
+    assert not read(file).cut
+    for end in (len(whole) - 1, len(whole) - 40):
+        file.write_bytes(whole[:end])
+        recording = read(file)
+        assert recording.cut == (end < len(whole) - 1)
+        assert len(recording.frames) == 5 + (not recording.cut)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda lines: [b"hello\n", *lines[1:]], "no recording of roseplay"),
+        (lambda lines: [b'{"traceEvents": []}\n'], "no recording of roseplay"),
+        (lambda lines: [b"\x89PNG\r\n\x1a\n\xff\xfe"], "no recording of roseplay"),
+        (lambda lines: [], "is empty"),
+        (lambda lines: [lines[0].replace(b'"roseplay_recording":1', b'"roseplay_recording":9')], "reads format 1"),
+        (lambda lines: [lines[0].replace(b'"snapshot"', b'"snapshots"')], "no 'snapshot'"),
+        (lambda lines: [lines[0].replace(b'"block_size"', b'"size"')], "'info' of the header does not fit"),
+        (lambda lines: [*lines[:2], lines[2][:-20] + b"\n", *lines[3:]], "line 3 is no JSON"),
+        (lambda lines: [*lines[:3], b"[1, 2]\n", *lines[4:]], "line 4 is no frame"),
+        (lambda lines: [*lines[:2], b'{"t": 1.0}\n'], "line 3 has no 'steps'"),
+        (
+            lambda lines: [*lines[:4], lines[4].replace(b'"tokens":[[', b'"tokens":[[1,'), lines[5]],
+            "line 5 has no 'tokens'",
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_told_apart_in_one_line(file: Path, damage: Any, said: str) -> None:
+    file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(RecordingError, match=said) as error:
+        read(file)
+    assert "\n" not in str(error.value)
+    assert "run.jsonl" in str(error.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="no file"):
+        read(tmp_path / "nothing.jsonl")
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read(tmp_path)
+
+
+def test_every_line_is_json(file: Path) -> None:
+    header, *frames = map(json.loads, file.read_text().splitlines())
+    assert header["roseplay_recording"] == 1
+    assert all(frame["seq"] for frame in frames)

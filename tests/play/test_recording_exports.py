@@ -1,0 +1,314 @@
+"""What is made of a recording: a trace in Chrome's format, a table of tokens, a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+
+from roseplay.config import SamplingParams
+from roseplay.play.playground import Playground
+from roseplay.play.recording import exports
+from roseplay.play.recording.command import main
+from roseplay.play.recording.figures import figures
+from roseplay.play.recording.reader import Recording, parse
+from roseplay.play.recording.run import Run
+from tests.play.conftest import serving
+from tests.play.fake_engine import WORDS, FakeEngine
+
+TAB = "tab-of-a-test"
+
+
+@pytest.fixture
+def lines(engine: FakeEngine, playground: Playground) -> list[bytes]:
+    """Two lanes and a burst, a knob change, a preemption, a request that is stopped, one that is not over."""
+    ids = playground.send("What? <b>", lanes=[1, 2], tab_id=TAB, params=SamplingParams(max_new_tokens=12))
+    play(engine, playground, 4)
+    playground.set_knobs({"prefill_max_tokens": 64, "chunked_prefill": False})
+    playground.burst(size=3, kind="equal", max_new_tokens=4, seed=3, tab_id=TAB)
+    play(engine, playground, 3)
+    engine.step()
+    preempt(engine, ids[0])
+    playground.tick()
+    play(engine, playground, 8)
+    playground.send("And?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=100))
+    playground.ask("a program", SamplingParams(max_new_tokens=50))
+    play(engine, playground, 2)
+    playground.stop(tab_id=TAB, lane=1)
+    play(engine, playground, 1)
+    return playground.recording(TAB)
+
+
+def play(engine: FakeEngine, playground: Playground, steps: int) -> None:
+    for _ in range(steps):
+        engine.step()
+        playground.tick()
+
+
+def preempt(engine: FakeEngine, request_id: int) -> None:
+    """Say of the newest step that it preempted a request, and leave that out of it."""
+    event: Any = engine.telemetry._ring[engine.telemetry.next_cursor - 1]
+    event.record.preempted.append(request_id)
+    event.record.entries[:] = [entry for entry in event.record.entries if entry.request_id != request_id]
+
+
+@pytest.fixture
+def recording(lines: list[bytes]) -> Recording:
+    return parse(lines, "run.jsonl")
+
+
+# The trace
+
+
+def check_trace(document: dict[str, Any]) -> None:
+    """What the trace-event format asks of a file in JSON object format: keys by phase, nesting, order."""
+    keys = {"M": {"name", "pid", "tid", "args"}, "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}}
+    keys |= {"i": {"name", "pid", "tid", "ts", "s"}, "C": {"name", "pid", "ts", "args"}}
+    assert isinstance(document["traceEvents"], list)
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    tracks: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for event in document["traceEvents"]:
+        assert keys[event["ph"]] <= set(event), event
+        assert isinstance(event["name"], str)
+        assert all(isinstance(event[key], int) for key in ("pid", "tid"))
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
+            continue
+        assert isinstance(event["ts"], int)
+        assert event["ts"] >= 0
+        tracks[event["pid"], event["tid"]].append(event)
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
+        if event["ph"] == "C":
+            assert event["args"]
+            assert all(isinstance(value, int) for value in event["args"].values())
+    for track in tracks.values():
+        assert [event["ts"] for event in track] == sorted(event["ts"] for event in track)
+        slices = [event for event in track if event["ph"] == "X"]
+        for before, after in pairwise(slices):
+            assert before["ts"] + before["dur"] <= after["ts"], "slices of a track must not overlap"
+
+
+@pytest.fixture
+def trace(lines: list[bytes]) -> dict[str, Any]:
+    return json.loads(exports.export("trace", lines))
+
+
+def named(trace: dict[str, Any], name: str, **where: Any) -> list[dict[str, Any]]:
+    found = [event for event in trace["traceEvents"] if event["name"].startswith(name)]
+    return [event for event in found if all(event.get(key) == value for key, value in where.items())]
+
+
+def test_the_trace_is_in_the_format(trace: dict[str, Any]) -> None:
+    check_trace(trace)
+
+
+def test_a_broken_trace_would_be_found(trace: dict[str, Any]) -> None:
+    for damage in ({"ts": -1}, {"dur": 10**9}, {"ph": "Z"}, {"tid": "one"}):
+        step = named(trace, "step ", ph="X")[0]
+        before = dict(step)
+        step.update(damage)
+        with pytest.raises((AssertionError, KeyError)):
+            check_trace(trace)
+        step.update(before)
+    check_trace(trace)
+
+
+def test_the_trace_has_all_steps_tokens_and_marks(trace: dict[str, Any], recording: Recording) -> None:
+    run = Run(recording)
+    steps = named(trace, "step ", ph="X", pid=1)
+    assert len(steps) == len(run.steps) >= 15
+    assert [(s["ts"], s["args"]["prompt"]) for s in steps] == [
+        (round((s.t0 - run.start) * 1000), s.prompt) for s in run.steps
+    ]
+    for name in ("tokens per step", "requests", "KV blocks"):
+        assert len(named(trace, name, ph="C")) == len(run.steps)
+    assert all(sum(event["args"].values()) == 448 for event in named(trace, "KV blocks"))
+    tracks = {e["tid"]: e["args"]["name"] for e in named(trace, "thread_name", pid=2)}
+    assert list(tracks.values())[:3] == ["lane 1 #1", "lane 2 #2", "burst 1 #3"]
+    assert len(tracks) == len(run.requests) == 7
+    assert len(named(trace, "queued", pid=2)) == 7
+    begun = [request for request in run.requests.values() if request.first is not None]
+    assert len(named(trace, "first token", ph="i")) == len(begun) >= 5
+    assert {event["args"]["reason"] for event in named(trace, "finished", ph="i")} == {"length", "abort"}
+    assert len(named(trace, "preempted", ph="i")) == len(named(trace, "resumed", ph="i")) == 1
+    assert named(trace, "waiting again")[0]["dur"] > 0
+    (knob,) = named(trace, "knob:", ph="i", s="g")
+    assert knob["args"]["prefill_max_tokens"] == {"old": None, "new": 64}
+    assert "prefill_max_tokens ∞ → 64" in knob["name"]
+    assert "chunked_prefill on → off" in knob["name"]
+
+
+def test_a_slice_knows_its_token(trace: dict[str, Any]) -> None:
+    mine = [e for e in named(trace, "", ph="X", pid=2, tid=2) if e["args"].get("token") is not None]
+    assert [event["args"]["token"] for event in mine] == list(range(12))
+    assert "".join(event["args"]["text"] for event in mine) == "".join(WORDS[i % len(WORDS)] for i in range(12))
+    assert mine[0]["name"].startswith("prefill ")
+    assert {event["name"] for event in mine[1:]} == {"decode"}
+
+
+def test_an_empty_run_is_an_empty_trace(playground: Playground) -> None:
+    document = json.loads(exports.export("trace", playground.recording()))
+    check_trace(document)
+    assert not [event for event in document["traceEvents"] if event["ph"] != "M"]
+
+
+# The table
+
+
+def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -> None:
+    rows = list(csv.DictReader(io.StringIO(exports.export("tokens", lines).decode(), newline="")))
+    run = Run(recording)
+    assert len(rows) == sum(len(request.tokens) for request in run.requests.values())
+    times = [float(row["time_ms"]) for row in rows]
+    assert times == sorted(times)
+    mine = [row for row in rows if row["request"] == "2"]
+    assert [row["token"] for row in mine] == [str(i) for i in range(12)]
+    assert [row["text"] for row in mine] == [WORDS[i % len(WORDS)] for i in range(12)]
+    assert (mine[0]["kind"], mine[0]["lane"], mine[0]["burst"], mine[0]["itl_ms"]) == ("lane", "2", "", "")
+    for before, after in pairwise(mine):
+        assert float(after["itl_ms"]) == pytest.approx(float(after["time_ms"]) - float(before["time_ms"]), abs=0.03)
+    steps = {str(step.step): step for step in run.steps}
+    for row in rows:
+        step = steps[row["step"]]
+        assert (row["step_prompt_tokens"], row["step_decode_tokens"]) == (str(step.prompt), str(step.decode))
+    assert {row["text"] for row in rows if row["kind"] == "api"} == {""}
+
+
+def test_a_text_that_looks_like_a_formula_stays_text(lines: list[bytes]) -> None:
+    formula = [line.replace(b'"A step "', b'"=cmd|calc"') for line in lines]
+    rows = list(csv.DictReader(io.StringIO(exports.export("tokens", formula).decode(), newline="")))
+    assert "'=cmd|calc" in {row["text"] for row in rows}
+
+
+# Figures and report
+
+
+def test_figures_keep_to_the_definitions(recording: Recording, engine: FakeEngine) -> None:
+    told = {figure.name: figure.value for figure in figures(Run(recording))}
+    streams = [stream.metrics for stream in engine.streams.values()]
+    gaps = sorted(gap * 1000 for metrics in streams for gap in metrics.itl_s)
+    assert told["requests"] == 7
+    assert told["aborted"] == 1
+    assert told["tokens"] == sum(metrics.completion_tokens for metrics in streams)
+    assert told["ITL p50"] == pytest.approx(gaps[len(gaps) // 2], abs=(gaps[-1] - gaps[0]) / 4 + 0.1)
+    ttft = sorted(metrics.ttft_s * 1000 for metrics in streams if metrics.ttft_s is not None)
+    assert told["TTFT p50"] == pytest.approx(ttft[3], abs=0.05)
+    tpot = sorted(
+        m.tpot_s * 1000
+        for m, s in zip(streams, engine.streams.values(), strict=True)
+        if m.tpot_s and s.finish_reason == "length"
+    )
+    assert told["TPOT p50"] == pytest.approx(
+        (tpot[2] + tpot[1]) / 2 if len(tpot) % 2 == 0 else tpot[len(tpot) // 2], rel=0.05
+    )
+
+
+def test_the_report_is_one_file(lines: list[bytes]) -> None:
+    page = exports.export("report", lines).decode()
+    assert page.count("<script") >= 5
+    assert "Plotly.newPlot" in page
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"(?!data:)", page)
+    assert "@import" not in page
+    assert "prefill_max_tokens ∞ → 64" in page
+    assert "fake-chat" in page
+
+
+def test_names_in_the_report_are_text(lines: list[bytes]) -> None:
+    header = lines[0].replace(b'"fake-chat"', b'"<script>alert(1)</script>"')
+    page = exports.export("report", [header, *lines[1:]]).decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+# The command, the routes and the endpoint
+
+
+def test_the_command_makes_what_is_asked_for(lines: list[bytes], tmp_path: Path, capsys: Any) -> None:
+    source = tmp_path / "run.jsonl"
+    source.write_bytes(b"".join(lines))
+    files = {"--trace": "t.json", "--csv": "t.csv", "--report": "r.html"}
+    flags = [part for flag, name in files.items() for part in (flag, str(tmp_path / name))]
+    assert main([str(source), *flags]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in files.values())
+    check_trace(json.loads((tmp_path / "t.json").read_text()))
+    assert (tmp_path / "t.csv").read_bytes() == exports.export("tokens", lines)
+
+
+def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: Any) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("nothing\n")
+    for arguments in (
+        [str(broken), "--csv", str(tmp_path / "x.csv")],
+        [str(tmp_path / "missing"), "--csv", "x.csv"],
+    ):
+        assert main(arguments) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert told.startswith("roseplay export: ")
+    with pytest.raises(SystemExit) as ended:
+        main([str(broken)])
+    assert ended.value.code == 2
+
+
+def test_the_command_needs_no_engine(lines: list[bytes], tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
+    script = (
+        "import sys; from roseplay.cli import main\n"
+        "assert main(['export', 'run.jsonl', '--csv', 'x.csv', '--trace', 'x.json', '--report', 'x.html']) == 0\n"
+        "assert not {'torch', 'transformers', 'gradio', 'roseplay.engine.client'} & set(sys.modules)\n"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(root), "PATH": ""}, check=True, timeout=120
+    )
+
+
+def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
+    engine = FakeEngine(run=True, step_s=0.005)
+    try:
+        with serving(engine) as address:
+            client = Client(address, verbose=False, download_files=str(tmp_path))
+            (request_id,) = client.predict("hello", 1, 8, tab=TAB, api_name="/submit")["ids"]
+            engine.streams[request_id].result(timeout=20)
+            wait_for(lambda: httpx.get(f"{address}/ui/export").json()["tokens"] == 8)
+            for kind in exports.KINDS.values():
+                answer = httpx.get(f"{address}/ui/export/{kind.file}", params={"tab": TAB}, timeout=60)
+                assert answer.status_code == 200
+                assert answer.headers["content-type"] == kind.media_type
+                assert answer.headers["content-disposition"] == f'attachment; filename="roseplay-{kind.file}"'
+                assert answer.content
+            assert WORDS[0] in httpx.get(f"{address}/ui/export/tokens.csv?tab={TAB}").text
+            assert WORDS[0] not in httpx.get(f"{address}/ui/export/tokens.csv").text
+            assert httpx.get(f"{address}/ui/export/secrets.txt").status_code == 404
+            assert httpx.get(f"{address}/ui/recording").status_code == 404
+            path = client.predict("tokens", tab=TAB, api_name="/export")
+            assert WORDS[0] in Path(path).read_text()
+            assert Path(client.predict(api_name="/export")).read_text().startswith("<!doctype html>")
+            with pytest.raises(Exception, match="no export of kind 'video'"):
+                client.predict("video", api_name="/export")
+    finally:
+        engine.close()
+
+
+def wait_for(condition: Any) -> None:
+    import time
+
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
