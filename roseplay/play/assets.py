@@ -43,6 +43,7 @@ CORE = (
     "lanes.js",
     "sampling.js",
     "figures.js",
+    "ledger.js",
     "knobs.js",
     "keys.js",
     "labdoor.js",

@@ -45,7 +45,7 @@ class Playground:
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
         self.lab = Lab(engine)
-        self._book = Book()
+        self._book = Book(engine.info.block_size)
         self._clock = Clock()
         self._ring = FrameRing()
         self._builder = FrameBuilder(self._book, self._clock, self._ring)
