@@ -123,8 +123,9 @@ KEYS = (
     ("1 – 8", "go to a lane"),
     (
         "← ↑ → ↓",
-        "in a lane: from token to token, Enter asks why it took so long; in Steps: move in time; in KV blocks: choose a block, Enter opens it",
+        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it",
     ),
+    ("Shift ← →", "in Steps: move in time; + and − zoom"),
     ("Esc", "back to now, close this"),
     ("?", "this list"),
 )
