@@ -44,6 +44,7 @@ CORE = (
     "lanes.js",
     "sampling.js",
     "figures.js",
+    "ledger.js",
     "knobs.js",
     "keys.js",
     "labdoor.js",

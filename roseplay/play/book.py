@@ -10,6 +10,7 @@ from typing import Literal
 
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
+from roseplay.play.ledger import Ledger
 
 Kind = Literal["lane", "burst", "api"]
 
@@ -28,6 +29,7 @@ class Tracked:
         computed, target: prompt tokens in its blocks, and how many it needs.
         stopping: somebody has asked for its end; the step under way is finished first.
         cached, shared: of ``computed``, found in earlier steps' blocks, and computed by others in its own step.
+        reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
     """
 
     stream: Stream
@@ -41,6 +43,7 @@ class Tracked:
     target: int = 0
     cached: int = 0
     shared: int = 0
+    reached: int = 0
 
     @property
     def request_id(self) -> int:
@@ -65,9 +68,13 @@ class Book:
     The engine reports a submission from its own thread, perhaps before ``submit`` has told us the request's
     id. While a submission of ours is under way, an unknown request is therefore nobody's yet: ``find`` answers
     None and the caller asks again later.
+
+    Args:
+        block_size: tokens that a KV block holds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, block_size: int) -> None:
+        self.ledger = Ledger(block_size)
         self._lock = threading.Lock()
         self._requests: dict[int, Tracked] = {}
         self._submitting = 0
@@ -98,15 +105,26 @@ class Book:
                 tracked = self._requests[request_id] = Tracked(stream)
             return tracked
 
-    def progress(self, entry: EntryRecord) -> int:
-        """Take over how far a request's prompt is; answers how many prompt tokens were saved since last time."""
+    def progress(self, entry: EntryRecord) -> None:
+        """Take over how far a request's prompt is."""
         tracked = self._requests.get(entry.request_id)
-        if tracked is None:
-            return 0
-        saved = max(0, entry.cached + entry.shared - tracked.cached - tracked.shared)
-        tracked.computed, tracked.target = entry.computed, entry.target
-        tracked.cached, tracked.shared = max(tracked.cached, entry.cached), max(tracked.shared, entry.shared)
-        return saved
+        if tracked is not None:
+            tracked.computed, tracked.target = entry.computed, entry.target
+            self._account(tracked, entry.computed, entry.cached, entry.shared)
+
+    def settle(self, tracked: Tracked) -> None:
+        """Its request has ended: account for steps that were told before it was known whose it is."""
+        metrics = tracked.stream.metrics
+        self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
+
+    def _account(self, tracked: Tracked, computed: int, cached: int, shared: int) -> None:
+        """Only what goes beyond what was counted: all of these fall when a request begins again."""
+        before = after = tracked.cached, tracked.shared
+        if cached + shared > sum(before):
+            tracked.cached, tracked.shared = after = cached, shared
+        reached = max(tracked.reached, min(computed, tracked.prompt_tokens))
+        gained, tracked.reached = reached - tracked.reached, reached
+        self.ledger.progressed(gained, before, after)
 
     def all(self) -> list[Tracked]:
         with self._lock:

@@ -139,7 +139,7 @@ class FrameBuilder:
             return None
         self._figures_at = now
         self._stats.live(sum(not tracked.finished for tracked in self._book.all()))
-        figures = self._stats.figures(time.perf_counter_ns())
+        figures = self._stats.figures(time.perf_counter_ns(), self._book.ledger)
         if figures == self._figures:
             return None
         self._figures = self.latest = figures
@@ -168,8 +168,9 @@ class FrameBuilder:
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record, ms = event.record, self._clock.ms
-        saved = sum(self._book.progress(entry) for entry in record.entries)
-        self._stats.step(record, saved)
+        for entry in record.entries:
+            self._book.progress(entry)
+        self._stats.step(record)
         frame["steps"].append(self._encode_step(record))
         for token in event.tokens:
             itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
@@ -197,6 +198,7 @@ class FrameBuilder:
             return
         metrics, kind = tracked.stream.metrics, str(event.kind)
         if kind == "submitted":
+            self._book.ledger.submitted(tracked.prompt_tokens)
             about: dict[str, Any] = describe(tracked)
         elif kind == "scheduled":
             about = {"queue_ms": _ms(metrics.queue_s)}
@@ -206,6 +208,7 @@ class FrameBuilder:
             if metrics.ttft_s is not None:
                 self._stats.first_token(event.time_ns, metrics.ttft_s * 1000)
         else:
+            self._book.settle(tracked)
             about = outcome(tracked)
         frame["requests"].append([event.request_id, kind, self._clock.ms(event.time_ns), about])
 

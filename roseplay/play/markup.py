@@ -27,14 +27,33 @@ KNOBS_BUTTON = (
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
 LAB_CHIP = f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
-_BURST_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved", "TTFT p50 / p95")
-LAST_BURST = (
-    f'<h3 title="{TERMS["Last burst"]}">Last burst<span>none yet</span></h3><div class="rp-bar" aria-hidden="true">'
-    '<i></i><i class="rose"></i></div><table>'
-    + "".join(
-        f"<tr{' class=rose' if 'saved by' in name else ''}><td>{name}</td><td>–</td></tr>" for name in _BURST_ROWS
+_SAVINGS = {"Last burst": "burst", "In all": "all"}
+_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved")
+_FIFTH = {"burst": "TTFT p50 / p95", "all": "cached / same step"}
+
+
+def _savings(title: str, name: str) -> str:
+    """One account of prompt tokens; ``figures.js`` fills the burst's, ``ledger.js`` that of everything."""
+    rows = "".join(
+        f"<tr{' class=rose' if 'saved by' in row else ''}><td title='{escape(TERMS.get(row, ''))}'>{row}</td><td>–</td></tr>"
+        for row in (*_ROWS, _FIFTH[name])
     )
-    + "</table>"
+    return (
+        f'<div class="rp-of-{name}"{"" if name == "burst" else " hidden"}><h3 title="{escape(TERMS[title])}"><b>{title}</b>'
+        '<span>none yet</span></h3><div class="rp-bar" aria-hidden="true"><i></i><i class="rose"></i></div>'
+        f"<table>{rows}</table></div>"
+    )
+
+
+LAST_BURST = (
+    '<span class="rp-tg" role="group" aria-label="Savings of">'
+    + "".join(
+        f'<button type="button" data-of="{name}" aria-pressed="{str(name == "burst").lower()}" '
+        f'title="{escape(TERMS[title])}">{title.lower()}</button>'
+        for title, name in _SAVINGS.items()
+    )
+    + "</span>"
+    + "".join(_savings(title, name) for title, name in _SAVINGS.items())
 )
 HELP = (
     '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title">Keys</h2><dl>'

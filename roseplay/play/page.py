@@ -27,6 +27,7 @@ _LANES = f"""Rose.lanes(element, {MAX_LANES}, {{
   halt: (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
 }});
 trigger('restore');"""
+_SAVINGS = "Rose.lastBurst(element.querySelector('.rp-of-burst')); Rose.ledger(element);"
 _CORE = assets.script_tags(charts=False)
 _CHARTS = assets.script_tags(charts=True)
 
@@ -51,7 +52,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
                     controls = Controls(playground)
                     traffic = Traffic(playground)
-                    html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load="Rose.lastBurst(element)")
+                    html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load=_SAVINGS)
                     foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
                     html(foot, elem_id="rp-foot")
                 _middle(playground)

@@ -50,7 +50,7 @@ class Playground:
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
         self.lab = Lab(engine)
-        self._book = Book()
+        self._book = Book(engine.info.block_size)
         self._clock = Clock()
         self._ring = FrameRing()
         self._recorder = Recorder(self._book, self._about, self.knobs(), file=record)

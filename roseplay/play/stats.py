@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from roseplay.engine.messages import StepRecord
+from roseplay.play.ledger import Ledger
 
 WINDOW_NS = 15_000_000_000
 RATE_NS = 2_000_000_000
@@ -48,8 +49,6 @@ class Stats:
         self._record: StepRecord | None = None
         self._running = self._waiting = 0
         self._latest_ns = 0
-        self._saved = 0
-        self._computed = 0
 
     def token(self, time_ns: int, itl_ms: float | None) -> None:
         self._tokens.append(time_ns)
@@ -60,24 +59,22 @@ class Stats:
     def first_token(self, time_ns: int, ttft_ms: float) -> None:
         self._ttft.add(time_ns, ttft_ms)
 
-    def step(self, record: StepRecord, saved_tokens: int) -> None:
+    def step(self, record: StepRecord) -> None:
         self._record = record
-        self._saved += saved_tokens
-        self._computed += record.prompt_tokens
 
     def live(self, unfinished: int) -> None:
         """How many requests have not ended; a step's record is as old as the step, and idle engines make none."""
         self._running = min(self._record.running if self._record else 0, unfinished)
         self._waiting = unfinished - self._running
 
-    def figures(self, now_ns: int) -> dict[str, Any]:
-        """The ``stats`` of a frame."""
+    def figures(self, now_ns: int, ledger: Ledger) -> dict[str, Any]:
+        """The ``stats`` of a frame; ``in_all`` are the ledger's."""
         since = self._latest_ns - WINDOW_NS
         ttft_p50, ttft_p95 = self._ttft.percentiles(since, 50, 95)
         itl_p50, itl_p95, itl_p99 = self._itl.percentiles(since, 50, 95, 99)
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
             self._tokens.popleft()
-        record, prompt = self._record, self._saved + self._computed
+        record, known = self._record, ledger.saved + ledger.computed
         blocks = (
             (record.blocks_free, record.blocks_cached, record.blocks_active, record.blocks_shared)
             if record
@@ -97,7 +94,8 @@ class Stats:
             "kv_cached": blocks[1],
             "kv_active": blocks[2],
             "kv_shared": blocks[3],
-            "saved_tokens": self._saved,
-            "saved_pct": round(100 * self._saved / prompt, 1) if prompt else None,
+            "saved_tokens": ledger.saved,
+            "saved_pct": round(100 * ledger.saved / known, 1) if known else None,
+            "in_all": ledger.figures(),
             "step": record.step_id if record else None,
         }

@@ -13,6 +13,9 @@ TERMS = {
     "Optimisations": "Each can be switched off while the engine runs, to see what it does.",
     "Traffic": "What Burst sends.",
     "Last burst": "The newest burst of anyone: what its prompts cost, and what sharing saved of them.",
+    "In all": "Everything since the server started, of anyone: lanes, bursts and programs. What a preempted request computes again is not counted again.",
+    "blocks saved": "Whole KV blocks that saved prompt tokens would have filled.",
+    "cached / same step": "Of the saved prompt tokens: found in the prefix cache, and computed by another request of the same step.",
     "Inter-token latency": "Every token's gap to the one before it in the same answer. A step that also computes prompts makes everybody wait.",
     "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget.",
     "TTFT": "Time to first token, as the share of requests that had theirs within a time.",
@@ -120,8 +123,9 @@ KEYS = (
     ("1 – 8", "go to a lane"),
     (
         "← ↑ → ↓",
-        "in a lane: from token to token, Enter asks why it took so long; in Steps: move in time; in KV blocks: choose a block, Enter opens it",
+        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it",
     ),
+    ("Shift ← →", "in Steps: move in time; + and − zoom"),
     ("Esc", "back to now, close this"),
     ("?", "this list"),
 )

@@ -15,7 +15,7 @@ from roseplay.play import assets
 from tests.browser.conftest import Served, ask, state
 
 SCRIPTS = (
-    "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "blockmap.js",
+    "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "astable.js", "blocktable.js", "blockmap.js",
 )  # fmt: skip
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
 MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
@@ -207,7 +207,32 @@ def test_keys_choose_and_open_a_block(blocks: Map) -> None:
     assert page.evaluate("asked") == ["/ui/block/66?tab="]
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
-    expect(page.get_by_role("img", name=re.compile(r"KV blocks. Of 448 blocks \d+ have one owner"))).to_be_visible()
+    expect(
+        page.get_by_role("application", name=re.compile(r"KV blocks. Of 448 blocks \d+ have one owner"))
+    ).to_be_visible()
+
+
+def test_the_map_as_a_table(blocks: Map) -> None:
+    page = blocks.page
+    blocks.fill({1: ACTIVE, 2: [1, 1, 1], 3: SHARED, 4: CACHED})
+    button = page.get_by_role("button", name="as table")
+    button.click()
+    table = page.get_by_role("region", name="KV blocks as a table").locator("table")
+    expect(page.locator("canvas")).to_be_hidden()
+    expect(table.locator("caption")).to_contain_text(
+        "Of 448 blocks 2 have one owner, 1 are shared, 1 cached, 444 free; sharing saves 2."
+    )
+
+    def rows() -> list[list[str]]:
+        return [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+
+    nobody = [["nobody, cached", "1", "0", "1"], ["nobody, free", "444", "0", "0"]]
+    assert rows() == [*nobody, ["#1 lane 1", "2", "0", "1"], ["#2", "1", "1", "1"]]
+    blocks.change({1: FREE, 2: FREE})
+    expect(table.locator("tbody tr")).to_have_count(3)
+    assert rows()[2] == ["#2", "1", "1", "1"]
+    button.click()
+    expect(page.locator("canvas")).to_be_visible()
 
 
 def test_a_refusal_is_said(blocks: Map) -> None:

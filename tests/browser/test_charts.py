@@ -9,14 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play import assets
 from tests.browser.conftest import Served
 
 CORE = ("store.js", "time.js", "theme.js", "view.js", "format.js")
-HELPERS = ("charts.js", "pen.js", "rows.js", "steering.js")
+HELPERS = (
+    "popover.js",
+    "charts.js",
+    "pen.js",
+    "rows.js",
+    "steering.js",
+    "astable.js",
+    "blocktable.js",
+    "steptable.js",
+    "overview.js",
+    "stepcells.js",
+)
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
 VIEWS = {"tokens": "tokenSteps"}
 TIMED = ("itl", "tokens", "kvtime")
@@ -478,10 +489,78 @@ def test_wheel_drag_and_keys_steer_all_time_views(views: Views) -> None:
     assert views.page.evaluate("Rose.view.zoom.x0") < begun
     canvas.focus()
     begun = views.page.evaluate("Rose.view.zoom.x0")
-    views.page.keyboard.press("ArrowRight")
+    views.page.keyboard.press("Shift+ArrowRight")
     assert views.page.evaluate("Rose.view.zoom.x0") > begun
     views.page.keyboard.press("Escape")
     assert views.page.evaluate("Rose.view.zoom") is None
+
+
+def test_keys_go_from_cell_to_cell(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    first, second = traffic.burst(2, steps=12, lane=True, prompt=64)
+    views.apply(traffic)
+    page.evaluate("window.chosen = null; Rose.on('select', (what) => { window.chosen = what; }); null")
+    canvas, said = page.locator("#steps canvas"), page.locator("#steps .rp-said")
+    canvas.focus()
+    plain = views.colors(wanted=page.evaluate("Rose.tokens().ink"))
+    page.keyboard.press("ArrowRight")
+    assert said.inner_text() == f"Request {first}, lane 1, step 11: 1 decode token, ITL 20.0 ms"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowDown")
+    assert said.inner_text() == f"Request {second}, lane 2, step 10: 1 decode token, ITL 80.0 ms"
+    assert page.evaluate("[Rose.hovered, Rose.pointed]") == [second, 10], "dimmed and shaded as by the pointer"
+    page.keyboard.press("ArrowDown")  # there is nobody
+    assert "lane 2" in said.inner_text()
+    views.drawn()
+    assert views.colors(wanted=page.evaluate("Rose.tokens().ink")) > plain + 8, "outlined"
+    page.keyboard.press("Enter")
+    chosen, box = page.evaluate("chosen"), canvas.bounding_box()
+    assert (chosen["rid"], chosen["step"]) == (second, 10)
+    assert box and box["y"] < chosen["y"] < box["y"] + box["height"]
+    page.keyboard.press("Home")
+    assert said.inner_text() == f"Request {second}, lane 2, step 0: 64 prompt tokens, first token"
+    page.keyboard.press("ArrowLeft")
+    assert "step 0" in said.inner_text(), "there is nothing before it"
+    page.keyboard.press("Escape")
+    assert said.inner_text() == ""
+    assert page.evaluate("[Rose.hovered, Rose.pointed, chosen]") == [None, None, None]
+
+
+def test_keys_go_on_beyond_what_is_in_view(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(1, steps=30, lane=True)
+    views.apply(traffic)
+    views.page.locator("#steps canvas").focus()
+    views.page.keyboard.press("ArrowRight")
+    row = "(Rose.store.stepRow(15) & Rose.store.steps.mask)"
+    views.page.evaluate(f"(() => {{ const span = Rose.stepSpan({row}); Rose.view.set(span.x0 - 5, span.x1 + 5); }})()")
+    views.drawn()
+    views.page.keyboard.press("ArrowLeft")
+    assert "step 28" in views.page.locator("#steps .rp-said").inner_text()
+    shown = views.page.evaluate("[Rose.view.zoom.x0, Rose.stepSpan(Rose.store.stepRow(28)).x0, Rose.view.zoom.x1]")
+    assert shown == sorted(shown), "the view has followed"
+
+
+def test_the_timeline_as_a_table(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    (lane,) = traffic.burst(1, steps=4, lane=True, prompt=64)
+    others = traffic.burst(150, steps=2, prompt=7)
+    views.apply(traffic)
+    button = page.locator("#steps").get_by_role("button", name="as table")
+    button.click()
+    table = page.get_by_role("region", name="Steps as a table").locator("table")
+    assert table.locator("caption").inner_text() == "151 requests in view, 0 unfinished. Times in ms. And 51 more."
+    assert page.locator("#steps canvas").is_hidden()
+    assert table.locator("tbody tr").count() == 100
+    cells = table.locator("tbody tr").first.locator("th, td").all_inner_texts()
+    assert cells == [f"#{lane} lane 1", "done", "64", "0", "0", "20", f"{80 + lane:.1f}", "20.0", "0"]
+    assert table.locator("tbody tr").nth(1).locator("th").inner_text() == f"#{others[0]}"
+    waiting = traffic.burst(1, steps=1, ends=False, lane=True)
+    views.feed(traffic)
+    expect(table.locator("tbody tr", has_text=f"#{waiting[0]} lane 1").locator("td").first).to_have_text("decode")
+    button.click()
+    expect(table).to_be_hidden()
+    expect(page.locator("#steps canvas")).to_be_visible()
 
 
 def test_a_request_keeps_its_row(views: Views) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Served, ask, state
+from roseplay import Engine
+from roseplay.config import SamplingParams
+from tests.browser.conftest import Served, ask, ready, serving, state
 
 Open = Callable[..., Page]
 
@@ -26,7 +28,7 @@ def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
     page.locator("#answer-length input[type=number]").fill("16")
     page.locator("#answer-length input[type=number]").press("Tab")
     page.locator("#burst").click()
-    last = page.locator("#rp-last")
+    last = page.locator(".rp-of-burst")
     expect(last.locator("h3 span")).to_have_text("20 × shared head", timeout=60_000)
     figures = [int(re.sub(r"\D", "", cell)) for cell in last.locator("td + td").all_inner_texts()[:4]]
     prompt, computed, saved, blocks = figures
@@ -39,6 +41,32 @@ def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
     page.wait_for_function(
         "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
     )
+
+
+def test_savings_of_the_last_burst_or_in_all(open_page: Open) -> None:
+    with serving(Engine("tiny-chat", num_blocks=449)) as served:
+        page = open_page(served)
+        last, all_of_it = page.locator(".rp-of-burst"), page.locator(".rp-of-all")
+        expect(last).to_be_visible()
+        page.get_by_role("button", name="in all").click()
+        expect(all_of_it.locator("h3 span")).to_have_text("none yet")
+        expect(last).to_be_hidden()
+        for prompts in (1, 4):
+            served.engine.pause()
+            params = SamplingParams(max_new_tokens=2, ignore_eos=True)
+            streams = [served.engine.submit([prompts] * 100, params) for _ in range(prompts)]
+            served.engine.resume()
+            for stream in streams:
+                stream.result(timeout=60)
+        expect(all_of_it.locator("h3 span")).to_have_text("5 requests")
+        expect(all_of_it.locator("td + td")).to_have_text(["500", "200", "300", "18", "0 / 300"])
+        page.reload()
+        ready(page)
+        expect(all_of_it.locator("td + td").nth(2)).to_have_text("300")
+        page.get_by_role("button", name="last burst").click()
+        expect(last.locator("h3 span")).to_have_text("none yet")
+        expect(all_of_it).to_be_hidden()
+        page.close()
 
 
 def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: Open) -> None:
@@ -149,7 +177,7 @@ def test_keys(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     page.locator("#rp-lane-1").click()
     page.keyboard.press("b")
-    expect(page.locator("#rp-last h3 span")).to_contain_text("20 × shared head")
+    expect(page.locator(".rp-of-burst h3 span")).to_contain_text("20 × shared head")
     page.keyboard.press("3")
     expect(page.locator("#rp-lane-3")).to_be_focused()
     page.keyboard.press("?")

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from roseplay import Engine
 from roseplay.config import SamplingParams
 from roseplay.play import assets
-from tests.browser.conftest import Served
+from tests.browser.conftest import serving
 
 SCRIPTS = ("store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")
 _boots = itertools.count(1)
@@ -159,20 +160,21 @@ def test_closing_deselects(page: Page) -> None:
         expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-@pytest.mark.slow  # clicks by pixel, so another test's rows on the shared engine can move what is clicked
-def test_a_click_on_the_timeline_of_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
-    page = open_page(live)
-    live.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
-    page.wait_for_function("Rose.store.requests.size > 0 && Rose.time.idle()")
-    canvas = page.locator("#rp-steps canvas")
-    box = canvas.bounding_box()
-    assert box
-    popover = page.get_by_role("dialog")
-    slot = "(() => { const {steps} = Rose.store, s = (steps.end - 2) & steps.mask; return [Rose.time.x(steps.t0[s]) / 2 + Rose.time.x(steps.t1[s]) / 2, Rose.time.now()]; })()"
-    middle, now = page.evaluate(slot)
-    width = box["width"] - 44 - 12
-    x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
-    canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
-    expect(popover).to_contain_text("Why did the first token take so long?")
-    expect(popover).to_contain_text("0 decode + 1 prompt")
-    page.wait_for_function("Rose.selected !== null")
+def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Page]) -> None:
+    with serving(Engine("tiny-chat", num_blocks=449)) as served:  # of its own: in the shared one others' rows lie above
+        page = open_page(served)
+        served.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
+        page.wait_for_function("Rose.store.requests.size > 0 && Rose.time.idle()")
+        canvas = page.locator("#rp-steps canvas")
+        box = canvas.bounding_box()
+        assert box
+        popover = page.get_by_role("dialog")
+        slot = "(() => { const {steps} = Rose.store, s = (steps.end - 2) & steps.mask; return [Rose.time.x(steps.t0[s]) / 2 + Rose.time.x(steps.t1[s]) / 2, Rose.time.now()]; })()"
+        middle, now = page.evaluate(slot)
+        width = box["width"] - 44 - 12
+        x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
+        canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
+        expect(popover).to_contain_text("Why did the first token take so long?")
+        expect(popover).to_contain_text("0 decode + 1 prompt")
+        page.wait_for_function("Rose.selected !== null")
+        page.close()

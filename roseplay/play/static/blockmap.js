@@ -23,12 +23,14 @@
     plot.append(canvas, said);
     const pen = Rose.pen(canvas), { g, text } = pen;
     const toggle = Rose.toggle("order of blocks", ["physical", "by request"]);
-    element.querySelector(".rp-rt").innerHTML = toggle.html;
+    const table = Rose.blockTable();
+    element.querySelector(".rp-rt").innerHTML = toggle.html + table.html;
+    table.bind(element);
     const legend = Rose.blockLegend(plot);
     const state = { grouped: false, order: null, place: null, T: null, at: null, cursor: 0 };
     let summary = "";
 
-    const panel = Rose.panel(canvas, { name: "blockmap", every: 2, follows: true, draw, describe: () => `KV blocks. ${summary}` });
+    const panel = Rose.panel(canvas, { name: "blockmap", every: 2, follows: true, keys: true, draw, describe: () => `KV blocks. ${summary}` });
     toggle.bind(element, (word) => {
       state.grouped = word !== "physical";
       panel.soon();

@@ -72,7 +72,7 @@
       if (!area.window() || event.ctrlKey || event.metaKey || event.altKey) return;
       const span = area.window().x1 - area.window().x0;
       const acts = {
-        ArrowLeft: () => pan(-span * PAN), ArrowRight: () => pan(span * PAN),
+        ArrowLeft: () => event.shiftKey && pan(-span * PAN), ArrowRight: () => event.shiftKey && pan(span * PAN),
         "+": () => zoom(1 / ZOOM, 0.5), "=": () => zoom(1 / ZOOM, 0.5), "-": () => zoom(ZOOM, 0.5),
       };
       if (!acts[event.key]) return;

@@ -1,8 +1,8 @@
 /* Rose.steps: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits, a diamond where it was
  * preempted, a tick where it ended, two squares where it copied a block before writing; running and waiting on top. From Rose.store.steps, .entries and .requests; on a canvas.
  *
- * Wheel or + and − zoom, dragging or the arrow keys pan, Esc returns to now; all time charts go along. Pointing at a row emits
- * "hover", a click on a step of it "select". */
+ * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along. Pointing at a row
+ * emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
 "use strict";
 (function (Rose) {
   const LEFT = 44, RIGHT = 12, BOTTOM = 18, TOP = 52, OVERVIEW = [15, 43];
@@ -12,26 +12,31 @@
   const SHADES = 6; // of ink, for ITL
 
   Rose.steps = function (element) {
-    const canvas = document.createElement("canvas"), sharp = Rose.sharp;
+    const canvas = document.createElement("canvas"), said = document.createElement("span"), sharp = Rose.sharp;
     canvas.className = "rp-steps";
     canvas.tabIndex = 0;
-    element.querySelector(".rp-plot").append(canvas);
+    said.className = "rp-said";
+    said.setAttribute("role", "status");
+    element.querySelector(".rp-plot").append(canvas, said);
     const { g, begin, line, text, diamond } = Rose.pen(canvas);
     const rows = new Rose.Rows();
     const toggle = Rose.toggle("colour", ["request", "ITL"]);
     const state = { byItl: false, T: null, window: null, width: 0, height: 0, rowHeight: ROW, x: null, y: null };
     let summary = "No steps yet.";
+    const table = Rose.stepTable(rows, inView);
 
-    element.querySelector(".rp-rt").innerHTML = legend() + toggle.html;
+    element.querySelector(".rp-rt").innerHTML = legend() + toggle.html + table.html;
+    table.bind(element);
     const copyLegend = element.querySelector(".rp-copied");
     copyLegend.hidden = true;
-    const panel = Rose.panel(canvas, { name: "steps", every: 1, follows: true, draw, describe: () => `Step timeline. ${summary}` });
+    const panel = Rose.panel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe: () => `Step timeline. ${summary}` });
     toggle.bind(element, (word) => {
       state.byItl = word === "ITL";
       panel.soon();
     });
     Rose.on("reset", () => rows.clear());
-    Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at, stepAt });
+    const cells = Rose.stepCells(canvas, { state, rows, said, left: LEFT, soon: panel.soon });
+    Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at: cells.at, stepAt: cells.stepAt });
     Rose.on("step", panel.soon);
 
     // ---- drawing --------------------------------------------------------------------------------------------
@@ -50,17 +55,24 @@
       g.beginPath();
       g.rect(left, 0, plot + 1, height);
       g.clip();
-      overview();
+      Rose.overview(g, state, OVERVIEW, eachStep);
       waiting();
       const seen = work();
       marks();
+      cells.outline();
       g.restore();
       labels();
       knobs();
       if (!rows.visible.length) note(window.live ? Rose.nothingYet() : "Nothing here. Esc returns to now.");
       sub(span);
       const unfinished = rows.visible.filter((known) => known.finished === null).length;
-      summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished.`;
+      summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. Arrow keys go from step to step and row to row, Enter opens one.`;
+    }
+
+    /* Requests in the stretch of time that is shown. */
+    function inView() {
+      if (state.window) rows.update(state.window);
+      return rows.visible.slice();
     }
 
     /* Where row i has its middle. Lanes first, then a line, then everybody else. */
@@ -105,39 +117,6 @@
         if (Rose.time.x(steps.t0[i & steps.mask]) > x1) break;
         fn(i & steps.mask);
       }
-    }
-
-    function overview() {
-      const { steps } = Rose.store, { T } = state, [top, bottom] = OVERVIEW, points = [];
-      let most = 8;
-      eachStep((slot) => {
-        points.push([state.x(Rose.time.x(steps.t0[slot])), state.x(Rose.time.x(steps.t1[slot])), steps.running[slot], steps.waiting[slot]]);
-        most = Math.max(most, steps.running[slot], steps.waiting[slot]);
-      });
-      if (!points.length) return;
-      const y = (v) => bottom - (v / most) * (bottom - top);
-      const path = (k) => {
-        g.beginPath();
-        let lastX = points[0][0];
-        g.moveTo(lastX, y(0));
-        for (const point of points) {
-          if (point[0] - lastX > 20) g.lineTo(lastX, y(0)), g.lineTo(point[0], y(0)); // idle between
-          g.lineTo(point[0], y(point[k]));
-          g.lineTo((lastX = point[1]), y(point[k]));
-        }
-        g.lineTo(lastX, y(0));
-      };
-      path(2);
-      g.fillStyle = Rose.fade(T.decode, 0.38);
-      g.fill();
-      g.lineWidth = 1;
-      g.strokeStyle = T.ink3;
-      g.stroke();
-      path(3);
-      g.strokeStyle = T.ink;
-      g.setLineDash([2, 2]);
-      g.stroke();
-      g.setLineDash([]);
     }
 
     const dim = (rid) => (Rose.hovered !== null && Rose.hovered !== rid ? 0.25 : 1);
@@ -315,33 +294,6 @@
         [svg(12, 4, '<line x2="12" y1="2" y2="2" stroke="var(--rp-ink3)" stroke-dasharray="1 2"/>'), "queued", "rp-roomy"],
         [svg(9, 9, '<path d="M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z" fill="none" stroke="var(--rp-ink)"/>'), "copied", "rp-roomy rp-copied"],
       ].map(([mark, words, kind]) => `<span class="rp-lg ${kind}">${mark}${words}</span>`).join("");
-    }
-
-    // ---- pointing -------------------------------------------------------------------------------------------
-    /** What lies at a point of the canvas: {rid, step} with step null between steps; null where nobody is. */
-    function at(px, py) {
-      if (!state.window) return null;
-      const { x0, x1 } = state.window, ms = x0 + ((px - LEFT) / state.plot) * (x1 - x0), slack = (6 * (x1 - x0)) / state.plot;
-      let row = -1;
-      for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.high(i) / 2) row = i;
-      if (row < 0) return null;
-      const here = rows.visible.filter((known) => rows.of(known) === row);
-      const lives = ({ submitted, finished }) =>
-        Rose.time.x(submitted) - slack <= ms && (finished === null || Rose.time.x(finished) + slack >= ms);
-      const known = here.find(lives);
-      if (!known) return null;
-      const found = Rose.stepAt(ms), { steps, entries } = Rose.store;
-      let step = null;
-      for (let k = 0; found && k < steps.entries[found.slot]; k++) {
-        if (entries.rid[(steps.entry[found.slot] + k) & entries.mask] === known.rid) step = found.step;
-      }
-      return { rid: known.rid, step };
-    }
-
-    function stepAt(px) {
-      if (!state.window || px < LEFT || px > LEFT + state.plot) return null;
-      const found = Rose.stepAt(state.window.x0 + ((px - LEFT) / state.plot) * (state.window.x1 - state.window.x0));
-      return found && found.step;
     }
   };
 })(window.Rose);

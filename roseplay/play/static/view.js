@@ -83,7 +83,7 @@
   const panels = (Rose.panels = []);
   const beat = { count: 0, at: 0, ms: BEAT_MS };
 
-  /* spec: name, every (beats), follows (whether hovering a request changes it), draw(width, height, now), describe() -> text.
+  /* spec: name, every (beats), follows (whether hovering a request changes it), keys (it has some of its own), draw(width, height, now), describe() -> text.
    * `box` is the element whose size the view fills. `now` is the view time of the beat that it is drawn for. */
   Rose.panel = function (box, spec) {
     const panel = {
@@ -122,7 +122,7 @@
       panel.longest = Math.max(panel.longest, took);
     }
 
-    box.setAttribute("role", "img");
+    box.setAttribute("role", spec.keys ? "application" : "img"); // an application is given the arrow keys
     new ResizeObserver(panel.soon).observe(box);
     new IntersectionObserver((seen) => {
       panel.onScreen = seen[seen.length - 1].isIntersecting;

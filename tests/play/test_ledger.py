@@ -1,0 +1,103 @@
+"""What all prompts together have cost and saved, counted exactly, whatever becomes of the requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from roseplay import Engine
+from roseplay.config import SamplingParams
+from roseplay.engine.messages import EntryRecord
+from roseplay.play import frames
+from roseplay.play.book import Book, Tracked
+from roseplay.play.playground import Playground
+from tests.play.fake_engine import FakeEngine
+
+N = 100
+PROMPT = [7 + i % 50 for i in range(N)]
+Run = Callable[..., dict[str, int]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs prompts that arrive together on an engine with that many blocks, and gives what the page is told."""
+    monkeypatch.setattr(frames, "STATS_S", 0.0)
+    engines: dict[int, tuple[Engine, Playground]] = {}
+
+    def run(*prompts: list[int], blocks: int = 200, tokens: int = 2) -> dict[str, int]:
+        if blocks not in engines:
+            engine = Engine("tiny-chat", num_blocks=blocks)
+            engines[blocks] = engine, Playground(engine)
+        engine, playground = engines[blocks]
+        engine.pause()
+        params = SamplingParams(max_new_tokens=tokens, ignore_eos=True)
+        streams = [engine.submit(prompt, params) for prompt in prompts]
+        engine.resume()
+        for stream in streams:
+            stream.result(timeout=60)
+        engine.inspect_block(1)  # answered between steps: the last one has been told
+        playground.tick()
+        run.preempted = sum(stream.metrics.num_preemptions for stream in streams)  # type: ignore[attr-defined]
+        delta = json.loads(playground.delta(0))
+        assert delta["frames"][-1]["stats"] == delta["snapshot"]["stats"]
+        return delta["snapshot"]["stats"]["in_all"]
+
+    yield run
+    for engine, _ in engines.values():
+        engine.close()
+
+
+def test_equal_prompts_and_a_repeat(run: Run) -> None:
+    first = {"requests": 4, "prompt_tokens": 4 * N, "computed": N, "saved": 3 * N}
+    assert run(*[PROMPT] * 4) == {**first, "cached": 0, "shared": 3 * N, "blocks_saved": 3 * (N // 16)}
+    again = run(PROMPT)
+    assert again["computed"] + again["saved"] == again["prompt_tokens"] == 5 * N
+    assert again["computed"] - N <= 1, "at most its last token, for the logits"
+    assert again["cached"] == again["saved"] - 3 * N
+    assert (again["shared"], again["blocks_saved"]) == (3 * N, 4 * (N // 16))
+
+
+def test_nothing_in_common_saves_nothing(run: Run) -> None:
+    told = run([5] * N, [6] * N)
+    assert told == {"requests": 2, "prompt_tokens": 2 * N, "computed": 2 * N, "saved": 0, "blocks_saved": 0, "cached": 0, "shared": 0}  # fmt: skip
+
+
+def test_a_preempted_request_saves_nothing_by_coming_back(run: Run) -> None:
+    told = run(*[[10 + n] * 40 for n in range(4)], blocks=16, tokens=60)
+    assert run.preempted > 0  # type: ignore[attr-defined]
+    assert told["computed"] == told["prompt_tokens"] == 160
+    assert told["saved"] == 0
+
+
+def test_a_prompt_that_begins_again_is_counted_once() -> None:
+    engine = FakeEngine()
+    book = Book(16)
+    tracked = Tracked(engine.submit(PROMPT))
+    with book.submitting() as enter:
+        enter(tracked)
+
+    def step(computed: int, cached: int, shared: int) -> tuple[int, int, int]:
+        book.progress(EntryRecord(tracked.request_id, 0, 0, computed, N + 8, cached, shared))
+        return book.ledger.computed, book.ledger.cached, book.ledger.shared
+
+    assert step(48, 32, 0) == (16, 32, 0)
+    assert step(80, 32, 0) == (48, 32, 0)
+    assert step(16, 0, 0) == (48, 32, 0), "begun again"
+    assert step(64, 0, 0) == (48, 32, 0)
+    assert step(108, 0, 0) == (68, 32, 0), "what it had answered is computed again, too, and is no prompt"
+    assert book.ledger.blocks_saved == 2
+
+
+def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "STATS_S", 0.0)
+    with Engine("tiny-chat", num_blocks=64) as engine:
+        playground = Playground(engine)
+        engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
+        with playground._book.submitting():
+            playground.tick()  # nobody's yet
+        playground.tick()
+        told: dict[str, Any] = json.loads(playground.delta(0))["snapshot"]["stats"]["in_all"]
+    assert (told["requests"], told["prompt_tokens"], told["computed"]) == (1, N, N)
