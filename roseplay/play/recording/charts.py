@@ -40,11 +40,13 @@ def itl(run: Run) -> go.Figure:
             marker={"size": 4, "color": _hue(name, number)},
             hovertemplate="%{y:.1f} ms at %{x:.2f} s<br>%{text}<extra>" + name + "</extra>",
         )
+    words = []
     for name, value in zip(_DASHES, percentiles([ms for *_, ms in gaps], 50, 95, 99), strict=True):
         if value is not None:
             figure.add_hline(value, line={"color": c["ink3"], "width": 1, "dash": _DASHES[name]})
-            label = f"{name} {value:.1f}"
-            figure.add_annotation(x=1, xref="paper", xanchor="left", y=value, text=label, showarrow=False)
+            words.append(f"{name} {value:.1f}")
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
+    figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # at their lines they would hide each other
     return _knobs(figure, run)
 
 

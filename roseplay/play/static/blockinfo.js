@@ -61,7 +61,7 @@
   }
 
   async function ask(mine) {
-    if (Rose.replay.on) return recorded(mine);
+    if (Rose.replay?.on) return recorded(mine);
     let busy = false;
     mine.seen = look(mine.block);
     let answer, problem = "";
