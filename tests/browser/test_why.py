@@ -164,13 +164,18 @@ def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Pag
     with serving(Engine("tiny-chat", num_blocks=449)) as served:  # of its own: in the shared one others' rows lie above
         page = open_page(served)
         served.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
-        page.wait_for_function("Rose.store.requests.size > 0 && Rose.time.idle()")
+        page.wait_for_function("Rose.store.steps.size > 1 && Rose.time.idle()")
+        page.evaluate(
+            "window.view = Rose.panels.find(({name}) => name === 'steps'), window.before = view.draws; view.soon()"
+        )
+        page.wait_for_function("view.draws > before")  # what is clicked is what was drawn when time stood still
         canvas = page.locator("#rp-steps canvas")
         box = canvas.bounding_box()
         assert box
         popover = page.get_by_role("dialog")
-        slot = "(() => { const {steps} = Rose.store, s = (steps.end - 2) & steps.mask; return [Rose.time.x(steps.t0[s]) / 2 + Rose.time.x(steps.t1[s]) / 2, Rose.time.now()]; })()"
-        middle, now = page.evaluate(slot)
+        middle, now = page.evaluate(
+            "(({x0, x1}) => [(x0 + x1) / 2, Rose.time.now()])(Rose.stepSpan(Rose.store.steps.prompt.findIndex((n) => n > 0)))"
+        )
         width = box["width"] - 44 - 12
         x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))
         canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
