@@ -24,7 +24,8 @@ from roseplay.play.recording.reader import read
 from roseplay.play.recording.run import Run
 from roseplay.play.recording.theatre import Theatre
 from roseplay.play.server import create_app
-from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, state, text
+from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, serving, state, text
+from tests.play.fake_engine import FakeEngine
 
 # What the store holds at the end of a run. A snapshot's requests that ended before are not in a recording.
 HOLDS = """() => {
@@ -99,23 +100,26 @@ def run_on_disk(mock_run: tuple[Path, dict[str, Any]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser, _mock: Served) -> tuple[Path, dict[str, Any]]:
-    """A run of lanes, a burst and a knob change, recorded by a page, and what that page held at its end."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    page = context.new_page()
-    page.goto(_mock.address)
-    page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.store.bootId")
-    ask(page, "What is <i>this</i>?")
-    page.wait_for_function("() => Rose.store.tokens.end > 20")
-    _mock.engine.set_knobs(prefill_max_tokens=128)
-    page.locator("#burst").click()
-    page.wait_for_function("() => Rose.store.bursts.size === 1")
-    idle(page)
-    span = page.evaluate(SPAN)
-    held = {"store": json.loads(page.evaluate(HOLDS)), "span": span, "canvas": page.evaluate(CANVAS, span)}
-    path = download(page, "recording.jsonl", tmp_path_factory.mktemp("run"))
-    context.close()
-    _mock.rest()
+def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tuple[Path, dict[str, Any]]:
+    """A run of lanes, a burst and a knob change, recorded by a page, and what that page held at its end.
+
+    On a server of its own: a recording reaches further back than a page that has just been opened.
+    """
+    with serving(FakeEngine(run=True, step_s=0.02)) as served:
+        context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+        page = context.new_page()
+        page.goto(served.address)
+        page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.store.bootId")
+        ask(page, "What is <i>this</i>?")
+        page.wait_for_function("() => Rose.store.tokens.end > 20")
+        served.engine.set_knobs(prefill_max_tokens=128)
+        page.locator("#burst").click()
+        page.wait_for_function("() => Rose.store.bursts.size === 1")
+        idle(page)
+        span = page.evaluate(SPAN)
+        held = {"store": json.loads(page.evaluate(HOLDS)), "span": span, "canvas": page.evaluate(CANVAS, span)}
+        path = download(page, "recording.jsonl", tmp_path_factory.mktemp("run"))
+        context.close()
     return path, held
 
 
