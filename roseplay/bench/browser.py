@@ -75,9 +75,11 @@ class _Visit:
 
     def measure(self) -> dict[str, Any]:
         first, page = self._open()
-        again, _ = self._open()
+        again, second = self._open()
+        second.close()
         document: dict[str, Any] = {"first_visit": first, "second_visit": again}
         pages = [page, *(self._open()[1] for _ in range(self._args.tabs - 1))]
+        page.bring_to_front()  # what is behind draws once a second
         slow = self._hold_to_rate(page)
         self._load(page)
         time.sleep(_SETTLE_S)
