@@ -88,22 +88,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _contest(args: argparse.Namespace) -> Contest:
     """The same for the same flags: prompts of random token ids, as long as the repeats say."""
-    config = flags.engine_config(args)
+    flags.engine_config(args)  # a bad value is told before any contestant starts
     vocab_size, rng = _vocab_size(shapes.resolve(args.model)), random.Random(args.seed)
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]
     return Contest(
         model=shapes.resolve(args.model),
-        config={
-            "device": config.device,
-            "dtype": config.dtype,
-            "num_blocks": config.num_blocks,
-            "threads": config.threads,
-            "seed": config.seed,
-            "random_weights": config.random_weights,
-            "attention": config.attention,
-            "pack_weights": config.pack_weights,
-        },
+        config=flags.engine_settings(args),
         prompts=[[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths],
         arrivals_s=[i * args.submit_interval_ms / 1e3 for i in range(args.num_requests)],
         max_new_tokens=args.max_new_tokens,

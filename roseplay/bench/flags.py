@@ -103,18 +103,23 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-stop-on-eos", action="store_true", help="go on past end-of-sequence tokens")
 
 
+def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
+    return {
+        "device": args.device,
+        "dtype": args.dtype,
+        "num_blocks": args.num_blocks,
+        "threads": args.threads,
+        "seed": args.seed,
+        "random_weights": args.random_weights,
+        "attention": args.attention,
+        "pack_weights": not args.no_pack_weights,
+    }
+
+
 def engine_config(args: argparse.Namespace) -> EngineConfig:
     """Raises ``ValueError`` for a bad value."""
-    return EngineConfig(
-        device=args.device,
-        dtype=args.dtype,
-        num_blocks=args.num_blocks,
-        threads=args.threads,
-        seed=args.seed,
-        random_weights=args.random_weights,
-        attention=args.attention,
-        pack_weights=not args.no_pack_weights,
-    )
+    return EngineConfig(**engine_settings(args))
 
 
 def knobs(args: argparse.Namespace) -> Knobs:

@@ -151,23 +151,12 @@ def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers
 
 def _run_headless(args: argparse.Namespace, lengths: list[int]) -> Answers:
     """The same lengths on an engine of its own, in a child process."""
-    config = flags.engine_config(args)
     settings = {
         "model": shapes.resolve(args.model),
         "lengths": lengths,
         "max_new_tokens": args.max_new_tokens,
         "runs": 1 + args.warmup_runs,
-        "engine": {
-            "device": config.device,
-            "dtype": config.dtype,
-            "num_blocks": config.num_blocks,
-            "threads": config.threads,
-            "seed": config.seed,
-            "random_weights": config.random_weights,
-            "attention": config.attention,
-            "pack_weights": config.pack_weights,
-            "worker": args.worker,
-        },
+        "engine": {**flags.engine_settings(args), "worker": args.worker},
     }
     child = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(settings)],

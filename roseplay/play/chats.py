@@ -14,7 +14,6 @@ from roseplay.core.budget import RequestTooLargeError, check_fits
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
-from roseplay.engine.stream import Stream
 from roseplay.play.book import Tracked
 
 MAX_TURNS = 64
@@ -54,13 +53,7 @@ class Turn:
         self.born = 0
         self.request_id = -1
         self._tracked: Tracked | None = None
-        self._ends: list[int] = []
         self._settled: Answer | None = None
-
-    def note(self, stream: Stream) -> None:
-        """For ``submit``'s ``on_update``: called after every token, so that its end is known."""
-        while len(self._ends) < len(stream.token_ids):
-            self._ends.append(len(stream.text))
 
     def begin(self, tracked: Tracked) -> None:
         self._tracked, self.request_id = tracked, tracked.request_id
@@ -80,9 +73,10 @@ class Turn:
         stream, figures = tracked.stream, figures_of(tracked)
         ended = tracked.finished  # asked first: then the text below is whole
         times = stream.token_times_ns
-        count = min(len(self._ends), len(times))
-        text = stream.text if ended else stream.text[: self._ends[count - 1]] if count else ""
-        return Answer(text, self._ends[:count], times[:count], figures)
+        ends = stream.text_ends
+        count = min(len(ends), len(times))
+        text = stream.text if ended else stream.text[: ends[count - 1]] if count else ""
+        return Answer(text, ends[:count], times[:count], figures)
 
     def settle(self) -> None:
         """The chat goes on: the answer stays as it is now, and its request is let go."""
@@ -90,7 +84,7 @@ class Turn:
             answer = self.answer
             if answer.figures.get("reason") is None:
                 answer.figures.update(state="stopped", reason=str(FinishReason.ABORT))
-            self._settled, self._tracked, self._ends = answer, None, []
+            self._settled, self._tracked = answer, None
 
     @property
     def in_history(self) -> bool:

@@ -111,7 +111,7 @@ class Talk:
             )
             self._leave(lane)
             turn = Turn(question, left_out)
-            about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "title": question, "on_update": turn.note}
+            about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "title": question}
             tracked = self._submit(prompt, params, **about)
             turn.begin(tracked)
             tab.add(tracked)

@@ -1,6 +1,6 @@
 /* Rose.lab: what the Lab knows, and its talk with the server. Every other lab*.js draws from here and listens to the event "lab":
  *
- *   "library"   the scenarios have come            .library
+ *   "library"   the scenarios have come            .catalogue
  *   "plan"      what would be run has changed      .scenario .plan {A, B: {knobs, config}} .numbers .limits .edited
  *   "document"  another result is shown, or none   .document .serverId (null where the server may not have it)
  *   "summary"   its table was counted again        .document.summary
@@ -54,7 +54,7 @@
 
   async function load() {
     try {
-      lab.library = await lab.ask("");
+      lab.catalogue = await lab.ask("");
     } catch (error) {
       loading = null;
       return lab.say(error);
@@ -67,12 +67,12 @@
     } catch {
       // a browser that keeps nothing begins with the first
     }
-    lab.choose(find(last) ? last : lab.library.scenarios[0].name);
-    if (lab.library.state) await lab.follow(lab.library.state);
+    lab.choose(find(last) ? last : lab.catalogue.scenarios[0].name);
+    if (lab.catalogue.state) await lab.follow(lab.catalogue.state);
     if (!lab.document) await lab.restore();
   }
 
-  const find = (name) => lab.library.scenarios.find((scenario) => scenario.name === name);
+  const find = (name) => lab.catalogue.scenarios.find((scenario) => scenario.name === name);
 
   // ---- the plan ---------------------------------------------------------------------------------------------
   /** Choose a scenario by its name: its own settings, and what this visit has measured of it. */
@@ -87,7 +87,7 @@
     lab.say("");
     const known = latest.get(name);
     if (known) return lab.show(known.document, known.serverId, known.given);
-    Object.assign(lab, { scenario, document: null, serverId: null, edited: false, limits: { ...(scenario.limits || lab.library.limits) } });
+    Object.assign(lab, { scenario, document: null, serverId: null, edited: false, limits: { ...(scenario.limits || lab.catalogue.limits) } });
     lab.plan = Object.fromEntries(ARMS.map((arm) => [arm, made(scenario.common, scenario[arm.toLowerCase()])]));
     const offered = Object.entries(scenario.params || {}).map(([key, offer]) => [key, initial(offer)]);
     lab.numbers = { ...Object.fromEntries(offered), seed: lab.numbers.seed, repeats: lab.numbers.repeats };
@@ -99,7 +99,7 @@
 
   /* The settings of an arm: the defaults, what both arms share, its own. `given`: engine settings that were asked for. */
   function made(...layers) {
-    const arm = { knobs: { ...lab.library.knobs }, config: { ...lab.library.engine }, given: new Set() };
+    const arm = { knobs: { ...lab.catalogue.knobs }, config: { ...lab.catalogue.engine }, given: new Set() };
     for (const { knobs = {}, config = {} } of layers.filter(Boolean)) {
       Object.assign(arm.knobs, knobs);
       Object.assign(arm.config, config);
@@ -167,7 +167,7 @@
     const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
     return new Set(Object.keys(own).filter((name) => {
       if (arms.A.config[name] !== arms.B.config[name] || layers.some((layer) => layer && layer.config && name in layer.config)) return true;
-      return name !== "num_blocks" && own[name] !== lab.library.engine[name];
+      return name !== "num_blocks" && own[name] !== lab.catalogue.engine[name];
     }));
   }
 

@@ -42,8 +42,8 @@
     const cards = () => [...group.children];
 
     function fill() {
-      count.textContent = `${lab.library.scenarios.length}, all seeded`;
-      group.replaceChildren(...lab.library.scenarios.map((scenario) => {
+      count.textContent = `${lab.catalogue.scenarios.length}, all seeded`;
+      group.replaceChildren(...lab.catalogue.scenarios.map((scenario) => {
         const card = make("button", "rp-lab-card", make("b", "", scenario.title), make("span", "", scenario.card));
         card.type = "button";
         card.dataset.name = scenario.name;
@@ -90,7 +90,7 @@
       if (what === "document" || what === "numbers") boxes();
     });
     title();
-    if (lab.library) {
+    if (lab.catalogue) {
       fill();
       mark();
     }

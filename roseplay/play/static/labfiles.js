@@ -61,7 +61,7 @@
     lab.show(await lab.ask(`/result/${encodeURIComponent(id)}`), id);
   }
   Rose.on("lab", (what) => {
-    if (what === "wanted" && lab.library && Rose.labWanted()) fromServer(Rose.labWanted()).catch(lab.say);
+    if (what === "wanted" && lab.catalogue && Rose.labWanted()) fromServer(Rose.labWanted()).catch(lab.say);
   });
 
   // ---- the list ---------------------------------------------------------------------------------------------

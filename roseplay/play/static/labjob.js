@@ -113,7 +113,7 @@
   /* Somebody else has begun a run: this page follows it too. */
   let askedAt = -Infinity;
   Rose.on("frame", async (delta) => {
-    if (!delta.lab || !lab.library || lab.running() || performance.now() - askedAt < OTHERS_MS) return;
+    if (!delta.lab || !lab.catalogue || lab.running() || performance.now() - askedAt < OTHERS_MS) return;
     askedAt = performance.now();
     const { state } = await lab.ask("").catch(() => ({ state: null }));
     if (state && !lab.running()) lab.follow(state);

@@ -76,7 +76,7 @@
       return tr;
     }
 
-    const device = () => (lab.library && lab.library.engine.device) || "cpu";
+    const device = () => (lab.catalogue && lab.catalogue.engine.device) || "cpu";
     const unavailable = (row) => GPU.has(row.name) && !device().startsWith("cuda");
     const acts = (row) => (unavailable(row) ? "needs a GPU" : row.acts);
 
