@@ -203,12 +203,10 @@ class Playground:
         """Text as one chat message, all else as it is."""
         return as_prompt([{"role": "user", "content": prompt}], self.engine) if isinstance(prompt, str) else prompt
 
-    def _submit(
-        self, prompt: Any, params: SamplingParams, *, kind: Kind, on_update: Any = None, **about: Any
-    ) -> Tracked:
+    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> Tracked:
         with self._book.submitting() as enter:
             about.setdefault("title", title_of(prompt))
-            tracked = Tracked(self.engine.submit(prompt, params, on_update=on_update), kind=kind, **about)
+            tracked = Tracked(self.engine.submit(prompt, params), kind=kind, **about)
             enter(tracked)
         return tracked
 
