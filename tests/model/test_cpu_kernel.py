@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -112,3 +114,17 @@ def test_scores_far_from_zero_do_not_overflow() -> None:
     given = case(torch.float32, 2, 2, 8, 8, None)
     given["q"] *= 1e4
     assert torch.isfinite(cpu_kernel.attend_in_place(**given)).all()
+
+
+def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
+    """In a process of its own, because only Numba's first call starts threads."""
+    script = (
+        "import numpy as np, torch\n"
+        "from roseplay.model.attention.cpu_kernel import attend_in_place\n"
+        "torch.set_num_threads(1)\n"
+        "q, blocks, one = torch.ones(1, 1, 8), torch.ones(2, 1, 4, 8), np.ones(1, np.int64)\n"
+        "attend_in_place(q, blocks, blocks, one[:, None], one, one - 1, scaling=1.0, softcap=None, sinks=None)\n"
+        "print(torch.get_num_threads())"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout.split() == ["1"]

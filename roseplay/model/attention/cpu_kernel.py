@@ -61,7 +61,7 @@ def attend_in_place(
     out = torch.empty((q.shape[0], q.shape[1], values.shape[-1]))
     heads = np.zeros(0, np.float32) if sinks is None else sinks.float().numpy()
     with _one_at_a_time:
-        numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+        _use_threads(torch.get_num_threads())
         kernel(
             (q.float() * scaling).contiguous().numpy(),
             _array(keys),
@@ -74,6 +74,14 @@ def attend_in_place(
             out.numpy(),
         )
     return out
+
+
+def _use_threads(number: int) -> None:
+    """As many of Numba's threads as torch has. Numba's first call starts its own, and with them sets OpenMP's number, which
+    is torch's too where both use one OpenMP: it is put back."""
+    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+    if torch.get_num_threads() != number:
+        torch.set_num_threads(number)
 
 
 def _array(blocks: torch.Tensor) -> npt.NDArray[Any]:
