@@ -34,7 +34,13 @@ class CPUBackend:
         self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        append_paged(self.cache, layer, k, v, batch)
+        if self._in_place and batch.batched_append:
+            slots = batch.memo.get("slots")
+            if slots is None:
+                slots = batch.memo["slots"] = batch.slot_mapping.numpy()
+            cpu_kernel.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], slots)
+        else:
+            append_paged(self.cache, layer, k, v, batch)
 
     def attend(
         self,
@@ -53,17 +59,16 @@ class CPUBackend:
         if self._in_place:
             decodes = self._decodes(batch, window)
             if decodes is not None:
-                out[decodes.tokens] = cpu_kernel.attend_in_place(
-                    q[decodes.tokens],
+                cpu_kernel.attend_in_place(
+                    q,
+                    out,
                     self.cache.keys[layer],
                     self.cache.values[layer],
-                    decodes.tables,
-                    decodes.seq_lens,
-                    decodes.firsts,
+                    decodes,
                     scaling=scaling,
                     softcap=softcap,
                     sinks=sinks,
-                ).to(q.dtype)
+                )
         for piece in self._plan(layer, batch, window, softcap is not None or sinks is not None, q.dtype):
             shape = (piece.rows, piece.queries)
             if piece.index is None:

@@ -1,79 +1,89 @@
-"""Decode attention that reads KV blocks where they lie, compiled by Numba where that is installed.
+"""Appending to KV blocks and attending to them where they lie, compiled by Numba where that is installed.
 
-Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here each (row, KV head) is
-one piece of work for one thread: it walks over the row's blocks once, keeps a running maximum and sum (online softmax;
-Milakov and Gimelshein 2018), and all query heads of the group read a block while it is in the first-level cache.
+Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here are the calls, in
+``cpu_compiled`` the loops over rows and blocks, in ``cpu_vectors`` what is done with a block.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from roseplay.model.attention.cpu_plan import Decodes
 from roseplay.model.batch import Ints
 
 try:
     import numba
+
+    from roseplay.model.attention import cpu_compiled
 except ImportError:  # an extra: without it decodes are gathered
     numba = None
 
 # Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
 # other down.
 _one_at_a_time = threading.Lock()
-_kernels: dict[torch.dtype, Any] = {}
-_LOWEST = np.float32(-3e38)  # not infinity: the kernel may assume that numbers are finite
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
+_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether decodes of this dtype can be read in place."""
-    return numba is not None and device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
+    """Whether a cache of this dtype can be read in place."""
+    return numba is not None and device.type == "cpu" and dtype in _DTYPES
+
+
+def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: Ints) -> None:
+    """Write ``k`` and ``v`` ``[tokens, kv_heads, dim]`` into the ``slots`` of a layer's blocks (of ``attend_in_place``).
+
+    What is not a finite number becomes 0, as in ``append_paged``.
+    """
+    for new, blocks in ((k, keys), (v, values)):
+        cpu_compiled.append()(_bits(new.to(blocks.dtype)), _bits(blocks), slots)
 
 
 def attend_in_place(
     q: torch.Tensor,
+    out: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
-    tables: Ints,
-    seq_lens: Ints,
-    firsts: Ints,
+    decodes: Decodes,
     *,
     scaling: float,
     softcap: float | None,
     sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """One query a row over the row's cached tokens ``firsts`` to ``seq_lens - 1``.
+) -> None:
+    """Rows of one query attend to their cached tokens.
 
     Args:
-        q: ``[rows, heads, k_dim]``. keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16; values alike.
-        tables: ``[rows, most blocks]``.
+        q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
+        out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; the rows' tokens are written, others left alone.
+        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16; values alike.
         scaling, softcap, sinks: as in ``AttentionBackend.attend``.
 
-    Returns ``[rows, heads, v_dim]`` in float32; scores and sums are float32 whatever the cache holds.
+    Scores and sums are float32 whatever the cache holds.
     """
-    kernel = _kernels.get(keys.dtype) or _kernels.setdefault(keys.dtype, _compiled(keys.dtype == torch.bfloat16))
-    out = torch.empty((q.shape[0], q.shape[1], values.shape[-1]))
-    heads = np.zeros(0, np.float32) if sinks is None else sinks.float().numpy()
+    kv_heads, block_size, k_dim = keys.shape[1:]
+    kernel = cpu_compiled.attend(
+        q.dtype == torch.bfloat16,
+        keys.dtype == torch.bfloat16,
+        q.shape[1] // kv_heads,
+        k_dim,
+        values.shape[-1],
+        block_size,
+        bool(softcap),
+    )
+    q = q.contiguous()
+    floats = np.array([scaling, softcap or 0.0], np.float32)
+    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    threads = torch.get_num_threads()
+    shares = _head_shares(kv_heads, threads)
+    arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments += [kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
     with _one_at_a_time:
-        _use_threads(torch.get_num_threads())
-        kernel(
-            (q.float() * scaling).contiguous().numpy(),
-            _array(keys),
-            _array(values),
-            tables,
-            seq_lens,
-            firsts,
-            np.float32(softcap or 0.0),
-            heads,
-            out.numpy(),
-        )
-    return out
+        _use_threads(threads)
+        cpu_compiled.share_out()(np.array(arguments), len(decodes.tokens) * shares)
 
 
 def _use_threads(number: int) -> None:
@@ -84,81 +94,12 @@ def _use_threads(number: int) -> None:
         torch.set_num_threads(number)
 
 
-def _array(blocks: torch.Tensor) -> npt.NDArray[Any]:
-    """NumPy has no bfloat16; its bits are the upper half of a float32's."""
-    return (blocks.view(torch.uint16) if blocks.dtype == torch.bfloat16 else blocks).numpy()
+def _head_shares(kv_heads: int, threads: int) -> int:
+    """In how many shares a row's KV heads are worked on: at least one a thread where there are as many, so that threads
+    get equal work however long the rows are; and no more, because the heads of a block lie side by side."""
+    return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
 
 
-def _compiled(narrow: bool) -> Callable[..., None]:
-    """The kernel for float32 blocks, or for ``narrow`` ones: bfloat16 as uint16, widened block by block."""
-    options = {"parallel": True, "nogil": True, "fastmath": _FAST, "error_model": "numpy"}
-
-    def attend(q, keys, values, tables, seq_lens, firsts, softcap, sinks, out):
-        rows, heads, k_dim = q.shape
-        kv_heads, block_size, v_dim = keys.shape[1], keys.shape[2], values.shape[3]
-        group = heads // kv_heads
-        # All rows of a KV head come one after the other, so that threads get equal shares of long and short rows.
-        for part in numba.prange(rows * kv_heads):
-            head, row = part // rows, part % rows
-            scores = np.empty((group, block_size), np.float32)
-            total = np.zeros((group, v_dim), np.float32)
-            weight = np.zeros(group, np.float32)
-            top = np.full(group, _LOWEST, np.float32)
-            wide_k = np.empty((block_size if narrow else 0, k_dim), np.float32)
-            wide_v = np.empty((block_size if narrow else 0, v_dim), np.float32)
-            first, last = firsts[row], seq_lens[row]
-            for column in range(first // block_size, (last + block_size - 1) // block_size):
-                begin = max(first - column * block_size, 0)
-                end = min(last - column * block_size, block_size)
-                if narrow:
-                    _widen(keys[tables[row, column], head], wide_k.view(np.uint32), begin, end)
-                    _widen(values[tables[row, column], head], wide_v.view(np.uint32), begin, end)
-                    k, v = wide_k, wide_v
-                else:
-                    k, v = keys[tables[row, column], head], values[tables[row, column], head]
-                for member in range(group):
-                    query = q[row, head * group + member]
-                    highest = top[member]
-                    for t in range(begin, end):
-                        score = np.float32(0)
-                        for d in range(k_dim):
-                            score += query[d] * k[t, d]
-                        if softcap > 0:
-                            score = softcap * math.tanh(score / softcap)
-                        scores[member, t] = score
-                        highest = max(highest, score)
-                    fade = math.exp(top[member] - highest)
-                    top[member] = highest
-                    weight[member] *= fade
-                    for d in range(v_dim):
-                        total[member, d] *= fade
-                    for t in range(begin, end):
-                        share = np.float32(math.exp(scores[member, t] - highest))
-                        weight[member] += share
-                        for d in range(v_dim):
-                            total[member, d] += share * v[t, d]
-            for member in range(group):
-                number = head * group + member
-                if sinks.shape[0]:
-                    highest = max(top[member], sinks[number])
-                    fade = math.exp(top[member] - highest)
-                    weight[member] = weight[member] * fade + math.exp(sinks[number] - highest)
-                    for d in range(v_dim):
-                        total[member, d] *= fade
-                for d in range(v_dim):
-                    out[row, number, d] = total[member, d] / weight[member]
-
-    try:
-        return numba.njit(cache=True, **options)(attend)
-    except RuntimeError:  # no folder to keep the machine code in: compile in every process
-        return numba.njit(**options)(attend)
-
-
-def _spread(narrow, wide, begin, end):
-    """bfloat16 bits to float32 bits, for some tokens of a block."""
-    for t in range(begin, end):
-        for d in range(narrow.shape[1]):
-            wide[t, d] = np.uint32(narrow[t, d]) << np.uint32(16)
-
-
-_widen = _spread if numba is None else numba.njit(inline="always")(_spread)
+def _bits(x: torch.Tensor) -> npt.NDArray[Any]:
+    """NumPy has no bfloat16."""
+    return x.contiguous().view(torch.uint16 if x.dtype == torch.bfloat16 else torch.uint32).numpy()

@@ -9,7 +9,7 @@ in the CPU's cache. Long prompts attend a span of queries at a time, each to no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -80,14 +80,22 @@ class Decodes:
     """The rows of one query, for a kernel that reads blocks in place.
 
     Attributes:
-        tokens: the rows' tokens in the batch, as in ``Piece``.
+        tokens: ``[rows]``, each row's token in the batch; all arrays are contiguous.
         tables: ``[rows, most blocks]``; the row sees its cached tokens ``firsts`` to ``seq_lens - 1``.
     """
 
-    tokens: slice | torch.Tensor
+    tokens: Ints
     tables: Ints
     seq_lens: Ints
     firsts: Ints
+    _arguments: list[int] = field(default_factory=list)
+
+    def arguments(self) -> list[int]:
+        """For the kernel: the arrays' addresses, the number of rows, the width of the tables."""
+        if not self._arguments:
+            arrays = (self.tokens, self.tables, self.seq_lens, self.firsts)
+            self._arguments.extend([*(array.ctypes.data for array in arrays), *self.tables.shape])
+        return self._arguments
 
 
 def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
@@ -95,11 +103,9 @@ def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
     rows = np.flatnonzero(np.diff(batch.host_cu_seqlens_q) == 1)
     if not rows.size:
         return None
-    begins, seq_lens = batch.host_cu_seqlens_q[rows], batch.host_seq_lens[rows]
-    side_by_side = bool((np.diff(begins) == 1).all())
-    tokens = slice(int(begins[0]), int(begins[0]) + len(rows)) if side_by_side else torch.from_numpy(begins)
+    seq_lens = batch.host_seq_lens[rows]
     firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
-    return Decodes(tokens, np.ascontiguousarray(batch.host_block_tables[rows]), seq_lens, firsts)
+    return Decodes(batch.host_cu_seqlens_q[rows], np.ascontiguousarray(batch.host_block_tables[rows]), seq_lens, firsts)
 
 
 def plan_pieces(batch: PagedBatch, kind: LayerKind, *, with_decodes: bool = True) -> list[Piece]:

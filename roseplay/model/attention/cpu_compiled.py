@@ -1,0 +1,169 @@
+"""The compiled loops of ``cpu_kernel``: over tokens to append, and over rows and their blocks to attend to.
+
+A thread walks over a row's blocks once, with some of its KV heads, and all query heads of a group read a block while it
+is in the first-level cache. Blocks lie anywhere, so the next one is asked for before it is needed: without that, and in
+small pages, the time goes into waiting for memory to begin to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from roseplay.model.attention.cpu_vectors import (
+    FAST,
+    LANES,
+    LOWEST,
+    address,
+    attend_tokens,
+    call,
+    lane_order,
+    moved,
+    pointer,
+    prefetch,
+)
+
+# What a kernel is told, by number: addresses, then sizes. The first one is its own.
+(
+    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, KV_HEADS, SHARES, NUM_SINKS,
+    TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
+) = range(16)  # fmt: skip
+
+
+def _compiled(function: Callable[..., None], **options: Any) -> Any:
+    options = {"nogil": True, "error_model": "numpy", **options}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to keep the machine code in: compile in every process
+        return numba.njit(**options)(function)
+
+
+@cache
+def append() -> Any:
+    """Bits of ``[tokens, heads, dim]`` into ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0."""
+
+    def append(new, blocks, slots):
+        infinite = np.uint32(0x7F80 if new.itemsize == 2 else 0x7F800000)  # an exponent of ones: infinity or NaN
+        block_size = blocks.shape[2]
+        for token in range(new.shape[0]):
+            block, offset = slots[token] // block_size, slots[token] % block_size
+            for head in range(new.shape[1]):
+                for d in range(new.shape[2]):
+                    bits = new[token, head, d]
+                    blocks[block, head, offset, d] = 0 if bits & infinite == infinite else bits
+
+    return _compiled(append)
+
+
+@cache
+def share_out() -> Any:
+    """Calls the kernel that ``arguments`` name for each of so many pieces, with all threads. Compiled once for all
+    kernels, because what makes a loop parallel takes longer to compile than they do."""
+
+    def share_out(arguments, pieces):
+        for piece in numba.prange(pieces):
+            call(arguments[KERNEL], address(arguments, 0), np.int64(piece))
+
+    return _compiled(share_out, parallel=True)
+
+
+@cache
+def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
+    """The kernel for one shape of layer, with its ``address``: attends with one share of one row's heads.
+
+    Args:
+        narrow_q, narrow: q and out, keys and values are bfloat16 (as uint16), else float32.
+        group: query heads of a KV head.
+        capped: there is a softcap.
+    """
+    k_order, v_order = lane_order(k_dim, narrow), lane_order(v_dim, narrow)
+    k_size, v_size = len(k_order), len(v_order)
+    v_place = np.argsort(v_order, kind="stable")[v_size - v_dim :]  # of each number; lanes without one come first
+    at_once = math.gcd(block_size, LANES)
+    parts = block_size // at_once
+    shape = f"{group},{k_dim},{v_dim},{at_once},{int(capped)}"
+    k_block, v_block, k_part, v_part = (n * dim for n in (block_size, at_once) for dim in (k_dim, v_dim))
+    item, item_q = (types.uint16 if small else types.float32 for small in (narrow, narrow_q))
+
+    def attend(given, piece):
+        rows, kv_heads, shares = given[ROWS], given[KV_HEADS], given[SHARES]
+        share, row = piece // rows, piece % rows
+        count = kv_heads // shares
+        heads = count * group
+        first_head = numba.carray(pointer(given[TOKENS], types.int64), rows)[row] * kv_heads * group + share * heads
+        q = numba.carray(moved(pointer(given[Q], item_q), first_head * k_dim), (heads, k_dim))
+        out = numba.carray(moved(pointer(given[OUT], item_q), first_head * v_dim), (heads, v_dim))
+        keys, values = pointer(given[KEYS], item), pointer(given[VALUES], item)
+        table = numba.carray(pointer(given[TABLES], types.int64), (rows, given[WIDTH]))[row]
+        first = numba.carray(pointer(given[FIRSTS], types.int64), rows)[row]
+        last = numba.carray(pointer(given[SEQ_LENS], types.int64), rows)[row]
+        floats = numba.carray(pointer(given[FLOATS], types.float32), 2)
+        scaling, softcap = floats[0], floats[1]
+
+        query, total = np.zeros((heads, k_size), np.float32), np.zeros((heads, v_size), np.float32)
+        weight, top = np.zeros(heads, np.float32), np.full(heads, LOWEST, np.float32)
+        bits = query.view(np.uint32)
+        for head in range(heads):
+            for lane in range(k_size):
+                d = k_order[lane]
+                if d >= 0 and narrow_q:
+                    bits[head, lane] = np.uint32(q[head, d]) << np.uint32(16)
+                elif d >= 0:
+                    query[head, lane] = q[head, d]
+                query[head, lane] *= scaling
+
+        columns = (last + block_size - 1) // block_size
+        for column in range(first // block_size, columns):
+            block = table[column] * kv_heads + share * count
+            following = table[min(column + 1, columns - 1)] * kv_heads + share * count
+            for head in range(count):
+                prefetch(moved(keys, (following + head) * k_block), k_block)
+                prefetch(moved(values, (following + head) * v_block), v_block)
+                for part in range(parts):
+                    begin = column * block_size + part * at_once
+                    attend_tokens(
+                        address(query, head * group * k_size),
+                        moved(keys, (block + head) * k_block + part * k_part),
+                        moved(values, (block + head) * v_block + part * v_part),
+                        first - begin,
+                        last - begin,
+                        softcap,
+                        address(top, head * group),
+                        address(weight, head * group),
+                        address(total, head * group * v_size),
+                        shape,
+                    )
+
+        if given[NUM_SINKS]:
+            sinks = numba.carray(pointer(given[SINKS], types.float32), given[NUM_SINKS])
+            for head in range(heads):  # a sink weighs like a token, and adds nothing
+                sink = sinks[share * heads + head]
+                highest = max(top[head], sink)
+                fade = np.float32(math.exp(top[head] - highest))
+                weight[head] = weight[head] * fade + math.exp(sink - highest)
+                for lane in range(v_size):
+                    total[head, lane] *= fade
+        sums = total.view(np.uint32)
+        for head in range(heads):
+            for d in range(v_dim):
+                lane = v_place[d]
+                total[head, lane] /= weight[head]
+                if narrow_q:  # to the nearest, a tie to the even one
+                    wide = sums[head, lane]
+                    odd = (wide >> np.uint32(16)) & np.uint32(1)
+                    out[head, d] = (wide + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+                else:
+                    out[head, d] = total[head, lane]
+
+    signature = types.void(types.CPointer(types.int64), types.int64)
+    options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
+    try:
+        return numba.cfunc(signature, cache=True, **options)(attend)
+    except RuntimeError:
+        return numba.cfunc(signature, **options)(attend)
