@@ -48,7 +48,10 @@ class EngineConfig:
         random_weights: build the model from its config alone, with random weights.
         attention: how keys and values are read: ``cpu`` in place where the compiled kernel is there, ``gather`` copies
             them together first, ``reference`` is slow and plain; ``auto`` takes the best.
-        pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN); CPU only.
+        pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN), and compute
+            layers of one input as one product; CPU only.
+        fuse_ops: norms, rotary embeddings and gates in one compiled pass each (with Numba), where that is proven to be
+            the same; CPU only.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.
@@ -67,6 +70,7 @@ class EngineConfig:
     random_weights: bool = False
     attention: str = "auto"
     pack_weights: bool = True
+    fuse_ops: bool = True
     trust_remote_code: bool = False
     worker: str = "thread"
     step_timeout_s: float = 120.0

@@ -130,7 +130,7 @@ def _transformers_model(contest: Contest, attention: str) -> Any:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     # Our loader chooses device, dtype and random weights; what runs is then a plain model with those weights.
-    ours = load_model(contest.model, dataclasses.replace(config, pack_weights=False))
+    ours = load_model(contest.model, dataclasses.replace(config, pack_weights=False, fuse_ops=False))
     plain = AutoModelForCausalLM.from_config(ours.config, dtype=ours.dtype, attn_implementation=attention)
     plain.load_state_dict(ours.model.state_dict(), strict=False)
     plain.tie_weights()

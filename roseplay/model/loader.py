@@ -13,10 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
 from roseplay.model.attention import ATTENTION_NAME
-from roseplay.model.fuse import fuse_activations
+from roseplay.model.fuse import fuse_activations, fuse_small_operations
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
-from roseplay.model.pack import pack_linears
+from roseplay.model.pack import SharedInputs, pack_linears
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source, quiet
@@ -117,13 +117,16 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
     fuse_activations(model)
     try:
         freeze_rope(model, max_model_len)
-        shapes, vocab_size = record_layout(model)
+        with SharedInputs(model) as inputs:
+            shapes, vocab_size = record_layout(model)
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     device, dtype = model.device, model.dtype
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
     if config.pack_weights:
-        pack_linears(model)
+        pack_linears(model, inputs.groups)
+    if config.fuse_ops:
+        fuse_small_operations(model)
     return LoadedModel(
         model=model,
         config=model.config,

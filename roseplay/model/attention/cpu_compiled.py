@@ -8,7 +8,6 @@ small pages, the time goes into waiting for memory to begin to answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,32 +15,14 @@ import numba
 import numpy as np
 from numba import types
 
-from roseplay.model.attention.cpu_vectors import (
-    FAST,
-    LANES,
-    LOWEST,
-    address,
-    attend_tokens,
-    call,
-    lane_order,
-    moved,
-    pointer,
-    prefetch,
-)
+from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
+from roseplay.model.lanes import LANES, address, call, compiled, compiled_c, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
     KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, KV_HEADS, SHARES, NUM_SINKS,
     TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
 ) = range(16)  # fmt: skip
-
-
-def _compiled(function: Callable[..., None], **options: Any) -> Any:
-    options = {"nogil": True, "error_model": "numpy", **options}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep the machine code in: compile in every process
-        return numba.njit(**options)(function)
 
 
 @cache
@@ -58,7 +39,7 @@ def append() -> Any:
                     bits = new[token, head, d]
                     blocks[block, head, offset, d] = 0 if bits & infinite == infinite else bits
 
-    return _compiled(append)
+    return compiled(append)
 
 
 @cache
@@ -70,7 +51,7 @@ def share_out() -> Any:
         for piece in numba.prange(pieces):
             call(arguments[KERNEL], address(arguments, 0), np.int64(piece))
 
-    return _compiled(share_out, parallel=True)
+    return compiled(share_out, parallel=True)
 
 
 @cache
@@ -161,9 +142,4 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
                 else:
                     out[head, d] = total[head, lane]
 
-    signature = types.void(types.CPointer(types.int64), types.int64)
-    options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
-    try:
-        return numba.cfunc(signature, cache=True, **options)(attend)
-    except RuntimeError:
-        return numba.cfunc(signature, **options)(attend)
+    return compiled_c(attend, types.CPointer(types.int64), types.int64)

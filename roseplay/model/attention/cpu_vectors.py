@@ -1,9 +1,5 @@
 """One stretch of a block's tokens attended by the query heads of a group, in explicit vectors of 16 float32.
 
-What a compiler makes of such loops by itself is several times slower: it does not keep the sums in registers, and adds
-up each score on its own. So the loops are written in LLVM's instructions, through Numba's extension interface; LLVM
-turns the vectors into what the machine has (one AVX-512 register, two of AVX2, four of NEON).
-
 A number's place in the vectors (``lane_order``) is not its place in memory where bfloat16 is read: two of them are
 loaded as one 32-bit number, whose upper half is the second and, shifted up, whose lower half the first.
 """
@@ -15,17 +11,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 16
-LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
-FAST = ("reassoc", "contract", "arcp", "nsz")
+from roseplay.model.lanes import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emitter
 
-_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
-_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
-# 2**x on [-0.5, 0.5]: Taylor's terms with the last ones fitted; relative error below 3e-7.
-_POWER_OF_TWO = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
+LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
 
 
 def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -37,57 +27,32 @@ def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.concatenate([order, rest]).astype(np.int64)
 
 
-class _Emitter:
-    """Instructions of one kernel, for keys of ``k_dim`` and values of ``v_dim`` numbers."""
+class _Attention(Emitter):
+    """The steps of attention to 16 tokens; ``narrow`` blocks are bfloat16."""
 
     def __init__(self, builder: Any, narrow: bool) -> None:
-        self.builder, self.narrow = builder, narrow
-
-    def call(self, name: str, result: Any, *args: Any) -> Any:
-        kind = ir.FunctionType(result, [arg.type for arg in args])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, args, fastmath=FAST)
-
-    def fma(self, x: Any, y: Any, z: Any) -> Any:
-        return self.call(f"llvm.fma.v{LANES}f32", _FLOATS, x, y, z)
-
-    def all(self, number: Any) -> Any:
-        """A scalar in every lane."""
-        vector = ir.VectorType(number.type, LANES)
-        one = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(_INT, 0))
-        return self.lane(one, 0)
-
-    def lane(self, vector: Any, number: int) -> Any:
-        """One lane's number in every lane."""
-        return self.builder.shuffle_vector(
-            vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(_INTS, [number] * LANES)
-        )
-
-    def numbers(self, pointer: Any, first: int, kind: Any, count: int) -> Any:
-        """``count`` numbers of type ``kind`` from the ``first`` one on."""
-        b = self.builder
-        at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(_INT, first)])
-        return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
+        super().__init__(builder)
+        self.narrow = narrow
 
     def state(self, pointer: Any, vectors: int) -> list[Any]:
-        return [self.numbers(pointer, LANES * i, _FLOAT, LANES) for i in range(vectors)]
+        return [self.numbers(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
 
     def token(self, pointer: Any, number: int, dim: int) -> list[Any]:
         """Key or value of the token ``number``, in ``lane_order``."""
         b, begin, vectors = self.builder, number * dim, []
         pairs = dim // (2 * LANES) if self.narrow else 0
-        sixteen, upper = ir.Constant(_INTS, [16] * LANES), ir.Constant(_INTS, [0xFFFF0000] * LANES)
+        sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
         for i in range(pairs):
-            at = b.gep(pointer, [ir.Constant(_INT, begin + 2 * LANES * i)])
-            both = self.numbers(at, 0, _INT, LANES)
-            vectors += [b.bitcast(b.shl(both, sixteen), _FLOATS), b.bitcast(b.and_(both, upper), _FLOATS)]
+            at = b.gep(pointer, [ir.Constant(INT, begin + 2 * LANES * i)])
+            both = self.numbers(at, 0, INT, LANES)
+            vectors += [b.bitcast(b.shl(both, sixteen), FLOATS), b.bitcast(b.and_(both, upper), FLOATS)]
         for first in range(2 * LANES * pairs, dim, LANES):
             count = min(LANES, dim - first)
-            part = self.numbers(pointer, begin + first, ir.IntType(16) if self.narrow else _FLOAT, count)
+            part = self.numbers(pointer, begin + first, ir.IntType(16) if self.narrow else FLOAT, count)
             if count < LANES:
                 lanes = [*range(count), *[count] * (LANES - count)]
-                part = b.shuffle_vector(part, ir.Constant(part.type, None), ir.Constant(_INTS, lanes))
-            vectors.append(b.bitcast(b.shl(b.zext(part, _INTS), sixteen), _FLOATS) if self.narrow else part)
+                part = b.shuffle_vector(part, ir.Constant(part.type, None), ir.Constant(INTS, lanes))
+            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.narrow else part)
         return vectors
 
     def merge(self, x: Any, y: Any, width: int) -> Any:
@@ -96,7 +61,7 @@ class _Emitter:
         far = [lane + width for lane in near]
         b = self.builder
         return b.fadd(
-            *(b.shuffle_vector(x, y, ir.Constant(_INTS, lanes)) for lanes in (near, far)),
+            *(b.shuffle_vector(x, y, ir.Constant(INTS, lanes)) for lanes in (near, far)),
             flags=FAST,
         )
 
@@ -119,48 +84,35 @@ class _Emitter:
                 pending.append((width, total))
         return [pending[0][1] for pending in waiting]
 
-    def exp(self, x: Any) -> Any:
-        """For numbers up to 0; below -87 it stays at e**-87."""
-        b = self.builder
-        y = b.fmul(x, ir.Constant(_FLOATS, [1.4426950408889634] * LANES), flags=FAST)
-        y = self.call(f"llvm.maxnum.v{LANES}f32", _FLOATS, y, ir.Constant(_FLOATS, [-126.0] * LANES))
-        whole = self.call(f"llvm.rint.v{LANES}f32", _FLOATS, y)
-        part = b.fsub(y, whole)
-        power, *others = (ir.Constant(_FLOATS, [c] * LANES) for c in _POWER_OF_TWO)
-        for other in others:
-            power = self.fma(power, part, other)
-        exponent = b.add(b.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * LANES))
-        return b.fmul(power, b.bitcast(b.shl(exponent, ir.Constant(_INTS, [23] * LANES)), _FLOATS))
-
     def cap(self, scores: Any, cap: Any) -> Any:
         """``cap * tanh(scores / cap)``, with tanh |x| = (1 - e**-2|x|) / (1 + e**-2|x|)."""
-        b, one = self.builder, ir.Constant(_FLOATS, [1.0] * LANES)
+        b, one = self.builder, ir.Constant(FLOATS, [1.0] * LANES)
         x = b.fdiv(scores, cap)
-        size = self.call(f"llvm.fabs.v{LANES}f32", _FLOATS, x)
-        e = self.exp(b.fmul(size, ir.Constant(_FLOATS, [-2.0] * LANES)))
+        size = self.call(f"llvm.fabs.v{LANES}f32", FLOATS, x)
+        e = self.exp(b.fmul(size, ir.Constant(FLOATS, [-2.0] * LANES)))
         tanh = b.fdiv(b.fsub(one, e), b.fadd(one, e))
-        return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", _FLOATS, tanh, x))
+        return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", FLOATS, tanh, x))
 
     def seen(self, begin: Any, end: Any, tokens: int) -> Any:
         """The lanes whose token is one of ``begin`` to ``end - 1``."""
-        b, lanes = self.builder, ir.Constant(_INTS, list(range(LANES)))
+        b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
         there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
-        first, last = (self.all(b.trunc(bound, _INT)) for bound in (begin, end))
+        first, last = (self.all(b.trunc(bound, INT)) for bound in (begin, end))
         return b.and_(there, b.and_(b.icmp_signed(">=", lanes, first), b.icmp_signed("<", lanes, last)))
 
     def fold(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
         """Take a head's 16 scores into its running maximum and sum; what they weigh, and how much the past fades."""
         b = self.builder
-        scores = b.select(seen, scores, ir.Constant(_FLOATS, [LOWEST] * LANES))
+        scores = b.select(seen, scores, ir.Constant(FLOATS, [LOWEST] * LANES))
         old = b.load(top)
-        highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", _FLOAT, scores)
-        highest = self.call("llvm.maxnum.f32", _FLOAT, highest, old)
+        highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, scores)
+        highest = self.call("llvm.maxnum.f32", FLOAT, highest, old)
         fade = self.exp(self.all(b.fsub(old, highest)))
         shares = self.exp(b.fsub(scores, self.all(highest)))
-        shares = b.select(seen, shares, ir.Constant(_FLOATS, [0.0] * LANES))
-        zero = ir.Constant(_FLOAT, 0.0)
-        sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", _FLOAT, zero, shares)
-        past = b.fmul(b.load(weight), b.extract_element(fade, ir.Constant(_INT, 0)))
+        shares = b.select(seen, shares, ir.Constant(FLOATS, [0.0] * LANES))
+        zero = ir.Constant(FLOAT, 0.0)
+        sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, shares)
+        past = b.fmul(b.load(weight), b.extract_element(fade, ir.Constant(INT, 0)))
         b.store(b.fadd(past, sum_), weight)
         b.store(highest, top)
         return shares, fade
@@ -185,10 +137,10 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
 
     def generate(context, builder, signature, args):
         query, keys, values, begin, end, softcap, top, weight, total, _ = args
-        emit = _Emitter(builder, narrow)
+        emit = _Attention(builder, narrow)
 
         def of_head(pointer, head, numbers):
-            return builder.gep(pointer, [ir.Constant(_INT, head * numbers)])
+            return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
 
         queries = [emit.state(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
         seen = emit.seen(begin, end, tokens)
@@ -208,72 +160,8 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         for head in range(heads):
             for i, x in enumerate(totals[head]):
                 at = of_head(total, head, v_vectors * LANES)
-                place = builder.gep(at, [ir.Constant(_INT, LANES * i)])
-                builder.store(x, builder.bitcast(place, _FLOATS.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def address(context, array, index):
-    """Pointer to an element of a C-contiguous array, counted as if it had one dimension."""
-    signature = types.CPointer(array.dtype)(array, index)
-
-    def generate(context, builder, signature, args):
-        return builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-
-    return signature, generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def moved(context, at, numbers):
-    """A pointer so many numbers further on."""
-
-    def generate(context, builder, signature, args):
-        return builder.gep(args[0], [args[1]])
-
-    return at(at, numbers), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def pointer(context, place, kind):
-    """An address as a pointer to numbers of a type."""
-    signature = types.CPointer(kind.dtype)(place, kind)
-
-    def generate(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return signature, generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def call(context, place, arguments, piece):
-    """Call the function at an address with a pointer and a number."""
-    signature = types.void(place, arguments, piece)
-
-    def generate(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args[1:]])
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def prefetch(context, pointer, numbers):
-    """Have so many numbers (a literal) brought into the second-level cache."""
-    signature = types.void(pointer, numbers)
-    size = numbers.literal_value * pointer.dtype.bitwidth // 8
-
-    def generate(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        begin = builder.bitcast(args[0], byte)
-        how = [ir.Constant(_INT, flag) for flag in (0, 2, 1)]  # to read, second level, data
-        for offset in range(0, size, 64):
-            builder.call(function, [builder.gep(begin, [ir.Constant(_INT, offset)]), *how])
+                place = builder.gep(at, [ir.Constant(INT, LANES * i)])
+                builder.store(x, builder.bitcast(place, FLOATS.as_pointer()), align=4)
         return context.get_dummy_value()
 
     return signature, generate

@@ -1,0 +1,227 @@
+"""Small operations of a decoder in one compiled pass each, for a CPU and few tokens; Numba compiles them.
+
+A decode step touches little memory in its norms, rotary embeddings and gates, so there each of torch's operations costs
+its call. Spelled out, a norm is eight calls, a rotary embedding fourteen. Here each is one, which rounds where the
+spelled-out form rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from roseplay.model.lanes import FLOATS, INT, LANES, Emitter, address, compiled_c, moved, pointer
+
+_DTYPES = (torch.float32, torch.bfloat16)
+# One thread does it all: beyond this many numbers torch's operations, which share their work out, are as fast.
+MOST_NUMBERS = 2**18
+
+
+def fits(*tensors: torch.Tensor) -> bool:
+    """Whether these can be given to the functions of this file: one dtype, not too large, rows in one piece."""
+    first = tensors[0]
+    return first.dtype in _DTYPES and all(
+        x.dtype == first.dtype and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
+        for x in tensors
+    )
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
+    """``x [..., dim]`` over its root mean square, times ``weight`` (after rounding, as Llama does) or, ``plus_one``, times
+    ``1 + weight`` (before rounding, as Gemma does)."""
+    x = x.contiguous()
+    out, dim = torch.empty_like(x), x.shape[-1]
+    kernel = _rms_norm(x.dtype == torch.bfloat16, plus_one).ctypes
+    kernel(x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps)
+    return out
+
+
+def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotary embedding of ``q`` and ``k`` ``[1, heads, tokens, dim]`` by ``cos`` and ``sin`` ``[1, tokens, dim]``: a number and
+    the one half a head further on are a pair. The results lie token by token."""
+    outs = []
+    for x in (q, k):
+        heads, tokens, dim = x.shape[1:]
+        out = torch.empty((1, tokens, heads, dim), dtype=x.dtype).transpose(1, 2)
+        _rotate(x.dtype == torch.bfloat16).ctypes(
+            *(t.data_ptr() for t in (x, cos, sin, out)), tokens, heads, dim // 2, x.stride(2), x.stride(1)
+        )
+        outs.append(out)
+    return outs[0], outs[1]
+
+
+def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
+    """``silu(gate) * up`` into ``out [..., dim]``, of ``both [..., 2 * dim]``: gate, then up."""
+    dim = out.shape[-1]
+    kernel = _silu_times(both.dtype == torch.bfloat16).ctypes
+    kernel(both.data_ptr(), out.data_ptr(), out.numel() // dim, dim)
+
+
+@numba.njit(inline="always")
+def _widen(narrow, wide):
+    """bfloat16 bits to float32 bits."""
+    for i in range(wide.shape[0]):
+        wide[i] = np.uint32(narrow[i]) << np.uint32(16)
+
+
+@numba.njit(inline="always")
+def _copy(given, to):
+    for i in range(to.shape[0]):
+        to[i] = given[i]
+
+
+@numba.njit(inline="always")
+def _rounded(bits):
+    """The bits of the nearest bfloat16, a tie to the even one; as float32 bits."""
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+
+
+@numba.njit(inline="always")
+def _round(wide):
+    for i in range(wide.shape[0]):
+        wide[i] = _rounded(wide[i])
+
+
+@numba.njit(inline="always")
+def _narrow(wide, narrow):
+    for i in range(wide.shape[0]):
+        narrow[i] = _rounded(wide[i]) >> np.uint32(16)
+
+
+@cache
+def _rms_norm(narrow: bool, plus_one: bool) -> Any:
+    item = types.uint16 if narrow else types.float32
+
+    def rms_norm(x_at, weight_at, out_at, rows, dim, eps):
+        weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        bits = y.view(np.uint32)
+        given_weight = numba.carray(pointer(weight_at, item), dim)
+        if narrow:
+            _widen(given_weight, weight.view(np.uint32))
+        else:
+            _copy(given_weight, weight)
+        if plus_one:
+            for d in range(dim):
+                weight[d] += np.float32(1)
+        for row in range(rows):
+            x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
+            out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
+            if narrow:
+                _widen(x, bits)
+            else:
+                _copy(x, y)
+            squares = np.float32(0)
+            for d in range(dim):
+                squares += y[d] * y[d]
+            scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
+            for d in range(dim):
+                y[d] *= scale
+            if narrow and not plus_one:
+                _round(bits)
+            for d in range(dim):
+                y[d] *= weight[d]
+            if narrow:
+                _narrow(bits, out)
+            else:
+                _copy(y, out)
+
+    return compiled_c(rms_norm, *[types.int64] * 5, types.float64)
+
+
+@cache
+def _rotate(narrow: bool) -> Any:
+    item = types.uint16 if narrow else types.float32
+
+    def rotate(x_at, cos_at, sin_at, out_at, tokens, heads, half, by_token, by_head):
+        dim = 2 * half
+        cos, sin, x = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
+        turned, across = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        for token in range(tokens):
+            given_cos = numba.carray(moved(pointer(cos_at, item), token * dim), dim)
+            given_sin = numba.carray(moved(pointer(sin_at, item), token * dim), dim)
+            if narrow:
+                _widen(given_cos, cos.view(np.uint32))
+                _widen(given_sin, sin.view(np.uint32))
+            else:
+                _copy(given_cos, cos)
+                _copy(given_sin, sin)
+            for head in range(heads):
+                given = numba.carray(moved(pointer(x_at, item), token * by_token + head * by_head), dim)
+                out = numba.carray(moved(pointer(out_at, item), (token * heads + head) * dim), dim)
+                if narrow:
+                    _widen(given, x.view(np.uint32))
+                else:
+                    _copy(given, x)
+                for d in range(dim):
+                    turned[d] = x[d] * cos[d]
+                for d in range(half):
+                    across[d] = -x[d + half] * sin[d]
+                for d in range(half):
+                    across[d + half] = x[d] * sin[d + half]
+                if narrow:
+                    _round(turned.view(np.uint32))
+                    _round(across.view(np.uint32))
+                for d in range(dim):
+                    turned[d] += across[d]
+                if narrow:
+                    _narrow(turned.view(np.uint32), out)
+                else:
+                    _copy(turned, out)
+
+    return compiled_c(rotate, *[types.int64] * 9)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _silu(context, at):
+    """``x / (1 + e**-x)`` of 16 numbers, in place."""
+
+    def generate(context, builder, signature, args):
+        emit, b = Emitter(builder), builder
+        one, zero = (ir.Constant(FLOATS, [number] * LANES) for number in (1.0, 0.0))
+        x = emit.numbers(args[0], 0, ir.FloatType(), LANES)
+        e = emit.exp(b.fneg(emit.call(f"llvm.fabs.v{LANES}f32", FLOATS, x)))
+        share = b.fdiv(b.select(b.fcmp_ordered(">=", x, zero), one, e), b.fadd(one, e))
+        place = b.bitcast(b.gep(args[0], [ir.Constant(INT, 0)]), FLOATS.as_pointer())
+        b.store(b.fmul(x, share), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(at), generate
+
+
+@cache
+def _silu_times(narrow: bool) -> Any:
+    item = types.uint16 if narrow else types.float32
+
+    def silu_times(both_at, out_at, rows, dim):
+        gate, up = np.zeros((dim + LANES - 1) // LANES * LANES, np.float32), np.empty(dim, np.float32)
+        for row in range(rows):
+            given_gate = numba.carray(moved(pointer(both_at, item), row * 2 * dim), dim)
+            given_up = numba.carray(moved(pointer(both_at, item), (row * 2 + 1) * dim), dim)
+            out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
+            if narrow:
+                _widen(given_gate, gate.view(np.uint32)[:dim])
+                _widen(given_up, up.view(np.uint32))
+            else:
+                _copy(given_gate, gate[:dim])
+                _copy(given_up, up)
+            for first in range(0, dim, LANES):
+                _silu(address(gate, first))
+            if narrow:
+                _round(gate.view(np.uint32))
+            for d in range(dim):
+                up[d] *= gate[d]
+            if narrow:
+                _narrow(up.view(np.uint32), out)
+            else:
+                _copy(up, out)
+
+    return compiled_c(silu_times, *[types.int64] * 4)
