@@ -37,7 +37,8 @@ class EngineConfig:
 
     Attributes:
         device: ``auto`` takes a GPU if there is one.
-        dtype: of weights and KV cache; ``auto`` is float32 on a CPU, else the checkpoint's own.
+        dtype: of weights and KV cache; ``auto`` is the checkpoint's own; on a CPU without instructions
+            for bfloat16 (AVX512-BF16, AMX), and for float16 on any, float32.
         block_size: tokens a KV block holds.
         num_blocks: KV blocks, block 0 included (it is never handed out); exclusive with ``kv_cache_memory``.
         kv_cache_memory: bytes for keys and values; ``None`` for both sizes the pool by itself.

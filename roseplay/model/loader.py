@@ -233,7 +233,15 @@ def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dty
     own = getattr(hf_config.get_text_config(), "dtype", None) or getattr(hf_config, "dtype", None)
     if isinstance(own, str):
         own = getattr(torch, own, None)
-    return torch.float32 if device.type == "cpu" or own is None else own
+    if device.type == "cpu":
+        return torch.bfloat16 if own == torch.bfloat16 and _multiplies_bfloat16() else torch.float32
+    return torch.float32 if own is None else own
+
+
+def _multiplies_bfloat16() -> bool:
+    """Whether the CPU has instructions for it (AVX512-BF16 or AMX); without, it is slower than float32."""
+    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return any(check() for check in checks if check is not None)
 
 
 def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:

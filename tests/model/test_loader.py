@@ -29,7 +29,19 @@ def config_only(directory: Path) -> str:
     return str(directory)
 
 
-def test_directory(checkpoint: Path):
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_auto_is_bfloat16_where_it_is_the_models_own_and_the_cpu_is_made_for_it(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
+):
+    monkeypatch.setattr("roseplay.model.loader._multiplies_bfloat16", lambda: multiplies)
+    expected = torch.bfloat16 if multiplies else torch.float32
+    assert load_model(str(checkpoint), EngineConfig(device="cpu")).dtype == expected
+    other = config_only(tmp_path)
+    assert load_model(other, EngineConfig(device="cpu", random_weights=True)).dtype == torch.float32
+
+
+def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("roseplay.model.loader._multiplies_bfloat16", lambda: False)
     loaded = load_model(str(checkpoint), EngineConfig(device="cpu"))
     assert loaded.dtype == torch.float32  # auto, on a CPU
     assert loaded.max_model_len == 64
