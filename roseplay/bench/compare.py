@@ -41,7 +41,7 @@ def add_command(commands: Any) -> None:
     group.add_argument("--num-requests", type=flags.at_least(1), default=32, help="requests of a run")
     group.add_argument("--prompt-tokens", type=flags.at_least(1), default=4, help="length of a prompt repeated once")
     group.add_argument(
-        "--prompt-repeats", type=flags.prompt_repeats, default="1", metavar="N,N,...", help="as in bench streaming"
+        "--prompt-repeats", type=flags.list_of_integers, default="1", metavar="N,N,...", help="as in bench streaming"
     )
     group.add_argument("--submit-interval-ms", type=float, default=0.0, help="from one request to the next; 0: burst")
     group.add_argument("--max-new-tokens", type=flags.at_least(1), default=32, help="tokens of each answer")

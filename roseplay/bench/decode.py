@@ -21,6 +21,7 @@ from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:
+    from roseplay.core.info import EngineInfo
     from roseplay.engine.client import Engine
     from roseplay.engine.messages import StepRecord
 
@@ -37,10 +38,12 @@ class DecodeSteps:
     Attributes:
         period_ms: from one step's start to the next one's.
         stages_ms: median of each stage; ``publish`` is what is left of the period: taking tokens over and telling them.
+        prefill_tokens_per_s: prompt tokens over the time of the steps that computed only such.
     """
 
     period_ms: list[float]
     stages_ms: dict[str, float]
+    prefill_tokens_per_s: float
 
 
 def add_command(commands: Any) -> None:
@@ -61,54 +64,70 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Decode, print the figures and return them; raises ``ValueError`` and ``BenchmarkError``."""
     if args.num_blocks is None:
         block_size = flags.engine_config(args).block_size
-        needed = -(-(args.context + args.max_new_tokens) // block_size) * args.batch_size
-        args.num_blocks = 1 + needed + _SPARE_BLOCKS
+        args.num_blocks = blocks_for(args.batch_size, args.context + args.max_new_tokens, block_size)
     with flags.open_engine(args, Knobs(max_batch_size=args.batch_size, prefix_cache=False)) as engine:
         before = read_bandwidth(engine.info.device)
         for _ in range(args.warmup_runs):
-            _decode(engine, args)
-        found = [_decode(engine, args) for _ in range(args.repeat_runs)]
+            decode(engine, args.batch_size, args.context, args.max_new_tokens, args.time_limit_s)
+        found = [
+            decode(engine, args.batch_size, args.context, args.max_new_tokens, args.time_limit_s)
+            for _ in range(args.repeat_runs)
+        ]
         bandwidth = max(before, read_bandwidth(engine.info.device))
         info = replace(engine.info, model=args.model)
-    periods = sorted(itertools.chain.from_iterable(steps.period_ms for steps in found))
-    step_ms = {f"p{p}": percentile(periods, p) or 0.0 for p in (50, 95, 99)}
-    cached = args.batch_size * (args.context + args.max_new_tokens / 2)
-    step_bytes = info.weight_bytes + int(cached * info.kv_bytes_per_token)
     document = {
-        "output_tokens_per_s": args.batch_size / step_ms["p50"] * 1000,
-        "tpot_ms": step_ms["p50"],
-        "step_ms": step_ms,
-        "stages_ms": {stage: statistics.median(steps.stages_ms[stage] for steps in found) for stage in STAGES},
-        "bytes_per_step": step_bytes,
-        "weight_bytes": info.weight_bytes,
-        "read_bandwidth_gb_s": bandwidth / 1e9,
-        "bandwidth_fraction": step_bytes / (step_ms["p50"] / 1000) / bandwidth,
-        "batch": args.batch_size,
-        "context": args.context,
-        "dtype": info.dtype,
-        "steps": len(periods),
+        **figures(info, found, args.batch_size, args.context, args.max_new_tokens, bandwidth),
         "environment": environment(threads=info.threads, device=info.device),
     }
     _print(info, document)
     return document
 
 
-def _decode(engine: Engine, args: argparse.Namespace) -> DecodeSteps:
-    """One batch from its prompts to its end."""
+def blocks_for(batch: int, tokens: int, block_size: int) -> int:
+    """A pool that holds so many requests of so many tokens."""
+    return 1 + -(-tokens // block_size) * batch + _SPARE_BLOCKS
+
+
+def figures(
+    info: EngineInfo, found: list[DecodeSteps], batch: int, context: int, new_tokens: int, bandwidth: float
+) -> dict[str, Any]:
+    """What is told of some runs of one batch and context; ``bandwidth`` in bytes a second."""
+    periods = sorted(itertools.chain.from_iterable(steps.period_ms for steps in found))
+    step_ms = {f"p{p}": percentile(periods, p) or 0.0 for p in (50, 95, 99)}
+    step_bytes = info.weight_bytes + int(batch * (context + new_tokens / 2) * info.kv_bytes_per_token)
+    return {
+        "output_tokens_per_s": batch / step_ms["p50"] * 1000,
+        "tpot_ms": step_ms["p50"],
+        "step_ms": step_ms,
+        "stages_ms": {stage: statistics.median(steps.stages_ms[stage] for steps in found) for stage in STAGES},
+        "prefill_tokens_per_s": statistics.median(steps.prefill_tokens_per_s for steps in found),
+        "bytes_per_step": step_bytes,
+        "weight_bytes": info.weight_bytes,
+        "read_bandwidth_gb_s": bandwidth / 1e9,
+        "bandwidth_fraction": step_bytes / (step_ms["p50"] / 1000) / bandwidth,
+        "batch": batch,
+        "context": context,
+        "dtype": info.dtype,
+        "steps": len(periods),
+    }
+
+
+def decode(engine: Engine, batch: int, context: int, new_tokens: int, time_limit_s: float) -> DecodeSteps:
+    """One batch from its prompts to its end; raises ``BenchmarkError``."""
     engine.clear_cache()
     rng = random.Random(_PROMPTS_SEED)
     cursor = engine.telemetry.since(0)[0]
-    params = SamplingParams(max_new_tokens=args.max_new_tokens, ignore_eos=True)
-    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(args.context)] for _ in range(args.batch_size)]
+    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
+    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch)]
     engine.pause()  # all in one step, so that they decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
     engine.resume()
     for stream in streams:
-        result = stream.result(timeout=args.time_limit_s)
+        result = stream.result(timeout=time_limit_s)
         if result.error:
             raise BenchmarkError(f"a request failed: {result.error}")
     events = engine.telemetry.since(cursor)[1]
-    return _steady([event.record for event in events if hasattr(event, "record")], args.batch_size)
+    return _steady([event.record for event in events if hasattr(event, "record")], batch)
 
 
 def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
@@ -124,7 +143,13 @@ def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
     }
     known = zip(*stages.values(), strict=True)
     stages["publish"] = [period - sum(parts) for period, parts in zip(periods, known, strict=True)]
-    return DecodeSteps(periods, {stage: statistics.median(took) for stage, took in stages.items()})
+    prefills = [record for record in records if record.prompt_tokens and not record.decode_tokens]
+    prefill_s = sum(record.end_ns - record.start_ns for record in prefills) / 1e9
+    return DecodeSteps(
+        periods,
+        {stage: statistics.median(took) for stage, took in stages.items()},
+        sum(record.prompt_tokens for record in prefills) / max(prefill_s, 1e-9),
+    )
 
 
 def _print(info: Any, document: dict[str, Any]) -> None:
@@ -134,6 +159,7 @@ def _print(info: Any, document: dict[str, Any]) -> None:
     print(
         f"batch, context  {document['batch']} requests, {document['context']} prompt tokens, {document['steps']} steps"
     )
+    print(f"prefill         {document['prefill_tokens_per_s']:.0f} tokens/s")
     print(f"throughput      {document['output_tokens_per_s']:.1f} tokens/s")
     print(f"TPOT            p50/p95/p99 {step['p50']:.2f}/{step['p95']:.2f}/{step['p99']:.2f} ms")
     print("step            " + ", ".join(f"{stage} {stages[stage]:.2f}" for stage in STAGES) + " ms")

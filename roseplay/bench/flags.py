@@ -92,7 +92,7 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt", default="Hello", help="text of a prompt; without a tokenizer its words count")
     group.add_argument(
         "--prompt-repeats",
-        type=prompt_repeats,
+        type=list_of_integers,
         default="1",
         metavar="N,N,...",
         help="how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long",
@@ -156,7 +156,7 @@ def workload(args: argparse.Namespace, source: PromptSource) -> Workload:
     return make_workload(
         source,
         fixed_interval(args.num_requests, args.submit_interval_ms / 1e3),
-        mix=PromptMix(repeats=args.prompt_repeats, unique=args.unique_prompts),
+        mix=PromptMix(repeats=tuple(args.prompt_repeats), unique=args.unique_prompts),
         params=SamplingParams(max_new_tokens=args.max_new_tokens, ignore_eos=args.no_stop_on_eos),
         seed=args.seed,
     )
@@ -174,15 +174,15 @@ def at_least(least: int) -> Any:
     return integer
 
 
-def prompt_repeats(text: str) -> tuple[int, ...]:
-    """Reads ``1,1,1,64``."""
+def list_of_integers(text: str) -> list[int]:
+    """Reads ``1,8,32``; each at least 1."""
     try:
-        repeats = tuple(int(part) for part in text.split(","))
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        repeats = ()
-    if not repeats or min(repeats) < 1:
+        numbers = []
+    if not numbers or min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,1,1,64")
-    return repeats
+    return numbers
 
 
 def writable_file(text: str) -> Path:
