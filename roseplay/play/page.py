@@ -19,10 +19,11 @@ from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traces import traces
 from roseplay.play.traffic import PromptBar, Traffic
 
-_LANES = f"""Rose.lanes(element, {MAX_LANES}, {{
-  ask: (lane, prompt) => trigger('ask', {{lane, prompt, tab: Rose.tab}}),
-  edit: (lane, prompt) => trigger('edit', {{lane, prompt, tab: Rose.tab}}),
-  again: (lane) => trigger('again', {{lane, tab: Rose.tab}}),
+_LANES = f"""const send = (what, more) => Rose.sampling.sent().then(() => trigger(what, {{...more, tab: Rose.tab}}));
+Rose.lanes(element, {MAX_LANES}, {{
+  ask: (lane, prompt) => send('ask', {{lane, prompt}}),
+  edit: (lane, prompt) => send('edit', {{lane, prompt}}),
+  again: (lane) => send('again', {{lane}}),
   anew: (lane) => trigger('anew', {{lane, tab: Rose.tab}}),
   halt: (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
 }});
@@ -105,7 +106,7 @@ def _middle(playground: Playground) -> None:
             js_on_load=_LANES,
         )
         PromptBar(playground).wire(lanes)
-        SamplingPanel(playground).wire(lanes)
+        SamplingPanel(playground)
         if assets.has("steps.js"):
             panel("steps", "Steps", "", _CHARTS)
 

@@ -23,6 +23,7 @@ from roseplay.play.lab.routes import lab_router
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.recording.routes import add_recording_routes
+from roseplay.play.settings import settings_router
 
 
 def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
@@ -44,6 +45,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
+    app.include_router(settings_router(playground.talk))
     if not playground.replaying:
         app.include_router(lab_router(playground.lab))
     add_recording_routes(app, playground)

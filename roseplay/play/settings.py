@@ -1,11 +1,18 @@
-"""The sampling panel: how answers are drawn, in all lanes or in one. It opens from the prompt bar, over the steps."""
+"""The sampling panel: how answers are drawn, in all lanes or in one. It opens from the prompt bar, over the steps.
+
+Gradio gives the controls; ``sampling.js`` sends what is typed into them to ``POST /ui/sampling``, one request after the
+other, and shows what it answers. Gradio's own events do neither in order: each goes over a connection of its own, so an
+older answer may come last, and put back what has been typed meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
+from fastapi import APIRouter, HTTPException, Response
+from pydantic import BaseModel
 
 from roseplay.play.assets import script_tags
 from roseplay.play.controls import slider
@@ -13,6 +20,8 @@ from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
 from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read
+from roseplay.play.session import check_lane
+from roseplay.play.talk import Talk
 
 ALL = "all lanes"
 _CROSS = (
@@ -20,20 +29,18 @@ _CROSS = (
     '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/>'
     "</svg></button></div>"
 )
-# Private, but in Gradio's queue: only there a warning reaches the user.
-_EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "trigger_mode": "always_last"}
 
 
 class SamplingPanel:
-    """Gradio's own controls over the settings that the tab keeps on the server."""
+    """Gradio's own controls over the settings that the tab keeps on the server; ``FIELDS`` of sampling.js in their order."""
 
     def __init__(self, playground: Playground) -> None:
-        self._talk = playground.talk
         longest = playground.engine.info.max_model_len
         now = defaults(longest)
         with gr.Column(elem_id="rp-sampling", min_width=0):
             scripts = script_tags(charts=False)
-            html(_CROSS, elem_id="rp-sampling-head", head=scripts, js_on_load="Rose.sampling.panel(element)")
+            show = "Rose.sampling.panel(element, () => trigger('show'))"
+            self.head = html(_CROSS, elem_id="rp-sampling-head", head=scripts, js_on_load=show)
             with gr.Row(elem_id="rp-sampling-for"):
                 self.lane = gr.Dropdown(
                     [ALL, *(f"lane {n}" for n in range(1, MAX_LANES + 1))], value=ALL, label="Applies to", container=False,
@@ -52,64 +59,54 @@ class SamplingPanel:
                 "seed": _text("Seed", "empty: any", "seed"),
                 "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
             }
-            self.tab = gr.Textbox(visible=False)
-
-    def wire(self, lanes: gr.HTML) -> None:
-        """``lanes`` tells with its event ``restore`` that the page was built anew."""
-        for name, field in self.fields.items():
-            asked: dict[str, Any] = {"inputs": [field, self.lane, self.tab], "outputs": [field, self.reset]}
-            asked |= {
-                "concurrency_id": "sampling",
-                "concurrency_limit": 1,
-            }  # one after another, so that the last one counts
-            js = "(value, lane) => [value, lane, Rose.tab]"
-            # A seed is read when it is whole. Text that is pasted is no input to Gradio, so leaving the field counts too.
-            slides = isinstance(field, gr.Slider)
-            events = [field.input] if slides else [field.blur, field.submit if name == "seed" else field.input]
-            gr.on(events, self._setter(name), js=js, api_name=f"_sampling_{name}", **asked, **_EVENT)
-        shown = [*self.fields.values(), self.reset]
-        both: dict[str, Any] = {
-            "inputs": [self.lane, self.tab],
-            "js": "(lane) => [lane, Rose.tab]",
-            "queue": False,
-            **_EVENT,
-        }
-        self.lane.input(self._shown, outputs=shown, api_name="_sampling_lane", **both)
-        self.reset.click(self._reset, outputs=shown, api_name="_sampling_reset", **both)
-        lanes.restore(self._shown, outputs=shown, api_name="_sampling_restore", **both)
-
-    def _setter(self, name: str) -> Callable[..., list[Any]]:
-        def change(value: Any, lane: str, tab: str) -> list[Any]:
-            number = _number(lane)
-            if value is None:  # an emptied number box: there is none until there is one
-                return [gr.skip(), gr.skip()]
-            try:
-                if read({name: value})[name] == getattr(self._talk.settings(tab, number), name):
-                    return [gr.skip(), gr.skip()]  # a field that was only passed through
-                self._talk.set_settings({name: value}, lane=number, tab_id=tab)
-            except ValueError as error:
-                gr.Warning(str(error), title="Not possible")
-                return [_values(self._talk.settings(tab, number))[name], gr.skip()]
-            return [gr.skip(), self._button(number, tab)]
-
-        return change
-
-    def _shown(self, lane: str, tab: str) -> list[Any]:
-        number = _number(lane)
-        return [*_values(self._talk.settings(tab, number)).values(), self._button(number, tab)]
-
-    def _reset(self, lane: str, tab: str) -> list[Any]:
-        self._talk.reset_settings(lane=_number(lane), tab_id=tab)
-        return self._shown(lane, tab)
-
-    def _button(self, lane: int, tab: str) -> Any:
-        own = len(self._talk.own_settings(tab, lane))
-        words = "As all lanes" if lane else "Defaults"
-        return gr.Button(f"{words} ({own} changed)" if own else words, interactive=bool(own))
+        told: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+        self.lane.input(None, self.lane, None, js="(lane) => Rose.sampling.chosen(lane)", **told)
+        self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **told)
 
 
-def _number(lane: str) -> int:
-    return 0 if lane == ALL else int(lane.removeprefix("lane "))
+class SettingsChange(BaseModel):
+    """What the panel asks: to change settings of a lane, 0 for all lanes, or to give it those that it had before."""
+
+    tab: str
+    lane: int = 0
+    changes: dict[str, Any] = {}
+    reset: bool = False
+
+
+def settings_router(talk: Talk) -> APIRouter:
+    """``POST /ui/sampling``: takes a ``SettingsChange``, answers what holds then and what of it was refused.
+
+    ``{"values": {name: as its control shows it}, "own": how many the lane has of its own, "refused": {name: why}}``.
+    Each setting is taken or refused by itself.
+    """
+    router = APIRouter(prefix="/ui")
+
+    @router.post("/sampling")
+    def sampling(asked: SettingsChange, response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            if asked.reset:
+                talk.reset_settings(lane=asked.lane, tab_id=asked.tab)
+            refused = _change(talk, asked.changes, asked.lane, asked.tab)
+            now = talk.settings(asked.tab, asked.lane)
+        except ValueError as error:  # no such tab or lane
+            raise HTTPException(422, str(error)) from None
+        return {"values": _values(now), "own": len(talk.own_settings(asked.tab, asked.lane)), "refused": refused}
+
+    return router
+
+
+def _change(talk: Talk, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:
+    """Take what differs from what holds; answers what is wrong with the others."""
+    check_lane(lane, least=0)
+    refused = {}
+    for name, value in changes.items():
+        try:
+            if read({name: value})[name] != getattr(talk.settings(tab, lane), name):
+                talk.set_settings({name: value}, lane=lane, tab_id=tab)
+        except ValueError as error:
+            refused[name] = str(error)
+    return refused
 
 
 def _values(settings: Settings) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class PromptBar:
     def wire(self, lanes: gr.HTML) -> None:
         gr.on(
             [self.prompt.submit, self.send.click], self._send, [self.prompt, self.to, self.count, self.tab], self.prompt,
-            js="(prompt, to, count) => [prompt, to, count, Rose.tab]", api_name="_send", trigger_mode="multiple", **EVENT,
+            js="async (prompt, to, count) => (await Rose.sampling.sent(), [prompt, to, count, Rose.tab])", api_name="_send", trigger_mode="multiple", **EVENT,
         )  # fmt: skip
         self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
         self.sampling.click(None, None, None, js="() => Rose.sampling.toggle()", **EVENT)

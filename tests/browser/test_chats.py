@@ -234,13 +234,74 @@ def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page:
     expect(page.locator("#sampling")).to_be_focused()
 
 
+def test_settings_typed_while_answers_are_under_way_are_kept(mock: Served, open_page: Open) -> None:
+    page, held = open_page(mock), []
+    page.locator("#sampling").click()
+    reset, temperature = page.locator("#sampling-reset"), page.locator("#sampling-temperature input[type=number]")
+    page.route("**/ui/sampling", lambda route: held.append(route))
+
+    def sent() -> dict[str, Any]:
+        """The one request that is under way."""
+        while not held:
+            page.wait_for_timeout(20)
+        assert len(held) == 1
+        return dict(held[0].request.post_data_json)
+
+    page.locator("#sampling-min-p input[type=number]").fill("0.1")
+    assert sent()["changes"] == {"min_p": 0.1}
+    page.locator("#sampling-min-p input[type=number]").fill("0.2")
+    page.locator("#sampling-seed input").fill("5")
+    page.locator("#sampling-seed input").press("Enter")
+    page.locator("#sampling-lane input").click()
+    page.locator("#rp-sampling").get_by_role("option", name=re.compile("lane 2$")).click()
+    temperature.fill("1.5")
+    page.locator("#sampling-seed input").fill("77")  # not whole yet
+    held.pop().continue_()
+    assert (sent()["lane"], sent()["changes"]) == (0, {"min_p": 0.2, "seed": "5"})
+    held.pop().continue_()
+    assert (sent()["lane"], sent()["changes"]) == (2, {})  # what holds there
+    expect(reset).to_have_text("Defaults")  # nothing is told before all is known
+    held.pop().continue_()
+    assert (sent()["lane"], sent()["changes"]) == (2, {"temperature": 1.5})
+    held.pop().continue_()
+    expect(reset).to_have_text("As all lanes (1 changed)")
+    expect(temperature).to_have_value("1.5")
+    expect(page.locator("#sampling-min-p input[type=number]")).to_have_value("0.2")
+    expect(page.locator("#sampling-seed input")).to_have_value("77")
+    page.unroute("**/ui/sampling")
+    page.locator("#sampling-seed input").press("Enter")
+    expect(reset).to_have_text("As all lanes (2 changed)")
+    reset.click()
+    expect(reset).to_have_text("As all lanes")
+    expect(temperature).to_have_value("0.6")
+    expect(page.locator("#sampling-seed input")).to_have_value("5")
+
+
+def test_a_prompt_waits_for_the_settings_typed_before_it(mock: Served, open_page: Open) -> None:
+    page, held = open_page(mock), []
+    page.locator("#sampling").click()
+    page.route("**/ui/sampling", lambda route: held.append(route))
+    page.locator("#sampling-new-tokens input[type=number]").fill("7")
+    before = max(mock.engine.streams, default=0)
+    ask(page, "hello")
+    page.evaluate("async () => { for (let i = 0; i < 30; i++) await new Promise(requestAnimationFrame); }")
+    assert max(mock.engine.streams, default=0) == before
+    held.pop().continue_()
+    expect(state(page, 1)).to_have_text(ENDED)
+    assert {stream.params.max_new_tokens for i, stream in mock.engine.streams.items() if i > before} == {7}
+
+
 def test_a_bad_setting_is_told_in_a_line(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     page.locator("#sampling").click()
     page.locator("#sampling-seed input").fill("twelve")
     page.locator("#sampling-seed input").press("Enter")
-    expect(page.get_by_text("seed is 'twelve': use a whole number")).to_be_visible()
+    expect(page.locator("#rp-sampling-said")).to_have_text("seed is 'twelve': use a whole number")
     expect(page.locator("#sampling-seed input")).to_have_value("")
+    page.locator("#sampling-seed input").fill("12")
+    page.locator("#sampling-seed input").press("Enter")
+    expect(page.locator("#rp-sampling-said")).to_be_hidden()
+    expect(page.locator("#sampling-reset")).to_have_text("Defaults (1 changed)")
     page.locator("#sampling-temperature input[type=number]").fill("99")
     expect(page.locator("#sampling-temperature input[type=number]")).to_have_value("2")
 

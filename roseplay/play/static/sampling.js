@@ -1,7 +1,24 @@
-/* Rose.sampling: the panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's. */
+/* Rose.sampling: the panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's.
+ *
+ * What is typed into them is sent in order, one request at a time, and together where a request is still under way. An answer
+ * moves only controls that nobody has touched since it was asked for, and says nothing while there is more to send. */
 "use strict";
 (function (Rose) {
+  const FIELDS = {
+    system: "system", temperature: "temperature", top_p: "top-p", top_k: "top-k", min_p: "min-p",
+    repetition_penalty: "repetition", max_new_tokens: "new-tokens", seed: "seed", stop: "stop",
+  };
+  const LEFT = new Set(["seed"]); // these are read when they are whole: at Enter, or when they are left
+  const RETRY_MS = 1000, TIMEOUT_MS = 10000;
   const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
+  const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);
+
+  let tell = null, said = null; // has Gradio move the controls to where `shown()` says; the line for what was refused
+  let answer = null; // the newest one, while nothing else is on its way
+  let asked = 0; // the lane that the controls are for
+  const waiting = []; // {lane, changes, reset, refill}, not sent yet
+  const touched = new Set(), typing = new Set(); // fields: since the last request that refills them; with text that is not whole yet
+  let underWay = null;
 
   function open(yes) {
     if (!panel()) return;
@@ -11,19 +28,148 @@
     if (first) first.focus({ preventScroll: true });
   }
 
+  // ---- the controls -----------------------------------------------------------------------------------------
+  const numberOf = (words) => Number((/\d+$/.exec(words) || [0])[0]); // of a lane, 0 for all
+
+  /* The lane that the list of lanes shows. */
+  function lane() {
+    const list = document.querySelector("#sampling-lane input");
+    return list ? numberOf(list.value) : 0;
+  }
+
+  const nameOf = (element) => Object.keys(FIELDS).find((name) => within(name) && within(name).contains(element));
+  const box = (name) => within(name).querySelector("textarea, input[type=number], input");
+
+  /* What a control holds now; null for a number box without a number. */
+  function held(name) {
+    const input = box(name);
+    if (input.type !== "number") return input.value;
+    return Number.isNaN(input.valueAsNumber) ? null : input.valueAsNumber;
+  }
+
+  /* `input`: the element of a control that the user has changed. */
+  function typed(name, input) {
+    touched.add(name);
+    if (LEFT.has(name)) return typing.add(name);
+    const number = input.type === "number" || input.type === "range";
+    if (number && Number.isNaN(input.valueAsNumber)) return; // an emptied number box: there is none until there is one
+    const { min, max } = number ? within(name).querySelector("input[type=range]") : {};
+    change(name, number ? Math.min(Number(max), Math.max(Number(min), input.valueAsNumber)) : input.value);
+  }
+
+  function left(name) {
+    if (typing.delete(name)) change(name, box(name).value);
+  }
+
+  // ---- sending ----------------------------------------------------------------------------------------------
+  function change(name, value) {
+    const last = waiting[waiting.length - 1];
+    if (last && last.lane === lane() && !last.refill) last.changes[name] = value;
+    else waiting.push({ lane: lane(), changes: { [name]: value } });
+    send();
+  }
+
+  /* Ask what holds in the lane that is chosen, and show it in all controls. */
+  function refill(of, reset) {
+    asked = of;
+    touched.clear();
+    typing.clear();
+    waiting.push({ lane: of, changes: {}, reset, refill: true });
+    send();
+  }
+
+  function send() {
+    underWay = underWay || sendAll().finally(() => {
+      underWay = null;
+    });
+  }
+
+  async function sendAll() {
+    let whole = false;
+    while (waiting.length) {
+      const { lane, changes, reset = false, refill = false } = waiting.shift();
+      const got = await post({ tab: Rose.tab, lane, changes, reset });
+      whole = whole || refill;
+      if (!got) continue;
+      refuse(Object.values(got.refused)[0] || "");
+      for (const name of Object.keys(got.refused)) if (!waiting.some((more) => name in more.changes)) touched.delete(name);
+      if (!waiting.length) show(got, lane, whole, Object.keys(got.refused));
+    }
+  }
+
+  /* The server's answer; null where it refuses the whole, which is then told. It is asked again for as long as it does not answer. */
+  async function post(body) {
+    for (;;) {
+      try {
+        const headers = { "Content-Type": "application/json" };
+        const reply = await fetch("/ui/sampling", { method: "POST", headers, body: JSON.stringify(body), cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+        if (reply.ok) return await reply.json();
+        if (reply.status < 500) return refuse((await reply.json().catch(() => ({}))).detail || `The server answered ${reply.status}.`), null;
+      } catch {
+        // nobody there: the poll says so
+      }
+      await new Promise((again) => setTimeout(again, RETRY_MS));
+    }
+  }
+
+  // ---- showing ----------------------------------------------------------------------------------------------
+  function show(got, of, whole, refused) {
+    answer = { ...got, lane: of, fields: whole ? Object.keys(FIELDS) : refused };
+    tell();
+  }
+
+  function refuse(why) {
+    if (typeof why !== "string") why = "The server does not take this.";
+    said.hidden = !why;
+    Rose.write(said, why);
+  }
+
+  function button() {
+    const words = answer.lane ? "As all lanes" : "Defaults";
+    return { __type__: "update", value: answer.own ? `${words} (${answer.own} changed)` : words, interactive: answer.own > 0 };
+  }
+
   Rose.sampling = {
     toggle: () => open(!panel().classList.contains("rp-shown")),
 
-    /** `element` is the panel's head. */
-    panel(element) {
+    /** What the controls and the button under them should show: the answer, or what the user has put there since. */
+    shown() {
+      const values = Object.keys(FIELDS).map((name) => {
+        const keep = touched.has(name) || !answer.fields.includes(name);
+        return keep ? { __type__: "update" } : answer.values[name];
+      });
+      return [...values, button()];
+    },
+
+    /** Wait until the server knows what has been typed. */
+    async sent() {
+      for (const name of [...typing]) left(name);
+      while (underWay) await underWay;
+    },
+
+    /** `element` is the panel's head, `trigger()` has Gradio show what `shown()` answers. */
+    panel(element, trigger) {
+      tell = trigger;
       element.querySelector("button").onclick = () => open(false);
+      said = panel().appendChild(document.createElement("p"));
+      said.id = "rp-sampling-said";
+      said.setAttribute("role", "alert");
+      said.hidden = true;
       panel().setAttribute("role", "dialog");
       panel().setAttribute("aria-label", "Sampling");
+      panel().addEventListener("input", ({ target }) => nameOf(target) && typed(nameOf(target), target));
+      panel().addEventListener("focusout", ({ target }) => nameOf(target) && left(nameOf(target)));
       panel().addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && nameOf(event.target)) left(nameOf(event.target));
         if (event.key !== "Escape" || document.querySelector("#rp-sampling .options")) return; // an open list closes first
         event.stopPropagation();
         open(false);
       });
+      panel().addEventListener("click", ({ target }) => target.closest("#sampling-reset") && refill(lane(), true));
+      refill(lane(), false);
     },
+
+    /** Something was chosen in the list of lanes, of which Gradio tells more than once: its words. */
+    chosen: (words) => numberOf(words) !== asked && refill(numberOf(words), false),
   };
 })(window.Rose);

@@ -1,0 +1,57 @@
+"""The address to which the sampling panel sends what is typed into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.play.conftest import serving
+from tests.play.fake_engine import FakeEngine
+
+TAB = "a-tab-of-tests"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving(FakeEngine()) as address:
+        yield address
+
+
+@pytest.fixture
+def send(address: str) -> Iterator[Any]:
+    def send(**asked: Any) -> dict[str, Any]:
+        reply = httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked})
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    yield send
+    for lane in (0, 1, 2):
+        send(lane=lane, reset=True)
+
+
+def test_a_lane_has_its_own_settings_over_those_of_all(send: Any) -> None:
+    first = send(changes={"top_p": 0.5, "stop": "END\nline\\n", "seed": "7"})
+    assert first["own"] == 3
+    assert {name: first["values"][name] for name in ("top_p", "top_k", "stop", "seed")} == {
+        "top_p": 0.5, "top_k": 0, "stop": "END\nline\\n", "seed": "7",
+    }  # fmt: skip
+    lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second is what it has already
+    assert (lane["own"], lane["values"]["temperature"], lane["values"]["top_p"]) == (1, 1.5, 0.5)
+    assert (send()["own"], send()["values"]["temperature"]) == (3, 0.6)
+    assert send(lane=2, reset=True)["values"]["temperature"] == 0.6
+
+
+def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
+    reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1})
+    assert reply["own"] == 1
+    assert (reply["values"]["seed"], reply["values"]["min_p"]) == ("", 0.3)
+    assert reply["refused"]["seed"] == "seed is 'twelve': use a whole number"
+    assert "unknown setting colour" in reply["refused"]["colour"]
+
+
+def test_no_such_lane_is_told(address: str) -> None:
+    reply = httpx.post(f"{address}/ui/sampling", json={"tab": TAB, "lane": 9})
+    assert (reply.status_code, "no lane 9" in reply.json()["detail"]) == (422, True)
