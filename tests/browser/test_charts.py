@@ -19,6 +19,7 @@ CORE = ("store.js", "time.js", "theme.js", "view.js", "format.js")
 HELPERS = (
     "popover.js",
     "charts.js",
+    "marks.js",
     "pen.js",
     "rows.js",
     "steering.js",
@@ -143,11 +144,11 @@ class Views:
         )
 
     def plot(self, name: str, path: str) -> Any:
-        return self.page.evaluate(f"document.querySelector('#{name} .rp-plot').{path}")
+        return self.page.evaluate(f"document.querySelector('#{name} .rp-plot').drawn.{path}")
 
     def points(self, name: str) -> int:
         return self.page.evaluate(
-            f"document.querySelector('#{name} .rp-plot').data.reduce((n, trace) => n + trace.x.length, 0)"
+            f"document.querySelector('#{name} .rp-plot').drawn.data.reduce((n, trace) => n + trace.x.length, 0)"
         )
 
     def names(self, name: str, what: str = "shapes") -> list[str]:
@@ -315,9 +316,10 @@ def test_a_double_click_returns_to_now(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(4, steps=100, ends=False)
     views.apply(traffic)
-    views.page.evaluate("Plotly.relayout(document.querySelector('#tokens .rp-plot'), {'xaxis.range': [1, 2]})")
+    now = views.range("itl")[1]
+    views.page.evaluate("Plotly.relayout(document.querySelector('#tokens .rp-plot'), {'xaxis.range': [-2, -1]})")
     views.drawn()
-    assert views.range("itl") == pytest.approx([1, 2])
+    assert views.range("itl") == pytest.approx([now - 2, now - 1], abs=0.3), "axes count from now"
     views.page.locator("#itl .rp-plot").dblclick(position={"x": 200, "y": 150})
     views.drawn()
     assert views.range("itl")[1] - views.range("itl")[0] == pytest.approx(15)
@@ -362,7 +364,7 @@ def test_the_theme_redraws(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(4)
     views.apply(traffic)
-    light = views.plot("itl", "layout.font.color")
+    light = views.page.evaluate("document.querySelector('#itl .rp-plot').layout.font.color")
     pixels = views.page.evaluate("Rose.tokens().hues[0]")
     views.page.evaluate("document.body.classList.add('dark')")
     views.page.wait_for_function(
@@ -392,7 +394,7 @@ def test_many_tokens_stay_few_points_but_no_slow_one_is_lost(views: Views) -> No
     limit = views.plot("itl", "layout.yaxis.range[1]")
     slow = [itl for itl in traffic.itls if p95 < itl <= limit]
     drawn = views.page.evaluate(
-        "p95 => document.querySelector('#itl .rp-plot').data.flatMap((trace) => [...trace.y]).filter((y) => y > p95 + .01).length",
+        "p95 => document.querySelector('#itl .rp-plot').drawn.data.flatMap((trace) => [...trace.y]).filter((y) => y > p95 + .01).length",
         p95,
     )
     assert drawn == len(slow)
@@ -599,8 +601,8 @@ def test_a_copied_block_is_marked(views: Views) -> None:
 
 def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
-    points = "(id) => document.querySelector(`#${id} .rp-plot`)?.data?.reduce((n, trace) => n + trace.x.length, 0)"
-    marked = "(id) => document.querySelector(`#${id} .rp-plot`).layout.shapes.some((shape) => shape.name === 'knob')"
+    points = "(id) => document.querySelector(`#${id} .rp-plot`)?.drawn?.data.reduce((n, trace) => n + trace.x.length, 0)"
+    marked = "(id) => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((shape) => shape.name === 'knob')"
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
     for budget in (64, 32):  # a change with tokens before and after it
         live.engine.set_knobs(prefill_max_tokens=budget)
@@ -611,10 +613,14 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 0 && ({marked})(id)", arg=panel)
     assert "requests" in (page.locator("#rp-steps canvas").get_attribute("aria-label") or "")
-    page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [1, 2]})")
+    page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [-2, -1]})")
+    zoomed = page.evaluate("[Rose.view.zoom.x0 / 1000, Rose.view.zoom.x1 / 1000]")
+    assert zoomed[1] - zoomed[0] == pytest.approx(1)
     polls = page.evaluate("Rose.poll.count")
     page.wait_for_function("n => Rose.poll.count > n + 5", arg=polls)
-    page.wait_for_function("document.querySelector('#rp-tokens .rp-plot').layout.xaxis.range.join() === '1,2'")
+    page.wait_for_function(
+        "range => document.querySelector('#rp-tokens .rp-plot').drawn.layout.xaxis.range.join() === range.join()", arg=zoomed
+    )
     page.reload()
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 0", arg=panel)

@@ -1,21 +1,24 @@
-/* Rose.chart: one Plotly view of the page. Gives every chart the same axes, type, colours and knob marks; what is drawn
- * comes from the chart's own file. Plotly is the page's own bundle, window.Plotly when this file is loaded. */
+/* Rose.chart: one chart of the page. Gives all of them the same axes, type, colours and knob marks; what is drawn comes from the
+ * chart's own file. Plotly, the page's own bundle, keeps axes and zooming; what moves with time is drawn over it by Rose.marks.
+ * So that the axes stand still, they count from the window's "now", and Plotly hears only of what is another in them. */
 "use strict";
 (function (Rose) {
   const Plotly = window.Plotly;
   const MONO = '"RP Mono", ui-monospace, monospace', SANS = '"RP Sans", system-ui, sans-serif';
   const CONFIG = { displayModeBar: false, doubleClick: false, doubleClickDelay: 500, responsive: false, scrollZoom: false, showTips: false };
+  const CLICK_PX = 4;
   const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
 
   const touch = matchMedia("(pointer: coarse)");
 
   /* spec: name, every, follows, timed (shares Rose.view), small, flags, margin {l, r, t, b}, legend (html for the head's right side),
-   * draw(frame) -> {traces, layout} or null when there is nothing to show, describe().
-   * frame: {window, width, height (of the plot in px), T (colours), axes(...)}. */
+   * draw(frame) -> {traces, layout, empty}, times in seconds, hover(point) -> what is selected there, describe().
+   * frame: {window, width, height (of the plot in px), right (px beside it), T (colours), seconds(ms)}. */
   Rose.chart = function (element, spec) {
     const plot = element.querySelector(".rp-plot"), head = element.querySelector(".rp-rt");
     const margin = spec.margin;
-    let made = false, draggedSince = 0, shown = null;
+    const marks = Rose.marks(plot, margin);
+    let made = false, draggedSince = 0, shown = null, axesKey = "";
 
     head.innerHTML = (spec.timed && !spec.small ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
     const back = head.querySelector(".rp-back");
@@ -30,16 +33,12 @@
         }
         draggedSince = 0;
         const T = Rose.tokens();
-        const frame = { T, width: width - margin.l - margin.r, height: height - margin.t - margin.b };
+        const frame = { T, width: width - margin.l - margin.r, height: height - margin.t - margin.b, right: margin.r };
         frame.window = spec.timed ? Rose.view.window(now) : null;
         frame.seconds = (ms) => onHalfPixel(ms, frame.window, frame.width);
-        const drawn = spec.draw(frame) || {};
-        const layout = { ...base(T, width, height), ...drawn.layout };
-        layout.xaxis = { ...axis(T, true), ...(spec.timed ? timeAxis(frame.window, frame.width) : {}), ...layout.xaxis };
-        layout.yaxis = { ...axis(T, false), ...layout.yaxis };
-        layout.shapes = [...(layout.shapes || [])];
-        layout.annotations = [...(layout.annotations || [])];
+        const drawn = spec.draw(frame), layout = { xaxis: {}, shapes: [], annotations: [], ...drawn.layout };
         if (spec.timed) {
+          Object.assign(layout.xaxis, timeAxis(frame.window, frame.width));
           layout.shapes.push(edge(T));
           const taken = addKnobs(layout, frame, spec.flags);
           addCuts(layout, frame, spec.flags && taken);
@@ -47,22 +46,37 @@
         if (drawn.empty) layout.annotations.push(emptyText(T, frame.window));
         if (back) back.hidden = !Rose.view.zoom;
         shown = frame;
-        if (made) Plotly.react(plot, drawn.traces || [], layout, CONFIG);
-        else {
-          Plotly.newPlot(plot, drawn.traces || [], layout, CONFIG);
-          made = true;
-          listen();
-        }
+        const { shapes, annotations, ...axes } = layout;
+        showAxes(axes, T, width, height);
+        plot.drawn = { data: drawn.traces || [], layout };
+        marks.draw(plot.drawn, width, height);
         if (column) column.update();
         return true;
       },
     });
     const column = spec.timed ? Rose.column(plot, margin, () => shown) : null;
 
+    /* `layout` without what marks.js draws. */
+    function showAxes(layout, T, width, height) {
+      const axes = { ...base(T, width, height), ...layout };
+      axes.xaxis = { ...axis(T, true), ...layout.xaxis };
+      axes.yaxis = { ...axis(T, false), ...layout.yaxis };
+      for (const name of ["range", "tickvals"]) if (spec.timed) axes.xaxis[name] = axes.xaxis[name].map((v) => tidy(v - shown.window.now / 1000));
+      const key = JSON.stringify(axes);
+      if (key === axesKey) return;
+      axesKey = key;
+      if (made) return Plotly.react(plot, [], axes, CONFIG);
+      Plotly.newPlot(plot, [], axes, CONFIG);
+      made = true;
+      listen();
+    }
+
+    const tidy = (seconds) => Math.round(seconds * 1e6) / 1e6;
+
     function base(T, width, height) {
       return {
-        width, height, margin: { ...margin, pad: 0 }, showlegend: false, hovermode: spec.hover ? "closest" : false, uirevision: "live",
-        dragmode: spec.timed && !touch.matches ? "zoom" : false, hoverdistance: 12,
+        width, height, margin: { ...margin, pad: 0 }, showlegend: false, hovermode: false,
+        dragmode: spec.timed && !touch.matches ? "zoom" : false,
         paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: MONO, size: 10, color: T.ink3 },
       };
     }
@@ -77,18 +91,44 @@
     function listen() {
       plot.on("plotly_relayout", (change) => {
         const names = Object.keys(change);
+        axesKey = ""; // they are no longer as they were asked for
         if (spec.timed && names.some((name) => name.startsWith("xaxis.range"))) {
-          const [x0, x1] = plot.layout.xaxis.range;
-          Rose.view.set(x0 * 1000, x1 * 1000);
+          const [x0, x1] = plot.layout.xaxis.range, { now } = shown.window;
+          Rose.view.set(x0 * 1000 + now, x1 * 1000 + now);
         }
         if (names.some((name) => name.startsWith("yaxis.range")) && spec.zoomedY) spec.zoomedY(plot.layout.yaxis.range.slice());
       });
       plot.on("plotly_doubleclick", Rose.view.clear);
       plot.addEventListener("dblclick", Rose.view.clear); // where the page is too busy for Plotly to see two clicks as one
-      if (!spec.hover) return;
-      plot.on("plotly_hover", ({ points }) => Rose.emit("hover", spec.hover(points[0]).rid));
-      plot.on("plotly_unhover", () => Rose.emit("hover", null));
-      plot.on("plotly_click", ({ points }) => Rose.emit("select", spec.hover(points[0])));
+      if (spec.hover) point();
+    }
+
+    /* Dots can be pointed at and clicked. */
+    function point() {
+      let pressed = null, over = null;
+      const at = ({ clientX, clientY }) => {
+        const { left, top } = plot.getBoundingClientRect(), found = marks.near(clientX - left, clientY - top);
+        return found && spec.hover(found);
+      };
+      const leave = () => over && Rose.emit("hover", (over = null));
+      plot.addEventListener("pointermove", (event) => {
+        if (event.buttons) return;
+        const found = at(event);
+        plot.classList.toggle("rp-on-dot", Boolean(found));
+        if (!found) return leave();
+        over = found;
+        Rose.emit("hover", found.rid);
+      });
+      plot.addEventListener("pointerleave", leave);
+      plot.addEventListener("pointerdown", (event) => {
+        pressed = event.button === 0 ? event : null;
+      }, true);
+      document.addEventListener("pointerup", (event) => { // Plotly lays a cover over the page while a button is down
+        const moved = !pressed || Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) > CLICK_PX;
+        pressed = null;
+        const found = moved ? null : at(event);
+        if (found) Rose.emit("select", found);
+      }, true);
     }
 
     return panel;
@@ -164,7 +204,7 @@
   const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000;
 
   /* One rose line where settings changed; `flags`: with a flag and words above the plot. Answers where those words stand: [from, to] px. */
-  function addKnobs(layout, { window, width, seconds, T }, flags) {
+  function addKnobs(layout, { window, width, right, seconds, T }, flags) {
     const marks = Rose.knobMarks(window.x0, window.x1), taken = [];
     const perMs = width / (window.x1 - window.x0);
     marks.forEach((mark, i) => {
@@ -180,7 +220,7 @@
       const space = (mark.x - window.x0) * perMs;
       taken.push([space - 5, space + 5]);
       const long = mark.text.length * CHAR_PX + 12;
-      const left = (window.x1 - mark.x) * perMs + layout.margin.r < long && space > long;
+      const left = (window.x1 - mark.x) * perMs + right < long && space > long;
       if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
       taken.push(left ? [space - long, space] : [space, space + long]);
       layout.annotations.push({
@@ -211,7 +251,7 @@
     const zoomed = window && !window.live;
     return {
       name: "empty", text: zoomed ? "Nothing here. Esc returns to now." : Rose.nothingYet(), xref: "paper", yref: "paper", x: 0.5, y: 0.5,
-      showarrow: false, font: { family: SANS, size: 12, color: T.ink3 },
+      font: { family: SANS, size: 12, color: T.ink3 },
     };
   }
 
@@ -223,13 +263,13 @@
 
   /** Words on a plot, with a halo; the caller says where. */
   Rose.words = (T, name, text, color) => ({
-    name, text, showarrow: false, font: { color, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85), borderpad: 0,
+    name, text, font: { color, size: 10 }, bgcolor: Rose.fade(T.surface, 0.85),
   });
 
   /** A label at the right of the plot: its name over its value. */
   Rose.lineLabel = (T, y, name, value, color, shift = 0) => ({
     ...Rose.words(T, name, `${name}<br><b style="color:${color}">${value}</b>`, T.ink3),
-    xref: "paper", x: 1, xanchor: "left", xshift: 7, y, yanchor: "middle", yshift: shift, align: "left", bgcolor: "rgba(0,0,0,0)",
+    xref: "paper", x: 1, xanchor: "left", xshift: 7, y, yanchor: "middle", yshift: shift, bgcolor: null,
   });
 
   /** A line from the bottom of a plot to its top. */
@@ -238,7 +278,7 @@
   });
 
   /** Traces: a line, and the area under one. */
-  Rose.curve = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line: { simplify: false, ...line }, hoverinfo: "skip" });
+  Rose.curve = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line });
   Rose.area = (x, y, color, shape = "linear") => ({ ...Rose.curve(x, y, { width: 0, shape }), fill: "tozeroy", fillcolor: color });
 
   Rose.legend = (mark, text, kind = "") => `<span class="rp-lg ${kind}">${mark}${text}</span>`;

@@ -137,7 +137,7 @@
         return (hue < 0 ? grey : hues[hue])[Rose.hovered !== null && gap.rid !== Rose.hovered ? 1 : 0];
       };
       return {
-        type: "scattergl", mode: "markers", x: Float64Array.from(gaps, (gap) => gap.x), y: Float32Array.from(gaps, (gap) => gap.itl),
+        type: "scatter", mode: "markers", x: Float64Array.from(gaps, (gap) => gap.x), y: Float32Array.from(gaps, (gap) => gap.itl),
         marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, hoverinfo: slow ? "none" : "skip",
       };
     }
@@ -239,7 +239,7 @@
       layout.shapes.push({ ...Rose.upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
       for (const [color, size, width] of [[T.surface, 11, 1.5], [Rose.color(chosen.rid), 5, 0]])
         traces.push({
-          type: "scattergl", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip",
+          type: "scatter", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip",
           marker: { color, size, line: { color: T.ink, width } },
         });
     }

@@ -55,12 +55,13 @@
     const bars = [make("i", "", track), make("i", "", track)], words = make("span", "", prefill);
     const lane = {
       index, root, title, stop, state, rate, ttft, itl, text, bars, words, dot: make("i", "", dots),
-      turns: [], news: null, have: "", shown: 0, at: 0, due: false, say: (what) => Rose.write(said, what),
+      turns: [], news: null, have: "", shown: 0, at: 0, due: false, sticks: true, bottom: -1, say: (what) => Rose.write(said, what),
     };
     lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
     lane.tools = Rose.laneTools(lane, acts);
     root.onmouseenter = () => lane.news && Rose.emit("hover", lane.news.rid);
     root.onmouseleave = () => Rose.emit("hover", null);
+    text.addEventListener("scroll", () => scrolled(lane), { passive: true });
     Rose.picking.watch(lane);
     lane.tools.show();
     lane.hint = hint(lane, acts.ask);
@@ -101,14 +102,36 @@
   }
 
   function fill(lane, news, other) {
-    const text = lane.text, atBottom = text.scrollHeight - text.scrollTop - text.clientHeight < BOTTOM_PX;
     for (const one of news.turns) {
       let turn = lane.turns.find((known) => known.rid === one.rid);
       if (!turn) lane.turns.push((turn = new Rose.Turn(one.rid)));
       turn.take(one);
     }
     if (news.order) arrange(lane, news.order);
-    if (atBottom || other) text.scrollTop = text.scrollHeight;
+    if (lane.sticks || other) toBottom(lane);
+  }
+
+  /* Where a text ends is known once it is laid out: all lanes ask for it together, when that is due anyway. */
+  const sinking = new Set();
+
+  function toBottom(lane) {
+    if (!sinking.size) requestAnimationFrame(sink);
+    sinking.add(lane);
+  }
+
+  function sink() {
+    for (const lane of sinking) {
+      lane.sticks = true;
+      lane.text.scrollTop = lane.text.scrollHeight;
+      lane.bottom = lane.text.scrollTop;
+    }
+    sinking.clear();
+  }
+
+  /* A reader who scrolls up stays there; at the bottom the text sticks again. */
+  function scrolled(lane) {
+    const { scrollTop, scrollHeight, clientHeight } = lane.text;
+    if (scrollTop !== lane.bottom) lane.sticks = scrollHeight - scrollTop - clientHeight < BOTTOM_PX; // else it was us
   }
 
   function arrange(lane, order) {

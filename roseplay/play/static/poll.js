@@ -1,5 +1,6 @@
 /* Rose.poll: the page's one connection. Asks GET /ui/delta for what is new, ten times a second while the page is seen and
- * once a second while it is hidden, never twice at a time, and hands it to Rose.store.
+ * once a second while it is hidden, never twice at a time, and hands it to Rose.store. The times are fixed: when an answer or
+ * a drawing takes long, only the wait for the next poll gets shorter.
  *
  * While a replay is shown (`hold`) it asks only to keep this tab's lease, and drops what it hears; where there is no engine it
  * does not ask at all.
@@ -7,7 +8,7 @@
  * Rose.tab is this tab's id: it outlives a reload, and says which lanes and bursts on the server are this tab's. */
 "use strict";
 (function (Rose) {
-  const VISIBLE_MS = 100, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, RETRY_MS = [300, 500, 1000, 2000, 4000];
+  const VISIBLE_MS = 100, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10, RETRY_MS = [300, 500, 1000, 2000, 4000];
 
   Rose.tab = (function () {
     const KEY = "roseplay-tab";
@@ -22,7 +23,7 @@
   })();
 
   const poll = (Rose.poll = { count: 0, failures: 0, held: false, tell: say });
-  let light = null, timer = 0, underWay = false;
+  let light = null, timer = 0, underWay = false, due = 0;
 
   function say(state, words) {
     if (!light || light.dataset.state === state) return;
@@ -41,7 +42,6 @@
     if (underWay) return;
     underWay = true;
     clearTimeout(timer);
-    const started = performance.now();
     let wait;
     try {
       const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
@@ -55,13 +55,15 @@
         if (delta.alive === false) say("lost", "engine stopped");
         else say("live", "live");
       }
-      wait = (poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS) - (performance.now() - started);
+      const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();
+      due = Math.abs(due + every - now) > every ? now + every : due + every; // what is far behind is not caught up with
+      wait = due - now;
     } catch {
       wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
       if (poll.failures > 1 && !poll.held) say("lost", "reconnecting");
     }
     underWay = false;
-    timer = setTimeout(ask, Math.max(10, wait));
+    timer = setTimeout(ask, Math.max(LEAST_MS, wait));
   }
 
   /** Begin; `element` holds the light that says whether the server answers. */
