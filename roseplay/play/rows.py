@@ -21,7 +21,10 @@ class EntryRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations."""
+    """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
+
+    ``graph``: it was replayed as a CUDA graph, or computed eagerly; None where there was no choice, or nobody told.
+    """
 
     step: int
     t0: float
@@ -42,6 +45,7 @@ class StepRow(NamedTuple):
     entries: list[EntryRow]
     preempted: list[int]
     copied: list[int]
+    graph: bool | None = None
 
 
 class TokenRow(NamedTuple):

@@ -601,8 +601,12 @@ def test_a_copied_block_is_marked(views: Views) -> None:
 
 def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(live)
-    points = "(id) => document.querySelector(`#${id} .rp-plot`)?.drawn?.data.reduce((n, trace) => n + trace.x.length, 0)"
-    marked = "(id) => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((shape) => shape.name === 'knob')"
+    points = (
+        "(id) => document.querySelector(`#${id} .rp-plot`)?.drawn?.data.reduce((n, trace) => n + trace.x.length, 0)"
+    )
+    marked = (
+        "(id) => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((shape) => shape.name === 'knob')"
+    )
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
     for budget in (64, 32):  # a change with tokens before and after it
         live.engine.set_knobs(prefill_max_tokens=budget)
@@ -619,7 +623,8 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     polls = page.evaluate("Rose.poll.count")
     page.wait_for_function("n => Rose.poll.count > n + 5", arg=polls)
     page.wait_for_function(
-        "range => document.querySelector('#rp-tokens .rp-plot').drawn.layout.xaxis.range.join() === range.join()", arg=zoomed
+        "range => document.querySelector('#rp-tokens .rp-plot').drawn.layout.xaxis.range.join() === range.join()",
+        arg=zoomed,
     )
     page.reload()
     for panel in panels:

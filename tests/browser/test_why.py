@@ -39,13 +39,14 @@ class Story:
         prompt: dict[int, int] | None = None,
         copies: int = 0,
         preempted: tuple[int, ...] = (),
+        graph: bool | None = None,
     ) -> int:
         prompt = prompt or {}
         t0, self.t, number = self.t, self.t + ms, self.number
         self.number += 1
         parts = [[rid, 0, 1, 8, 8, 0, 0] for rid in decode] + [[rid, n, 0, n, n, 0, 0] for rid, n in prompt.items()]
         counts = [sum(prompt.values()), len(decode), 5, 6, len(parts), 0, 400, 0, 48, 0, ms - 2, 1.5, copies]
-        self.frame["steps"].append([number, t0, self.t, *counts, parts, list(preempted), []])
+        self.frame["steps"].append([number, t0, self.t, *counts, parts, list(preempted), [], graph])
         for rid in decode:
             itl = self.t - self.last[rid] if rid in self.last else None
             self.frame["tokens"].append([rid, self.t, itl, number])
@@ -96,8 +97,16 @@ def test_prompts_in_its_step(page: Page) -> None:
         "1.5, 139 ms",
     ):
         assert words in facts
+    assert "computed" not in facts, "nobody told how"
     bar = page.locator(".rp-share i").evaluate_all("parts => parts.map((i) => parseFloat(i.style.width))")
     assert bar == pytest.approx([100 * 2 / 514, 100 * 512 / 514], abs=0.01)
+
+
+@pytest.mark.parametrize(("graph", "told"), [(True, "as a graph"), (False, "eagerly")])
+def test_how_its_step_was_computed(page: Page, graph: bool, told: str) -> None:
+    story = Story(page)
+    story.why(story.step(20, graph=graph))
+    assert f"computed {told}" in page.locator(".rp-pop dl").inner_text().replace("\n", " ")
 
 
 def test_without_quiet_steps_nothing_is_made_up(page: Page) -> None:

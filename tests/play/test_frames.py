@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
-from roseplay.engine.messages import BlockChange
+from roseplay.engine.messages import BlockChange, StepRecord
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.playground import Playground
@@ -51,7 +51,7 @@ def test_steps_and_tokens_have_the_agreed_columns(engine: FakeEngine, playground
     playground.tick()
     frame = poll(playground)["frames"][0]
     first, second = frame["steps"]
-    assert len(first) == 19
+    assert (len(first), first[19]) == (20, None)
     assert first[:5] == [0, first[1], first[2], 5, 0]
     assert second[3:5] == [0, 1]
     assert sum(first[9:13]) == 448
@@ -165,3 +165,13 @@ def test_ended_requests_are_forgotten(
     engine.step()
     playground.tick()
     assert poll(playground)["snapshot"]["requests"] == []
+
+
+def test_a_step_says_whether_it_was_a_graph_where_its_record_does(
+    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StepRecord, "graph", True, raising=False)
+    ask(playground)
+    engine.step()
+    playground.tick()
+    assert poll(playground)["frames"][0]["steps"][0][19] is True

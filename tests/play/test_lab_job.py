@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from roseplay.engine.errors import EngineError, EngineStartError
+from roseplay.play.lab.document import check_document
 from roseplay.play.lab.job import Job
 from roseplay.play.lab.lab import LabBusyError
+from roseplay.play.lab.measuring import measure_run
 from roseplay.play.lab.progress import RunProgress, seconds_left
 from roseplay.play.lab.spec import parse_experiment
 from tests.play.fake_engine import FakeEngine
@@ -95,6 +98,26 @@ def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
     assert job.told() == told
     assert arms.all_closed
     assert not engine.paused
+
+
+def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, monkeypatch) -> None:
+    lab, measured = fake_lab(engine), []
+
+    def measure(*given: Any, **how: Any) -> Any:
+        measured.append(given)
+        if len(measured) == 2 + 4:  # two warm-ups, then A B B: the second A is cut off
+            lab.stop()
+        return measure_run(*given, **how)
+
+    monkeypatch.setattr("roseplay.play.lab.job.measure_run", measure)
+    told = ended(lab.start({**BODY, "repeats": 3}), 10)
+    assert (told["state"], [run["state"] for run in told["progress"]][:4]) == ("stopped", ["done"] * 3 + ["stopped"])
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert (document["repeats"], document["order"]) == (1, ["A", "B"])
+    assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1)]
+    check_document(json.loads(json.dumps(document)))
+    assert "One run each" in document["summary"]["sentences"][0]
 
 
 def test_stopping_while_the_engines_start(engine: FakeEngine) -> None:

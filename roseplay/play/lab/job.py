@@ -107,7 +107,7 @@ class Job:
         try:
             self._live.pause()
             try:
-                self.result = self._keep(self._measure())
+                self._measure()
                 state = "done"
             finally:
                 self._close_engines()
@@ -125,14 +125,21 @@ class Job:
         self.state, self.error = state, error if state == "error" else None
         self._ended.set()
 
-    def _measure(self) -> dict[str, Any]:
+    def _measure(self) -> None:
+        """Play all runs and keep them; when it is stopped, the repeats that both arms have had."""
         self._open_engines()
         for arm in ARMS:
             self._check_stop()
             self._warm(arm)
         self.state = "running"
-        records = [self._measure_run(run) for run in self._runs]
-        return self._document(records)
+        records: list[dict[str, Any]] = []
+        try:
+            for run in self._runs:
+                records.append(self._measure_run(run))
+        finally:
+            repeats = len(records) // len(ARMS)
+            if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
+                self.result = self._keep(self._document(records[: repeats * len(ARMS)], repeats))
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -187,7 +194,7 @@ class Job:
                 pool.submit(engine.close, CLOSE_S)
         self._engines.clear()
 
-    def _document(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+    def _document(self, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
         info, experiment = self._engines["A"].info, self.experiment
         return finished(
             {
@@ -203,8 +210,8 @@ class Job:
                 "dtype": info.dtype,
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
-                "repeats": experiment.repeats,
-                "order": experiment.order,
+                "repeats": repeats,
+                "order": experiment.order[: len(records)],
                 "params": self._scenario.params(),
                 "arms": {arm: self._arm(arm) for arm in ARMS},
                 "limits": dict(experiment.limits),

@@ -16,7 +16,15 @@ from roseplay.play.rows import EntryRow, StepRow, TokenRow
 MARK = "roseplay_recording"
 _LISTS = ("steps", "tokens", "requests", "knobs", "blocks")
 _KINDS = ("submitted", "scheduled", "first", "finished")
-_WIDTHS = {"steps": len(StepRow._fields), "tokens": len(TokenRow._fields), "requests": 4, "knobs": 3, "blocks": 4}
+_STEP = len(StepRow._fields)
+_OLDER_STEP = _STEP - len(StepRow._field_defaults)
+_WIDTHS = {
+    "steps": (_OLDER_STEP, _STEP),
+    "tokens": (len(TokenRow._fields),) * 2,
+    "requests": (4, 4),
+    "knobs": (3, 3),
+    "blocks": (4, 4),
+}  # least and most columns
 
 
 class RecordingError(ValueError):
@@ -106,8 +114,8 @@ def _frame(line: bytes) -> dict[str, Any]:
     if not isinstance(frame, dict) or not isinstance(frame.get("t"), int | float):
         raise ValueError("is no frame")
     for name in _LISTS:
-        rows = frame.get(name)
-        if not isinstance(rows, list) or any(not isinstance(r, list) or len(r) != _WIDTHS[name] for r in rows):
+        rows, (least, most) = frame.get(name), _WIDTHS[name]
+        if not isinstance(rows, list) or any(not isinstance(r, list) or not least <= len(r) <= most for r in rows):
             raise ValueError(f"has no {name!r} as a frame has them")
     if any(row[1] not in _KINDS or not isinstance(row[3], dict) for row in frame["requests"]):
         raise ValueError("tells of a request what no version has told")

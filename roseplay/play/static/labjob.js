@@ -60,7 +60,7 @@
 
   /** Follow a job to its end, whoever started it. */
   lab.follow = async function (job) {
-    if (!["starting", "running"].includes(job.state)) return job.state === "done" && job.id === mine() ? ended(job) : undefined;
+    if (!["starting", "running"].includes(job.state)) return job.result && job.id === mine() ? ended(job) : undefined;
     lab.job = job;
     Rose.labPauses(true);
     tell();
@@ -92,9 +92,14 @@
     if (own) forget();
     Rose.labPauses(false);
     if (job.state === "error") lab.say(job.error || "The run failed.");
-    else if (job.state === "stopped") lab.say("Stopped. Nothing is kept of this run.");
-    if (job.state === "done" && (own || !lab.document)) await bring(job).catch(lab.say);
+    else if (job.state === "stopped") lab.say(stopped(job));
+    if (job.result && (own || !lab.document)) await bring(job).catch(lab.say);
     tell();
+  }
+
+  function stopped({ result, progress }) {
+    const planned = progress.length / lab.arms.length, whole = Math.floor(progress.filter((run) => run.state === "done").length / lab.arms.length);
+    return result ? `Stopped: ${whole} of ${planned} repeats ${whole === 1 ? "was" : "were"} complete and ${whole === 1 ? "is" : "are"} kept.` : "Stopped. Nothing is kept of this run.";
   }
 
   async function bring(job) {

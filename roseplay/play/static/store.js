@@ -75,7 +75,7 @@ window.Rose = window.Rose || {};
   const tokens = new Ring(1 << 16, { rid: I32, step: I32, t: F64, itl: F32 }); // itl: NaN for a first token
   const steps = new Ring(1 << 13, {
     step: I32, t0: F64, t1: F64, prompt: I32, decode: I32, cached: I32, shared: I32, running: I32, waiting: I32,
-    free: I32, cachedBlocks: I32, active: I32, sharedBlocks: I32, device: F32, host: F32, copies: I32,
+    free: I32, cachedBlocks: I32, active: I32, sharedBlocks: I32, device: F32, host: F32, copies: I32, graph: Array, // of graph: true, false, or null where nobody told
     entry: F64, entries: I32, preempted: Array, // entries are the rows [entry, entry + entries) of the next ring
   });
   const entries = new Ring(1 << 18, { rid: I32, prompt: I32, decode: I32, computed: I32, target: I32, cached: I32, shared: I32 });
@@ -190,14 +190,14 @@ window.Rose = window.Rose || {};
 
   function applyStep(row) {
     const [step, t0, t1, prompt, decode, cached, shared, running, waiting, free, cachedBlocks, active, sharedBlocks,
-      device, host, copies, parts, preempted, copied] = row;
+      device, host, copies, parts, preempted, copied, graph] = row;
     Rose.time.work(t0, t1);
     const i = steps.push();
     steps.step[i] = step; steps.t0[i] = t0; steps.t1[i] = t1;
     steps.prompt[i] = prompt; steps.decode[i] = decode; steps.cached[i] = cached; steps.shared[i] = shared;
     steps.running[i] = running; steps.waiting[i] = waiting;
     steps.free[i] = free; steps.cachedBlocks[i] = cachedBlocks; steps.active[i] = active; steps.sharedBlocks[i] = sharedBlocks;
-    steps.device[i] = device; steps.host[i] = host; steps.copies[i] = copies;
+    steps.device[i] = device; steps.host[i] = host; steps.copies[i] = copies; steps.graph[i] = graph ?? null;
     steps.entry[i] = entries.end; steps.entries[i] = parts.length;
     steps.preempted[i] = preempted && preempted.length ? preempted : null;
     for (const [rid, p, d, computed, target, c, s] of parts) {

@@ -25,9 +25,15 @@
     const subtitle = element.querySelector(".rp-sub"), usual = subtitle.textContent;
     Rose.on("step", (step) => {
       const { steps } = Rose.store, { count, ms } = Rose.format, row = step === null ? -1 : Rose.store.stepRow(step), i = row & steps.mask;
-      const words = row < 0 ? usual : `${count(steps.prompt[i])} prompt + ${count(steps.decode[i])} decode in ${ms(steps.t1[i] - steps.t0[i])} ms`;
+      const words = row < 0 ? usual : `${count(steps.prompt[i])} prompt + ${count(steps.decode[i])} decode in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
       if (subtitle.textContent !== words) subtitle.textContent = words;
     });
+
+    /* Host and device time of a step, and whether it was a graph, where the record has them. */
+    function parts(i) {
+      const { host, device, graph } = Rose.store.steps, how = graph[i] === null ? "" : graph[i] ? ", a graph" : ", eager";
+      return host[i] || device[i] ? ` (host ${Rose.format.ms(host[i])}, device ${Rose.format.ms(device[i])}${how})` : how;
+    }
 
     function draw(frame) {
       const { window, T } = frame;

@@ -116,7 +116,7 @@
     const { steps, requests, stepRow } = Rose.store, row = stepRow(stepId), slot = row & steps.mask;
     if (row < 0) return null;
     const step = { id: stepId };
-    for (const name of ["t0", "t1", "prompt", "decode", "copies", "device", "host"]) step[name] = steps[name][slot];
+    for (const name of ["t0", "t1", "prompt", "decode", "copies", "device", "host", "graph"]) step[name] = steps[name][slot];
     const token = tokenOf(rid, stepId), known = requests.get(rid) || null;
     const found = { rid, step, token, known, entries: entriesOf(slot), normal: usual(step.t1), leftOut: 0, factor: settingAt("slow_motion", step.t1) };
     const gap = token && !Number.isNaN(token.itl);
@@ -140,6 +140,7 @@
       ["preempted", [known && known.preempted.length ? (known.preempted.length === 1 ? "once" : `${known.preempted.length} times`) : "no"]],
       ["cached, shared", [`${count(steps.cached[slot])}, ${count(steps.shared[slot])} prompt tokens`]],
       [factor > 1 ? "host + sleep, device" : "host, device", [`${ms(step.host)}, ${ms(step.device)} ms`]],
+      ...(step.graph === null ? [] : [["computed", [step.graph ? "as a graph" : "eagerly"]]]),
     ];
   }
 
