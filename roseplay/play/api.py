@@ -13,34 +13,45 @@ import dataclasses
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 from gradio.data_classes import FileData
 
 from roseplay.config import SamplingParams
 from roseplay.engine.stream import Stream
-from roseplay.play.lab.lab import LabBusyError
+from roseplay.play.calls import LOOK_S, Endpoints, told, until
+from roseplay.play.lab.endpoint import Experiments
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.recording.exports import KINDS
 from roseplay.play.recording.exports import export as make_export
 from roseplay.play.sampling import NAMES, read
-from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, REFUSALS, refused
+from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
 
 DEFAULT_PROMPT = "What is a KV block?"
-LAB_POLL_S = 0.1
-LOOK_S = 0.5  # how often /chat tells what has come, and finds out whether anybody is still there
 GONE_AFTER_S = 600.0
 
 
 def add_endpoints(playground: Playground) -> None:
     """Add the endpoints to the page that is being built."""
+    requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
+    lab, files = Experiments(playground), Files(playground)
+    endpoints: list[Callable[..., Any]] = [
+        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
+        *(engine.burst, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
+    ]
+    for endpoint in endpoints:
+        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+
+
+class Requests(Endpoints):
+    """Sending a prompt."""
 
     def submit(
+        self,
         prompt: str = DEFAULT_PROMPT,
         lane: int = 0,
         max_new_tokens: int | None = None,
@@ -63,23 +74,22 @@ def add_endpoints(playground: Playground) -> None:
         question. Without a tab, it is a request of its own that only the live views show, greedy if nothing else is said.
         ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
         """
-        try:
+        with told():
             given = _given(locals())
             lanes = _lanes(lane)
             if not tab:
                 params = _params({**given, "ignore_eos": bool(ignore_eos)})
-                return {"ids": [playground.ask(prompt, params, system=system or "").request_id]}
+                return {"ids": [self.playground.ask(prompt, params, system=system or "").request_id]}
             ids: list[int] = []
             for number in lanes:
-                settings = playground.talk.settings(tab, number).changed(given)
+                settings = self.playground.talk.settings(tab, number).changed(given)
                 params = dataclasses.replace(settings.params(), ignore_eos=bool(ignore_eos))
                 how = {"params": params, "system": settings.system, "edit": bool(edit)}
-                ids += playground.send(prompt, lanes=[number], tab_id=tab, **how)
+                ids += self.playground.send(prompt, lanes=[number], tab_id=tab, **how)
             return {"ids": ids}
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
 
     async def chat(
+        self,
         prompt: str = DEFAULT_PROMPT,
         max_new_tokens: int | None = 128,
         temperature: float | None = 0.0,
@@ -97,59 +107,52 @@ def add_endpoints(playground: Playground) -> None:
 
         Who iterates over the job has the text so far twice a second. A client that leaves ends its request.
         """
-        try:
+        with told():
             params = _params(_given(locals()))
-            stream = playground.ask(prompt, params, system=system or "", messages=messages).stream
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
-        queued = LocalContext.event_id.get(None) is not None
+            stream = self.playground.ask(prompt, params, system=system or "", messages=messages).stream
         try:
-            if queued:
-                # Gradio closes a generator whose client has gone, when it next gives something.
-                while not await _wait(stream, LOOK_S):
-                    yield stream.text
-            else:
-                # A plain POST to /run/chat takes the first thing that comes; but its connection tells when it is closed.
-                while not await _wait(stream, LOOK_S):
-                    if request is not None and await request.request.is_disconnected():
-                        break
+            async for text in until(lambda: _wait(stream, LOOK_S), request, lambda: stream.text):
+                yield text
         finally:
             stream.cancel()  # of no effect once it has ended; else nobody is there to read it
         if stream.error is not None:
             raise refused(RuntimeError(stream.error))
         yield stream.text
 
-    def new_chat(lane: int = 0, tab: str = "") -> int:
+
+class Lanes(Endpoints):
+    """The chats of a tab."""
+
+    def new_chat(self, lane: int = 0, tab: str = "") -> int:
         """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
-        try:
-            return playground.talk.new_chat(lanes=_lanes(lane, MAX_LANES), tab_id=tab)
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
+        with told():
+            return self.playground.talk.new_chat(lanes=_lanes(lane, MAX_LANES), tab_id=tab)
 
-    def regenerate(lane: int = 0, tab: str = "") -> dict:
+    def regenerate(self, lane: int = 0, tab: str = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
-        try:
-            return {"ids": playground.talk.regenerate(lanes=_lanes(lane, MAX_LANES), tab_id=tab)}
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
+        with told():
+            return {"ids": self.playground.talk.regenerate(lanes=_lanes(lane, MAX_LANES), tab_id=tab)}
 
-    def set_sampling(settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
+    def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
         """Change settings of a tab's answers, given as a JSON object, in one lane or with 0 in all; answers all of them.
 
         They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
         settings give a lane those of all lanes back, and all lanes the defaults.
         """
-        try:
+        with told():
             number = _whole(lane, "lane")
             if settings is None:
-                now = playground.talk.reset_settings(lane=number, tab_id=tab)
+                now = self.playground.talk.reset_settings(lane=number, tab_id=tab)
             else:
-                now = playground.talk.set_settings(read(settings), lane=number, tab_id=tab)
+                now = self.playground.talk.set_settings(read(settings), lane=number, tab_id=tab)
             return {name: getattr(now, name) for name in NAMES}
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
+
+
+class Steering(Endpoints):
+    """Traffic and knobs."""
 
     def burst(
+        self,
         size: int = DEFAULT_BURST,
         kind: str = "shared head",
         max_new_tokens: int = DEFAULT_ANSWER,
@@ -160,80 +163,44 @@ def add_endpoints(playground: Playground) -> None:
 
         The same seed sends the same prompts again; without one they are others each time.
         """
-        try:
-            made = playground.burst(
+        with told():
+            made = self.playground.burst(
                 size=_whole(size, "size"),
                 kind=kind,
                 max_new_tokens=_whole(max_new_tokens, "max_new_tokens"),
                 seed=None if seed is None else _whole(seed, "seed"),
                 tab_id=tab,
             )
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
-    def set_knobs(knobs: dict | None = None) -> dict:
+    def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""
-        try:
-            return playground.set_knobs(parse_changes(knobs))
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
+        with told():
+            return self.playground.set_knobs(parse_changes(knobs))
 
-    def stop(ids: list[int] | None = None, tab: str = "") -> int:
+    def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
         """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
-        try:
+        with told():
             wanted = (
                 None
                 if ids is None
                 else [_whole(i, "a request's id") for i in (ids if isinstance(ids, list) else [ids])]
             )
-            return playground.stop(tab_id=tab, ids=wanted)
-        except (*REFUSALS, TypeError) as error:
-            raise refused(error) from None
+            return self.playground.stop(tab_id=tab, ids=wanted)
 
-    async def lab(
-        scenario: str = "token-budget",
-        a: dict | None = None,
-        b: dict | None = None,
-        seed: int = 0,
-        repeats: int = 1,
-        params: dict | None = None,
-    ) -> dict:
-        """Play a scenario's traffic under two settings, side by side; answers with the summary, once it is there.
 
-        An arm is {"knobs": {...}, "config": {...}}; without one the scenario's own counts. The result itself is at
-        /ui/lab/result/ and the answer's id. Chats and bursts stand still meanwhile.
-        """
-        body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
-        try:
-            job = playground.lab.start(body)
-        except (*REFUSALS, LabBusyError, TypeError) as error:
-            raise refused(error) from None
-        try:
-            while job.running:
-                await asyncio.sleep(LAB_POLL_S)
-        finally:
-            job.stop()  # of no effect once it has ended; else nobody is there to read it
-        document = playground.lab.store.get(job.result or "")
-        if document is None:
-            raise refused(RuntimeError(job.error or "the lab was stopped"))
-        return {"id": job.result, **document["summary"]}
+class Files(Endpoints):
+    """The run as a file. What was made stays a while in a folder that goes with the process."""
 
-    def lab_stop() -> bool:
-        """Stop what the lab is doing; answers whether it was doing anything."""
-        return playground.lab.stop()
+    def __init__(self, playground: Playground) -> None:
+        super().__init__(playground)
+        self._folder = tempfile.TemporaryDirectory(prefix="roseplay-")
 
-    def export(kind: str = "report", tab: str = "") -> FileData:
+    def export(self, kind: str = "report", tab: str = "") -> FileData:
         """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
-        try:
-            made = make_export(kind, playground.recording(tab))
-        except REFUSALS as error:
-            raise refused(error) from None
-        return FileData(path=str(_put(folder.name, KINDS[kind].file, made)), orig_name=KINDS[kind].file)
-
-    folder = tempfile.TemporaryDirectory(prefix="roseplay-")
-    for endpoint in (submit, chat, new_chat, regenerate, set_sampling, burst, set_knobs, stop, lab, lab_stop, export):
-        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+        with told():
+            made = make_export(kind, self.playground.recording(tab))
+        return FileData(path=str(_put(self._folder.name, KINDS[kind].file, made)), orig_name=KINDS[kind].file)
 
 
 def _put(folder: str, name: str, content: bytes) -> Path:

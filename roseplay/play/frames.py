@@ -188,7 +188,8 @@ class FrameBuilder:
             *(r.prompt_tokens, r.decode_tokens, r.cached_tokens, r.shared_tokens, r.running, r.waiting),
             *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
             *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
-            *(entries, list(r.preempted), list(r.copied), getattr(r, "graph", None)),
+            *(entries, list(r.preempted), list(r.copied)),
+            graph=getattr(r, "graph", None),
         )  # fmt: skip
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import uvicorn
+from gradio_client import Client
 
+from roseplay.config import Knobs
 from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
@@ -48,3 +50,30 @@ def engine() -> FakeEngine:
 def playground(engine: FakeEngine) -> Playground:
     """A playground whose frames are made when a test calls ``tick``."""
     return Playground(engine)
+
+
+@pytest.fixture(scope="module")
+def live_engine() -> FakeEngine:
+    """An engine that steps by itself, behind ``address``."""
+    return FakeEngine(run=True, step_s=0.005)
+
+
+@pytest.fixture(scope="module")
+def address(live_engine: FakeEngine) -> Iterator[str]:
+    """A server with ``live_engine``."""
+    with serving(live_engine) as address:
+        yield address
+    live_engine.close()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False, analytics_enabled=False)
+
+
+@pytest.fixture
+def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
+    """Calls an endpoint by its name; afterwards nothing runs and all knobs are as they were."""
+    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
+    live_engine.abort_all()
+    live_engine.set_knobs(**Knobs().to_dict())

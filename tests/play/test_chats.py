@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +19,6 @@ from roseplay.core.request import FinishReason
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
 from roseplay.play.sampling import MAX_SYSTEM_CHARS, NAMES, Sampling, Settings, read
-from tests.play.conftest import serving
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -262,29 +261,6 @@ def test_settings_as_text_boxes_give_them() -> None:
 
 
 # ---- endpoints
-
-
-@pytest.fixture(scope="module")
-def live_engine() -> FakeEngine:
-    return FakeEngine(run=True, step_s=0.005)
-
-
-@pytest.fixture(scope="module")
-def address(live_engine: FakeEngine) -> Iterator[str]:
-    with serving(live_engine) as address:
-        yield address
-    live_engine.close()
-
-
-@pytest.fixture(scope="module")
-def client(address: str) -> Client:
-    return Client(address, verbose=False, analytics_enabled=False)
-
-
-@pytest.fixture
-def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
-    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
-    live_engine.abort_all()
 
 
 def newest(engine: FakeEngine) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -242,3 +243,22 @@ def test_a_program_can_stop_the_lab(program: Any) -> None:
     assert client.predict(api_name="/lab_stop") is True
     with pytest.raises(AppError, match="stopped"):
         waiting.result(timeout=30)
+
+
+@pytest.mark.parametrize("way", ["stream", "plain"])
+def test_a_program_that_leaves_stops_the_lab(program: Any, way: str) -> None:
+    client, playground, _ = program
+    address, body = (
+        client.src.rstrip("/"),
+        {"data": ["token-budget", None, None, 0, 1, {**LONG["params"], "num_requests": 9}]},
+    )
+    if way == "plain":
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/gradio_api/run/lab", json=body, timeout=1)
+    else:
+        event = httpx.post(f"{address}/gradio_api/call/lab", json=body).json()["event_id"]
+        with httpx.stream("GET", f"{address}/gradio_api/call/lab/{event}", timeout=30) as answer:
+            said = next(line for line in answer.iter_lines() if line.startswith("data:"))
+        assert json.loads(said.removeprefix("data:"))[0]["state"] in ("starting", "running")
+    job = playground.lab.job(playground.lab.describe()["state"]["id"])
+    assert ended(job, 30)["state"] == "stopped"

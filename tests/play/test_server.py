@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,39 +12,13 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
-from roseplay.config import Knobs
 from roseplay.play import assets
 from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
-from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
-
-
-@pytest.fixture(scope="module")
-def live_engine() -> FakeEngine:
-    return FakeEngine(run=True, step_s=0.005)
-
-
-@pytest.fixture(scope="module")
-def address(live_engine: FakeEngine) -> Iterator[str]:
-    with serving(live_engine) as address:
-        yield address
-    live_engine.close()
-
-
-@pytest.fixture(scope="module")
-def client(address: str) -> Client:
-    return Client(address, verbose=False, analytics_enabled=False)
-
-
-@pytest.fixture
-def call(client: Client, live_engine: FakeEngine) -> Iterator[Any]:
-    yield lambda name, *args, **named: client.predict(*args, api_name=name, **named)
-    live_engine.abort_all()
-    live_engine.set_knobs(**Knobs().to_dict())
 
 
 def test_health_and_delta_answer(address: str) -> None:

@@ -8,16 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.play.conftest import serving
-from tests.play.fake_engine import FakeEngine
-
 TAB = "a-tab-of-tests"
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with serving(FakeEngine()) as address:
-        yield address
 
 
 @pytest.fixture

@@ -135,7 +135,8 @@ class Job:
         records: list[dict[str, Any]] = []
         try:
             for run in self._runs:
-                records.append(self._measure_run(run))
+                record = self._measure_run(run)
+                records.append(record)
         finally:
             repeats = len(records) // len(ARMS)
             if repeats and (len(records) == len(self._runs) or self._stop.is_set()):

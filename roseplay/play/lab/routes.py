@@ -26,6 +26,13 @@ _REPORT_HEADERS = {
 def lab_router(lab: Lab) -> APIRouter:
     """``/ui/lab`` and what is under it."""
     router = APIRouter(prefix="/ui/lab")
+    _add_runs(router, lab)
+    _add_results(router, lab)
+    return router
+
+
+def _add_runs(router: APIRouter, lab: Lab) -> None:
+    """What there is, and the experiment from its start to its end."""
 
     @router.get("")
     def describe(response: Response) -> dict[str, Any]:
@@ -57,51 +64,56 @@ def lab_router(lab: Lab) -> APIRouter:
     def stop() -> dict[str, bool]:
         return {"stopped": lab.stop()}
 
+
+def _add_results(router: APIRouter, lab: Lab) -> None:
+    """Results: those that were made here, files, and what another promise makes of them."""
+
     @router.get("/result/{document_id}")
     def result(document_id: str) -> Response:
-        return _answer(_result(document_id))
+        return _answer(_result(lab, document_id))
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
         from roseplay.play.lab.report import report_html  # plotly takes a while to import
 
-        return Response(report_html(_result(document_id)), media_type="text/html", headers=_REPORT_HEADERS)
+        return Response(report_html(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.post("/open")
     async def open_document(request: Request) -> Response:
-        text = await _body(request)
-        return await run_in_threadpool(_opened, text)
+        return await run_in_threadpool(_opened, lab, await _body(request))
 
     @router.post("/summary")
     async def again(request: Request) -> Response:
-        text = await _body(request)
-        return await run_in_threadpool(_summary, text)
+        return await run_in_threadpool(_summary, lab, await _body(request))
 
-    def _opened(text: bytes) -> Response:
-        try:
-            document = parse_document(text)
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
 
-    def _summary(text: bytes) -> Response:
-        body = _json(text)
-        if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
-            raise HTTPException(422, "send the id of a result, or the document, and the limits")
-        try:
-            document = body["document"] if "document" in body else _result(body["id"])
-            check_document(document)
-            return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
+def _result(lab: Lab, document_id: str) -> dict[str, Any]:
+    document = lab.store.get(document_id)
+    if document is None:
+        raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
+    return document
 
-    def _result(document_id: str) -> dict[str, Any]:
-        document = lab.store.get(document_id)
-        if document is None:
-            raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
-        return document
 
-    return router
+def _opened(lab: Lab, text: bytes) -> Response:
+    """A file, kept."""
+    try:
+        document = parse_document(text)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+    return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
+
+
+def _summary(lab: Lab, text: bytes) -> Response:
+    """A result under other limits."""
+    body = _json(text)
+    if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
+        raise HTTPException(422, "send the id of a result, or the document, and the limits")
+    try:
+        document = body["document"] if "document" in body else _result(lab, body["id"])
+        check_document(document)
+        return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
 
 
 async def _body(request: Request) -> bytes:

@@ -1,0 +1,42 @@
+"""What the named endpoints share: how a refusal is told, and waiting for as long as somebody is there to be answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gradio as gr
+from gradio.context import LocalContext
+
+from roseplay.play.lab.lab import LabBusyError
+from roseplay.play.playground import Playground
+from roseplay.play.traffic import REFUSALS, refused
+
+LOOK_S = 0.5  # how often /chat and /lab tell what has come, and find out whether anybody is still there
+
+
+class Endpoints:
+    def __init__(self, playground: Playground) -> None:
+        self.playground = playground
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the engine or the page refuses is told to the caller in a line."""
+    try:
+        yield
+    except (*REFUSALS, LabBusyError, TypeError) as error:
+        raise refused(error) from None
+
+
+async def until(
+    over: Callable[[], Awaitable[bool]], request: gr.Request | None, news: Callable[[], Any]
+) -> AsyncIterator[Any]:
+    """Ask whether it is ``over`` until it is, or until nobody waits for it; gives ``news`` meanwhile to who can take some."""
+    queued = LocalContext.event_id.get(None) is not None
+    while not await over():
+        if queued:
+            yield news()  # Gradio closes a generator whose client has gone, when it next gives something
+        elif request is not None and await request.request.is_disconnected():
+            return  # a plain POST to /run/ takes the first thing that comes; but its connection tells when it is closed
