@@ -78,7 +78,9 @@ def _header(playground: Playground) -> None:
     about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(
         ",", " "
     )
-    chip = f'<span class="rp-chip" title="{about}">{info.model}<i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
+    where = f'<span class="rp-where"><i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
+    title = f"{info.model} on {info.device} in {info.dtype}: {about}"
+    chip = f'<span class="rp-chip rp-model-chip" title="{title}">{info.model}{where}</span>'
     html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>{LAB_CHIP}', elem_id="rp-chip")
     figures = (
         kpi("tokens / s", "tps", spark=True)

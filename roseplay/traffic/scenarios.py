@@ -34,7 +34,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="batched-prefill",
             title="Batched prefill",
-            card="32 prompts at once: one forward each, or one for all.",
+            card="32 prompts: a forward each, or one for all.",
             look=(
                 "TTFT of the later prompts: those that wait together are computed in one forward.",
                 "The price: the first prompt waits for the others of its forward.",

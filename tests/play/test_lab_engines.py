@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from roseplay import Engine, SamplingParams
+from roseplay.config import EngineConfig, Knobs
+from roseplay.play.lab.arms import open_engine
 from roseplay.play.lab.lab import Lab
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.model.families import FAMILIES, tiny_model
@@ -91,6 +94,29 @@ def test_arms_may_differ_in_their_engines(live: Engine) -> None:
     preempted = {run["arm"]: run["preemptions"] for run in document["runs"]}
     assert preempted["A"] > 0
     assert preempted["B"] == 0
+    assert document["summary"]["same_tokens"]
+
+
+def test_how_an_arm_computes_is_its_own(live: Engine) -> None:
+    """Settings of the model side reach the arm's engine: it is made with them, and says so itself."""
+    engines: dict[bool, Any] = {}
+
+    def opened(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Engine:
+        engine = open_engine(model, config, knobs, cancelled)
+        engines[config.pack_weights] = engine
+        return engine
+
+    document = played(
+        Lab(live, open_engine=opened), scenario="dedup", params=FEW,
+        a={"config": {"attention": "reference", "pack_weights": False}},
+        b={"config": {"attention": "gather", "pack_weights": True}},
+    )  # fmt: skip
+    assert [(engines[packs].info.attention, engines[packs].config.pack_weights) for packs in (False, True)] == [
+        ("reference", False), ("gather", True),
+    ]  # fmt: skip
+    arms = document["arms"]
+    assert arms["A"]["differs"] == ["attention", "pack_weights"]
+    assert [arms[arm]["config"]["attention"] for arm in "AB"] == ["reference", "gather"]
     assert document["summary"]["same_tokens"]
 
 
