@@ -149,3 +149,16 @@ def test_only_layers_of_one_parent_and_one_input_are_siblings() -> None:
     with SharedInputs(block) as inputs:  # type: ignore[arg-type]
         block(torch.randn(1, 4))
     assert [[id(layer) for layer in group] for group in inputs.groups] == [[id(block.a), id(block.b)]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [1, 7, 1024, 1025, 5000])
+def test_the_largest_number_is_found(columns: int, dtype: torch.dtype) -> None:
+    x = torch.randn(6, columns).to(dtype)
+    x[1] -= 100  # all below zero
+    x[2] = 3.0  # all the same: the first
+    x[3] = -torch.inf
+    x[4, columns // 2] = torch.inf
+    x[5, columns - 1] = 50
+    assert torch.equal(fused.argmax(x), x.argmax(-1))
+    assert torch.equal(fused.argmax(x.T.contiguous().T), x.argmax(-1))
