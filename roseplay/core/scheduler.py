@@ -12,6 +12,7 @@ from collections import deque
 from operator import attrgetter
 
 from roseplay.config import Knobs
+from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_last, put_token, will_end
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
 from roseplay.core.block_tables import BlockTables, Match
 from roseplay.core.budget import UNLIMITED, PromptBudget, check_fits
@@ -31,10 +32,18 @@ class Scheduler:
         max_model_len: longest prompt plus answer, in tokens.
         max_saved_logits: finished prompts whose logits are kept for exact repeats.
         knobs: may be replaced between steps by ``set_knobs``.
+        token_limit: most tokens of a step, whatever the knobs say; None is unlimited. ``shrink`` lowers it.
     """
 
     def __init__(
-        self, *, num_blocks: int, block_size: int, max_model_len: int, max_saved_logits: int, knobs: Knobs | None = None
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        max_saved_logits: int,
+        knobs: Knobs | None = None,
+        token_limit: int | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
         self.cache = PrefixCache(self.pool, max_saved_logits)
@@ -42,9 +51,11 @@ class Scheduler:
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
+        self.token_limit = token_limit
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
+        self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._next_arrival = 0
 
@@ -70,7 +81,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
-        """End a live request between steps and give up its blocks; None when there is none (any more)."""
+        """End a live request and give up its blocks; None when there is none (any more)."""
         request = self.requests.get(request_id)
         if request is not None:
             self._finish(request, reason)
@@ -102,44 +113,86 @@ class Scheduler:
         self._schedule_prompts(step, num_decodes)
         return step
 
+    def can_run_ahead(self, step: Step) -> bool:
+        """Whether the next step can be made while ``step`` runs: there is work for it, and nobody need be preempted."""
+        ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
+        goes_on = len(self.running) > ending or (self.waiting and len(self.running) < self.knobs.max_batch_size)
+        return bool(goes_on) and len(self.running) <= self.pool.num_available
+
+    def assume(self, step: Step) -> None:
+        """Take for granted that ``step``, which still runs, succeeds, so that the next one can be scheduled."""
+        self.cache.commit(keep=self.knobs.prefix_cache)
+        self.in_flight.assume(step)
+
     def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
         """Take the step's new tokens: (entry, token id) in request order, finished requests already released."""
         if len(result.token_ids) != len(step.entries):
             raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
-        self.cache.commit(keep=self.knobs.prefix_cache)
+        if not self.in_flight.take_assumed(step):
+            self.cache.commit(keep=self.knobs.prefix_cache)
+        self.cache.confirm()
+        self.in_flight.settle(step.step_id)
         new_tokens = []
         for entry, token in zip(step.entries, result.token_ids, strict=True):
-            if not entry.samples:
-                continue
-            if token is None:
-                raise ValueError(f"the step's result has no token for request {entry.request.request_id}")
             request = entry.request
-            request.token_ids.append(token)
+            if not entry.samples or request.status is RequestStatus.FINISHED:
+                continue  # who ended while the step ran gets no more
+            if token is None:
+                raise ValueError(f"the step's result has no token for request {request.request_id}")
+            put_token(request, token)
             new_tokens.append((entry, token))
             if token in request.eos_token_ids:
                 self._finish(request, FinishReason.STOP)
             elif request.num_output_tokens >= request.sampling.max_new_tokens:
                 self._finish(request, FinishReason.LENGTH)
+            elif self.knobs.prefix_cache and self.in_flight.is_writing_for(request):
+                self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
         return new_tokens
 
-    def fail(self, step: Step) -> list[Request]:
-        """The step raised: end the requests that computed in it, requeue those that leaned on what it computed."""
+    def fail(self, *steps: Step) -> list[Request]:
+        """These steps raised (all that are in flight): end who computed in them, requeue who leaned on what they compute."""
         self.cache.roll_back()
-        ended = []
-        for entry in step.entries:
-            if entry.num_tokens:
-                self._finish(entry.request, FinishReason.ERROR)
-                ended.append(entry.request)
-            else:
-                entry.request.num_cached_tokens = entry.request.num_shared_tokens = 0
-                self._requeue(entry.request)
+        self.in_flight.settle(steps[-1].step_id)
+        ended, leaning = computing(steps)
+        for request in ended:
+            self._finish(request, FinishReason.ERROR)
+        for entry in leaning:
+            self._take_back(entry.request)
         return ended
+
+    def shrink(self, step: Step) -> bool:
+        """The device had no memory for ``step``: undo it and take half as many tokens a step from now on.
+
+        Who computed prompt tokens starts again, who decoded keeps its blocks. False, and nothing done, when the step
+        cannot be smaller.
+        """
+        tokens = step.prompt_tokens + step.decode_tokens
+        if tokens <= 1:
+            return False
+        self.token_limit = tokens // 2
+        self.cache.roll_back()
+        self.in_flight.settle(step.step_id)
+        for entry in step.entries:
+            request = entry.request
+            if request.status is not RequestStatus.RUNNING:
+                continue
+            if not entry.num_tokens or entry.num_prompt_tokens or request.request_id in step.copied:
+                self._take_back(request)
+            else:
+                self.tables.take_back(request, entry.start)
+        return True
+
+    def _take_back(self, request: Request) -> None:
+        """What the request holds may not be there: it starts again."""
+        drop_placeholder(request)
+        request.num_cached_tokens = request.num_shared_tokens = 0
+        self._requeue(request)
 
     # -- decodes
 
     def _schedule_decodes(self, step: Step) -> int:
-        decodes = [request for request in self.running if not request.is_prefilling]
-        limit = self.knobs.step_max_tokens or UNLIMITED
+        decodes = [request for request in self.running if not request.is_prefilling and not will_end(request)]
+        limit = min(self.knobs.step_max_tokens or UNLIMITED, self.token_limit or UNLIMITED)
         if len(decodes) > limit:
             decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
             decodes = sorted(decodes[:limit], key=_by_arrival)
@@ -189,7 +242,7 @@ class Scheduler:
 
     def _schedule_prompts(self, step: Step, num_decodes: int) -> None:
         knobs = self.knobs
-        prompts = PromptBudget(knobs, self.block_size, num_decodes)
+        prompts = PromptBudget(knobs, self.token_limit, self.block_size, num_decodes)
         lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
         for request in [request for request in self.running if request.is_prefilling]:
             self._attach(step, request, self._match(request, lookup))
@@ -308,10 +361,11 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
-        self.tables.release(request)
+        drop_placeholder(request)
         if request.status is RequestStatus.RUNNING:
             self.running.remove(request)
         else:
             self.waiting.remove(request)
         request.status = RequestStatus.FINISHED
+        self.in_flight.end(request)
         del self.requests[request.request_id]
