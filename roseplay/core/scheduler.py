@@ -105,7 +105,8 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
-        step = Step(self.next_step_id, batched_append=self.knobs.batched_append)
+        knobs = self.knobs
+        step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = step.step_id
         self.next_step_id += 1
         step.dropped_logits = self.cache.take_dropped_logits()
