@@ -54,7 +54,7 @@ class StepsInFlight:
 
     def settle(self, step_id: int) -> None:
         """All steps up to ``step_id`` are over."""
-        self._over = step_id
+        self._over, self._assumed = step_id, None
         leaving, self.leaving = self.leaving, []
         for request in leaving:
             self.end(request)

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from roseplay.core.request import Request
 
 
+class StepTooLargeError(RuntimeError):
+    """The device has no memory for the step, and computed nothing that counts; a smaller one may go."""
+
+
 @dataclass(slots=True)
 class StepEntry:
     """One request's part in a step.

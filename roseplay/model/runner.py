@@ -13,7 +13,7 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import Step, StepResult, StepTooLargeError
 from roseplay.model import memory
 from roseplay.model.attention import Paged, make_backend
 from roseplay.model.attention.interface import BACKENDS
@@ -107,8 +107,18 @@ class ModelRunner:
     def launch(self, step: Step) -> Launched:
         """Give the device one step's work; on a CPU this runs it. Raises as ``execute``.
 
-        A placeholder among the step's tokens stands for the token that the step launched before it draws.
+        A placeholder among the step's tokens stands for the token that the step launched before it draws. Raises
+        ``StepTooLargeError`` too, when the device has no memory for the step.
         """
+        try:
+            return self._launch(step)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).split(". ", 1)[0]
+        if self._on_gpu:
+            torch.cuda.empty_cache()  # now that no frame of the step holds its tensors
+        raise StepTooLargeError(reason)
+
+    def _launch(self, step: Step) -> Launched:
         begin = time.perf_counter_ns()
         for key in step.dropped_logits:
             self._saved_logits.pop(key, None)
