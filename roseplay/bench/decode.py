@@ -37,10 +37,14 @@ class DecodeSteps:
     Attributes:
         period_ms: from one step's start to the next one's.
         stages_ms: median of each stage; ``publish`` is what is left of the period: taking tokens over and telling them.
+        device_ms: the device's time in each of these steps.
+        replayed: share of them that was replayed as a graph.
     """
 
     period_ms: list[float]
     stages_ms: dict[str, float]
+    device_ms: list[float]
+    replayed: float
 
 
 def add_command(commands: Any) -> None:
@@ -65,9 +69,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.num_blocks = 1 + needed + _SPARE_BLOCKS
     with flags.open_engine(args, Knobs(max_batch_size=args.batch_size, prefix_cache=False)) as engine:
         before = read_bandwidth(engine.info.device)
+        sizes = {"batch_size": args.batch_size, "context": args.context, "max_new_tokens": args.max_new_tokens}
         for _ in range(args.warmup_runs):
-            _decode(engine, args)
-        found = [_decode(engine, args) for _ in range(args.repeat_runs)]
+            decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
+        found = [decode_batch(engine, **sizes, time_limit_s=args.time_limit_s) for _ in range(args.repeat_runs)]
         bandwidth = max(before, read_bandwidth(engine.info.device))
         info = replace(engine.info, model=args.model)
     periods = sorted(itertools.chain.from_iterable(steps.period_ms for steps in found))
@@ -93,22 +98,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return document
 
 
-def _decode(engine: Engine, args: argparse.Namespace) -> DecodeSteps:
-    """One batch from its prompts to its end."""
+def decode_batch(
+    engine: Engine, *, batch_size: int, context: int, max_new_tokens: int, time_limit_s: float = 600.0
+) -> DecodeSteps:
+    """One batch from its prompts to its end; raises ``BenchmarkError`` when a request fails or too few steps are alike."""
     engine.clear_cache()
     rng = random.Random(_PROMPTS_SEED)
     cursor = engine.telemetry.since(0)[0]
-    params = SamplingParams(max_new_tokens=args.max_new_tokens, ignore_eos=True)
-    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(args.context)] for _ in range(args.batch_size)]
+    params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch_size)]
     engine.pause()  # all in one step, so that they decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
     engine.resume()
     for stream in streams:
-        result = stream.result(timeout=args.time_limit_s)
+        result = stream.result(timeout=time_limit_s)
         if result.error:
             raise BenchmarkError(f"a request failed: {result.error}")
     events = engine.telemetry.since(cursor)[1]
-    return _steady([event.record for event in events if hasattr(event, "record")], args.batch_size)
+    return _steady([event.record for event in events if hasattr(event, "record")], batch_size)
 
 
 def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
@@ -124,7 +131,12 @@ def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
     }
     known = zip(*stages.values(), strict=True)
     stages["publish"] = [period - sum(parts) for period, parts in zip(periods, known, strict=True)]
-    return DecodeSteps(periods, {stage: statistics.median(took) for stage, took in stages.items()})
+    return DecodeSteps(
+        periods,
+        {stage: statistics.median(took) for stage, took in stages.items()},
+        [one.device_ns / 1e6 for one, _ in pairs],
+        sum(bool(one.graph) for one, _ in pairs) / len(pairs),
+    )
 
 
 def _print(info: Any, document: dict[str, Any]) -> None:

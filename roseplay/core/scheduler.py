@@ -146,7 +146,7 @@ class Scheduler:
                 self._finish(request, FinishReason.STOP)
             elif request.num_output_tokens >= request.sampling.max_new_tokens:
                 self._finish(request, FinishReason.LENGTH)
-            elif self.knobs.prefix_cache and self.in_flight.is_writing_for(request):
+            elif self.knobs.prefix_cache and self._fills_block(request) and self.in_flight.is_writing_for(request):
                 self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
         return new_tokens
 
@@ -353,12 +353,15 @@ class Scheduler:
         index = len(step.entries)
         step.entries.append(entry)
         keep, share = self.knobs.prefix_cache, self.knobs.same_step_sharing
-        if keep or (share and is_prompt):
+        if (keep and (is_prompt or self._fills_block(request))) or (share and is_prompt):
             self.tables.publish_blocks(request, step.step_id, keep)
         if request.num_computed_tokens == request.num_tokens:
             entry.samples, entry.logits_entry = True, index
             if request.num_tokens == request.num_prompt_tokens and (keep or share):
                 entry.save_logits_key = self.tables.publish_tail(request, step.step_id, index, keep)
+
+    def _fills_block(self, request: Request) -> bool:
+        return request.num_computed_tokens % self.block_size == 0
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason

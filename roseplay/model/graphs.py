@@ -23,6 +23,7 @@ from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
 
+# Padded sizes of steps, in tokens: those of single tokens only, and any.
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 
@@ -46,14 +47,29 @@ class Bucket:
         return host.decodes_only if self.decodes_only else host.num_rows < self.rows
 
 
-def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MIXED) -> list[Bucket]:
+def make_buckets(decodes: tuple[int, ...] | None = None, mixed: tuple[int, ...] | None = None) -> list[Bucket]:
     """Smallest first, decodes before mixed steps of any size."""
+    decodes, mixed = decodes or _sizes[0], mixed or _sizes[1]
     most = max(decodes)
     found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
         rows = min(tokens, most) + 1
         found.append(Bucket(tokens, rows + (rows == tokens), rows))
     return found
+
+
+_sizes: tuple[tuple[int, ...], tuple[int, ...]] = (DECODES, MIXED)
+
+
+@contextlib.contextmanager
+def small_buckets(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
+    """Fewer and smaller sizes for models that are loaded meanwhile, where capturing all would take longer than running."""
+    global _sizes
+    before, _sizes = _sizes, (decodes, mixed)
+    try:
+        yield
+    finally:
+        _sizes = before
 
 
 class Graph(Protocol):

@@ -99,8 +99,8 @@ def choose_num_blocks(
     """Blocks in the pool, block 0 included.
 
     ``config.num_blocks`` as it is; or as many as ``config.kv_cache_memory`` holds; or, with neither, enough for 64
-    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU, within
-    ``gpu_bytes``), but never too few for one request of ``max_model_len``.
+    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU, for 256
+    requests within ``gpu_bytes``), but never too few for one request of ``max_model_len``.
 
     Args:
         gpu_bytes: what the KV cache may take of a GPU, see ``memory.kv_cache_bytes``.
@@ -120,7 +120,7 @@ def choose_num_blocks(
             )
         return num_blocks
     one_request = -(-max_model_len // config.block_size) + 1
-    wanted = max(512, 64 * (one_request - 1) + 1)
+    wanted = max(512, (64 if gpu_bytes is None else 256) * (one_request - 1) + 1)
     free = free_memory() if gpu_bytes is None else gpu_bytes
     fits = int(free * 0.25 if gpu_bytes is None else free) // block_bytes
     if fits < one_request and one_request * block_bytes > 0.9 * free:

@@ -13,8 +13,8 @@ from roseplay import Engine, SamplingParams
 from roseplay.core.step import StepTooLargeError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
-from roseplay.model import graphs
 from roseplay.model.emulation import emulate_gpu
+from roseplay.model.graphs import small_buckets
 from roseplay.model.launch import Launched
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG, wait_until
@@ -39,14 +39,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.make_buckets, "__defaults__", ((1, 2, 4, 8, 16), (16, 64)))
-
-
 def open_engine(model: Any, **settings: Any) -> Engine:
     """As on a GPU."""
-    with emulate_gpu():
+    with emulate_gpu(), small_buckets():
         return Engine(model, **{"block_size": 4, "num_blocks": 100, "attention": "reference", **settings})
 
 

@@ -16,10 +16,9 @@ import torch
 from roseplay.config import SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model import graphs as graphs_module
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.emulation import emulate_gpu
-from roseplay.model.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
+from roseplay.model.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, make_runner, random_tokens, step_of
@@ -28,9 +27,8 @@ DECODES, MIXED = (1, 2, 4, 8), (8, 16, 32)
 
 
 @pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(graphs_module.make_buckets, "__defaults__", (DECODES, MIXED))
-    with emulate_gpu():
+def as_on_a_gpu() -> Iterator[None]:
+    with emulate_gpu(), small_buckets(DECODES, MIXED):
         yield
 
 

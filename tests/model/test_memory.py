@@ -86,7 +86,7 @@ def test_the_pool_is_sized_from_what_a_gpu_has_left():
         return choose_num_blocks(config, shapes, torch.float16, GPU, 4096, gpu_bytes)
 
     assert blocks(1000 * block) == 1000
-    assert blocks(10**6 * block) == 64 * 256 + 1  # no more than requests can use
+    assert blocks(10**6 * block) == 256 * 256 + 1  # no more than requests can use
     with pytest.raises(ValueError, match="set max_model_len lower"):
         blocks(100 * block)
     with pytest.raises(ValueError, match="0.0 GiB are free"):
