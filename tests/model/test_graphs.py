@@ -5,7 +5,9 @@ A CPU has no graphs; what stands for one here calls the captured function again,
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from roseplay.config import SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
+from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.emulation import emulate_gpu
 from roseplay.model.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
@@ -135,6 +138,25 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
         for counts in schedule(prompts, seed):
             for i, logits in driver.step(counts).items():
                 assert (logits - expected[i][driver.computed[i] - 1]).abs().max() < 1e-4
+
+
+@pytest.mark.skipif(
+    "triton" not in BACKENDS or importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
+    reason="there is no Triton to interpret",
+)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(family: str):
+    model = tiny_model(FAMILIES[family]())
+    with small_buckets((1, 2, 4), (8, 16)):
+        runner = make_runner(model, attention="triton")
+    assert runner.graphs is not None
+    assert len(runner.graphs) == 5, runner.graphs.refused
+    prompts = [random_tokens(length, 97, length) for length in (1, 6, 11)]
+    expected = [eager_logits(model, prompt) for prompt in prompts]
+    driver = Driver(runner, prompts)
+    for counts in schedule(prompts, 1):
+        for i, logits in driver.step(counts).items():
+            assert (logits - expected[i][driver.computed[i] - 1]).abs().max() < 1e-4
 
 
 def test_replays_and_eager_steps_may_take_turns(model):

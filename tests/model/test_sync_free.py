@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,11 +11,21 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roseplay.config import SamplingParams
+from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
+from roseplay.core.step import Step, StepEntry
+from roseplay.model import runner as runner_module
+from roseplay.model.attention import Paged
 from roseplay.model.batch import Drawn
 from roseplay.model.cuts import cut_threshold
+from roseplay.model.emulation import emulate_gpu
+from roseplay.model.forward import PackedForward
+from roseplay.model.graphs import small_buckets
+from roseplay.model.layout import RecordingBackend, null_batch
+from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample
+from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import make_runner
 from tests.model.test_sampler import MIXED, random_logits, request
 
 # On a GPU each of these asks the device for a number, or for how many there are.
@@ -101,3 +112,48 @@ def test_a_row_that_is_not_a_number_harms_no_other():
     logits[1] = float("nan")
     tokens = draw(logits, asked, wait=False).tolist()
     assert (tokens[0], tokens[2]) == (expected[0], expected[2])
+
+
+class Silent(RecordingBackend):
+    """Attends to nothing, and is not surprised to be asked again."""
+
+    def append(self, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_model_waits(family: str):
+    """A family that did would run without graphs."""
+    loaded = load_model(tiny_model(FAMILIES[family]()), EngineConfig(pack_weights=False))
+    batch = null_batch(4, loaded.device)
+    with torch.inference_mode(), nothing_waits():
+        logits = PackedForward(loaded.model)(Paged(Silent(), batch))
+    assert logits.shape == (1, loaded.vocab_size)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_no_step_waits_before_its_result_is_asked_for(graphs: bool, monkeypatch: pytest.MonkeyPatch):
+    """Copies, prompts, saved logits, repeats, tokens that only the device knows, and every kind of sampling."""
+    monkeypatch.setattr(runner_module, "make_backend", lambda name, cache: Silent())
+    # As on a GPU: by default a sampler may wait for a CPU.
+    monkeypatch.setattr(runner_module, "draw", functools.partial(draw, wait=False))
+    with emulate_gpu(), small_buckets((16,), (32, 64)):
+        runner = make_runner(tiny_model(FAMILIES["llama"]()))
+    asked = [request(answer=(4, 4, 9), logprobs=2, **params) for params in MIXED]
+    for i, r in enumerate(asked):
+        r.request_id, r.block_table = i, [1 + 4 * i + j for j in range(4)]
+    first = [
+        StepEntry(r, 0, r.num_tokens, samples=True, logits_entry=i, save_logits_key=i) for i, r in enumerate(asked)
+    ]
+    second = [StepEntry(r, r.num_tokens, 1, samples=True, logits_entry=i) for i, r in enumerate(asked[:-1])]
+    second.append(StepEntry(asked[-1], asked[-1].num_tokens, 0, samples=True, logits_key=3))
+    with nothing_waits():
+        before = runner.launch(Step(0, first, cuda_graphs=graphs))
+        for r in asked:
+            r.token_ids.append(PLACEHOLDER)
+        after = runner.launch(Step(1, second, copies=[(1, 120)], dropped_logits=[5], cuda_graphs=graphs))
+    for launched in (before, after):
+        result = launched.result()
+        assert result.graph is graphs
+        assert all(token is not None for token in result.token_ids)
+        assert all(logprobs is not None for logprobs in result.logprobs)
