@@ -129,6 +129,14 @@ class BlockTables:
             request.block_table.append(self._allocate(request))
         return True
 
+    def is_writable(self, request: Request, position: int) -> bool:
+        """Whether the request has a block for ``position`` that is its own, and that nobody could find."""
+        index = position // self.block_size
+        if index >= len(request.block_table):
+            return False
+        block = request.block_table[index]
+        return self.pool.ref_counts[block] == 1 and not self.pool.is_findable(block)
+
     def make_writable(self, request: Request, position: int, *, same_content: bool = False) -> tuple[int, int] | None:
         """Copy-on-write: give the request a copy of the block it will write at ``position`` if anybody needs the old.
 

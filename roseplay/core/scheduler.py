@@ -200,13 +200,15 @@ class Scheduler:
         scheduled = 0
         for request in decodes:
             if request.status is RequestStatus.RUNNING and self._find_room(request, step):
-                self._add_entry(step, request, 1)
+                self._add_decode(step, request)
                 scheduled += 1
         step.decode_tokens = scheduled
         return scheduled
 
     def _find_room(self, request: Request, step: Step) -> bool:
         """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
+        if self.tables.is_writable(request, request.num_computed_tokens):
+            return True
         while not self._make_room(step, request, 1):
             victim = self._choose_victim(step)
             if victim is None:
@@ -238,6 +240,15 @@ class Scheduler:
         while index < len(self.waiting) and self.waiting[index].arrival < request.arrival:
             index += 1
         self.waiting.insert(index, request)
+
+    def _add_decode(self, step: Step, request: Request) -> None:
+        """The request computes its last token: what ``_add_entry`` does for any, in a path that every token takes."""
+        start = request.num_computed_tokens
+        request.num_computed_tokens = start + 1
+        request.last_step = step.step_id
+        step.entries.append(StepEntry(request, start, 1, samples=True, logits_entry=len(step.entries)))
+        if self.knobs.prefix_cache and self._fills_block(request):
+            self.tables.publish_blocks(request, step.step_id, keep=True)
 
     # -- prompts
 
@@ -343,17 +354,16 @@ class Scheduler:
         return True
 
     def _add_entry(self, step: Step, request: Request, num_tokens: int) -> None:
-        """The request computes its next ``num_tokens`` tokens; they count as computed from here on."""
-        is_prompt = request.is_prefilling
+        """The request computes its next ``num_tokens`` prompt tokens; they count as computed from here on."""
         start = request.num_computed_tokens
-        entry = StepEntry(request, start, num_tokens, num_tokens if is_prompt else 0)
+        entry = StepEntry(request, start, num_tokens, num_tokens)
         request.num_computed_tokens = start + num_tokens
         request.last_step = step.step_id
-        step.prompt_tokens += entry.num_prompt_tokens
+        step.prompt_tokens += num_tokens
         index = len(step.entries)
         step.entries.append(entry)
         keep, share = self.knobs.prefix_cache, self.knobs.same_step_sharing
-        if (keep and (is_prompt or self._fills_block(request))) or (share and is_prompt):
+        if keep or share:
             self.tables.publish_blocks(request, step.step_id, keep)
         if request.num_computed_tokens == request.num_tokens:
             entry.samples, entry.logits_entry = True, index

@@ -188,9 +188,10 @@ class ModelRunner:
     ) -> tuple[list[int], Download | None, Logprobs | None]:
         """Save logits, draw tokens, and keep these for the next step."""
         row_of = {entry: row for row, entry in enumerate(wanted)}
-        for i, entry in enumerate(step.entries):
-            if entry.save_logits_key is not None:
-                self._saved_logits[entry.save_logits_key] = logits[row_of[i]].to(torch.float32, copy=True)
+        for i in wanted:
+            key = step.entries[i].save_logits_key
+            if key is not None:
+                self._saved_logits[key] = logits[row_of[i]].to(torch.float32, copy=True)
         sampling = [i for i, entry in enumerate(step.entries) if entry.samples]
         if not sampling:
             self._drawn = None
