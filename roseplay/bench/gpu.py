@@ -20,7 +20,7 @@ from typing import Any
 
 from roseplay.bench import flags, gpu_rows
 from roseplay.bench.bandwidth import read_bandwidth
-from roseplay.bench.gpu_rows import Group, Machine, Row
+from roseplay.bench.gpu_machine import Group, Machine, Row
 from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
 

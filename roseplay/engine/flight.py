@@ -1,10 +1,11 @@
-"""A step between its launch and the moment its tokens are taken over."""
+"""What runs steps, and a step between its launch and the moment its tokens are taken over."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from roseplay.core.info import EngineInfo
 from roseplay.core.step import Step, StepResult
 from roseplay.engine.messages import EntryRecord
 
@@ -14,6 +15,21 @@ class Launched(Protocol):
 
     def result(self) -> StepResult:
         """Wait for the step; raises what became of it."""
+
+
+class Runner(Protocol):
+    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
+
+    num_blocks: int
+    block_size: int
+    logits_bytes: int
+    runs_ahead: bool
+    max_step_tokens: int | None
+
+    def execute(self, step: Step) -> StepResult: ...
+    def launch(self, step: Step) -> Launched: ...
+    def info(self) -> EngineInfo: ...
+    def clear(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

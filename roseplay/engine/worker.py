@@ -10,14 +10,13 @@ import gc
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult, StepTooLargeError
-from roseplay.engine.flight import Done, Flight, Launched
+from roseplay.engine.flight import Done, Flight, Runner
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
@@ -39,33 +38,12 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
+from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
 
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
-
-
-class Inbox(Protocol):
-    """Where commands come from."""
-
-    def take(self, timeout: float | None) -> list[Command]:
-        """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
-
-
-class Runner(Protocol):
-    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
-
-    num_blocks: int
-    block_size: int
-    logits_bytes: int
-    runs_ahead: bool
-    max_step_tokens: int | None
-
-    def execute(self, step: Step) -> StepResult: ...
-    def launch(self, step: Step) -> Launched: ...
-    def info(self) -> EngineInfo: ...
-    def clear(self) -> None: ...
 
 
 class Worker:
@@ -212,7 +190,7 @@ class Worker:
             self._launch_failed(step, error)
             return None
         if not self._overlaps:
-            self._stretch(start_ns)
+            self._late = stretch(self.inbox, self.scheduler.knobs.slow_motion, start_ns)
         return Flight(step, launched, entries, start_ns, schedule_ns)
 
     def _land(self, behind: Flight | None = None) -> None:
@@ -250,26 +228,6 @@ class Worker:
         self._out_of_memory += 1
         self._blocks_changed = True
         logger.warning("no memory for a step: at most %d tokens from now on (%s)", self.scheduler.token_limit, error)
-
-    def _stretch(self, start_ns: int) -> None:
-        """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it.
-
-        Telling the engine to stop something, or to go faster, cuts the wait short.
-        """
-        pending: list[Command] = []
-        took = time.perf_counter_ns() - start_ns
-        while True:
-            factor = self.scheduler.knobs.slow_motion
-            for command in pending:
-                if isinstance(command, SetKnobs):
-                    factor = command.knobs.slow_motion
-                elif isinstance(command, Abort | Shutdown):
-                    factor = 1.0  # who presses stop does not want to watch the rest
-            left = start_ns + took * factor - time.perf_counter_ns()
-            if left <= 0 or factor == 1.0:
-                break
-            pending += self.inbox.take(left / 1e9)
-        self._late = pending
 
     def _fail(self, error: Exception, *steps: Step) -> None:
         """All steps in flight are lost: their requests end with the reason, and the engine goes on."""

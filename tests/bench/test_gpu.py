@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from roseplay.bench import gpu, gpu_checks, gpu_rows, shapes
-from roseplay.bench.gpu_rows import Group, Machine, Row, idle_of
+from roseplay.bench import gpu, gpu_checks, gpu_machine, shapes
+from roseplay.bench.gpu_machine import Group, Machine, Row
+from roseplay.bench.gpu_rows import idle_of
 from roseplay.bench.main import main
 
 TINY = ["gpu", "--device", "cpu", "--tiny"]
@@ -91,7 +92,9 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
             Group([Row("four", "", works)]),
         ],
     )
-    monkeypatch.setattr(gpu_rows, "open_engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine")))
+    monkeypatch.setattr(
+        gpu_machine, "open_engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine"))
+    )
     rows = bench(tmp_path, "--no-checks")["rows"]
     assert rows["one"]["error"] == "RuntimeError: out of luck"
     assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
