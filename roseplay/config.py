@@ -15,7 +15,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ADMISSIONS = ("queued", "blocking")
 WORKERS = ("thread", "process")
-ATTENTIONS = ("auto", "cpu", "gather", "reference")
+ATTENTIONS = ("auto", "cpu", "gather", "triton", "reference")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -42,13 +42,15 @@ class EngineConfig:
         block_size: tokens a KV block holds.
         num_blocks: KV blocks, block 0 included (it is never handed out); exclusive with ``kv_cache_memory``.
         kv_cache_memory: bytes for keys and values; ``None`` for both sizes the pool by itself.
+        gpu_memory_utilization: share of a GPU's memory that weights, activations and KV pool may take, with whatever else
+            is on it; a pool that sizes itself stays within it.
         max_model_len: longest prompt plus answer, in tokens; ``None`` is the model's own limit.
         max_waiting: requests that may wait for admission before ``submit`` refuses more.
         threads: torch's intra-op threads; ``None`` leaves torch's choice.
         seed: of requests that bring none, and of random weights.
         random_weights: build the model from its config alone, with random weights.
         attention: how keys and values are read: ``cpu`` in place where the compiled kernel is there, ``gather`` copies
-            them together first, ``reference`` is slow and plain; ``auto`` takes the best.
+            them together first, ``triton`` is for CUDA devices, ``reference`` is slow and plain; ``auto`` takes the best.
         pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN), and compute
             layers of one input as one product; CPU only.
         fuse_ops: norms, rotary embeddings and gates in one compiled pass each (with Numba), where that is proven to be
@@ -64,6 +66,7 @@ class EngineConfig:
     block_size: int = 16
     num_blocks: int | None = None
     kv_cache_memory: int | None = None
+    gpu_memory_utilization: float = 0.9
     max_model_len: int | None = None
     max_waiting: int = 4096
     threads: int | None = None
@@ -98,6 +101,10 @@ class EngineConfig:
             self.num_blocks is None or self.kv_cache_memory is None, "give num_blocks or kv_cache_memory, not both"
         )
         _require(
+            _is_number(self.gpu_memory_utilization) and 0 < self.gpu_memory_utilization <= 1,
+            f"gpu_memory_utilization is {self.gpu_memory_utilization!r}: use a share above 0, at most 1",
+        )
+        _require(
             _is_number(self.step_timeout_s) and self.step_timeout_s > 0,
             f"step_timeout_s is {self.step_timeout_s!r}: use seconds above 0",
         )
@@ -118,7 +125,8 @@ class Knobs:
         same_step_sharing: requests of one step share what one of them computes. Off: each computes its own.
         batched_append: one KV write a layer a step. Off: one a request and layer.
         admission: ``queued``: submit only enqueues. ``blocking``: submit returns when its prefill is done, one at a time.
-        cuda_graphs, overlap: CUDA only.
+        cuda_graphs: a step is replayed as a graph of its padded size, where there is one. CUDA only.
+        overlap: the next step is scheduled and launched before this one's tokens have reached the host. CUDA only.
         slow_motion: a step is stretched to this many times its own duration, to watch a fast model.
     """
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "contest.json"
         spec.write_text(json.dumps(asdict(contest)))
-        peers = {name: _Peer(name, contest) for name in args.peers}
+        peers = {name: Peer(name, contest) for name in args.peers}
         try:
             for number in range(args.warmup_runs + args.repeat_runs):
                 for name in rates:
@@ -111,7 +111,7 @@ def _vocab_size(model: str) -> int:
     return size
 
 
-class _Peer:
+class Peer:
     """A contestant's process."""
 
     def __init__(self, name: str, contest: Contest) -> None:

@@ -39,11 +39,15 @@ class DecodeSteps:
         period_ms: from one step's start to the next one's.
         stages_ms: median of each stage; ``publish`` is what is left of the period: taking tokens over and telling them.
         prefill_tokens_per_s: prompt tokens over the time of the steps that computed only such.
+        device_ms: the device's time in each of these steps.
+        replayed: share of them that was replayed as a graph.
     """
 
     period_ms: list[float]
     stages_ms: dict[str, float]
     prefill_tokens_per_s: float
+    device_ms: list[float]
+    replayed: float
 
 
 def add_command(commands: Any) -> None:
@@ -67,12 +71,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.num_blocks = blocks_for(args.batch_size, args.context + args.max_new_tokens, block_size)
     with flags.open_engine(args, Knobs(max_batch_size=args.batch_size, prefix_cache=False)) as engine:
         before = read_bandwidth(engine.info.device)
+        sizes = {"batch_size": args.batch_size, "context": args.context, "max_new_tokens": args.max_new_tokens}
         for _ in range(args.warmup_runs):
-            decode(engine, args.batch_size, args.context, args.max_new_tokens, args.time_limit_s)
-        found = [
-            decode(engine, args.batch_size, args.context, args.max_new_tokens, args.time_limit_s)
-            for _ in range(args.repeat_runs)
-        ]
+            decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
+        found = [decode_batch(engine, **sizes, time_limit_s=args.time_limit_s) for _ in range(args.repeat_runs)]
         bandwidth = max(before, read_bandwidth(engine.info.device))
         info = replace(engine.info, model=args.model)
     document = {
@@ -112,13 +114,15 @@ def figures(
     }
 
 
-def decode(engine: Engine, batch: int, context: int, new_tokens: int, time_limit_s: float) -> DecodeSteps:
-    """One batch from its prompts to its end; raises ``BenchmarkError``."""
+def decode_batch(
+    engine: Engine, *, batch_size: int, context: int, max_new_tokens: int, time_limit_s: float = 600.0
+) -> DecodeSteps:
+    """One batch from its prompts to its end; raises ``BenchmarkError`` when a request fails or too few steps are alike."""
     engine.clear_cache()
     rng = random.Random(_PROMPTS_SEED)
     cursor = engine.telemetry.since(0)[0]
-    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
-    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch)]
+    params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch_size)]
     engine.pause()  # all in one step, so that they decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
     engine.resume()
@@ -127,7 +131,7 @@ def decode(engine: Engine, batch: int, context: int, new_tokens: int, time_limit
         if result.error:
             raise BenchmarkError(f"a request failed: {result.error}")
     events = engine.telemetry.since(cursor)[1]
-    return _steady([event.record for event in events if hasattr(event, "record")], batch)
+    return _steady([event.record for event in events if hasattr(event, "record")], batch_size)
 
 
 def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
@@ -149,6 +153,8 @@ def _steady(records: list[StepRecord], batch_size: int) -> DecodeSteps:
         periods,
         {stage: statistics.median(took) for stage, took in stages.items()},
         sum(record.prompt_tokens for record in prefills) / max(prefill_s, 1e-9),
+        [one.device_ns / 1e6 for one, _ in pairs],
+        sum(bool(one.graph) for one, _ in pairs) / len(pairs),
     )
 
 

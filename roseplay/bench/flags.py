@@ -70,6 +70,8 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-same-step-sharing", action="store_true", help="equal prompts of a step each compute")
     group.add_argument("--no-batched-append", action="store_true", help="one KV write a request and layer")
     group.add_argument("--admission", choices=ADMISSIONS, default=defaults.admission, help="blocking: submit prefills")
+    group.add_argument("--no-cuda-graphs", action="store_true", help="launch each step's kernels one by one (GPU)")
+    group.add_argument("--no-overlap", action="store_true", help="wait for a step before the next is made (GPU)")
     # Known, so that it can be refused by its name.
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
@@ -135,6 +137,8 @@ def knobs(args: argparse.Namespace) -> Knobs:
         chunked_prefill=not args.no_chunked_prefill,
         same_step_sharing=not args.no_same_step_sharing,
         batched_append=not args.no_batched_append,
+        cuda_graphs=not args.no_cuda_graphs,
+        overlap=not args.no_overlap,
         admission=args.admission,
         slow_motion=args.slow_motion,
     )

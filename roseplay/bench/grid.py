@@ -15,7 +15,7 @@ from typing import Any
 
 from roseplay.bench import flags
 from roseplay.bench.bandwidth import read_bandwidth
-from roseplay.bench.decode import DecodeSteps, blocks_for, decode, figures
+from roseplay.bench.decode import DecodeSteps, blocks_for, decode_batch, figures
 from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         bandwidth = read_bandwidth(engine.info.device)
         for number in range(args.warmup_runs + args.repeat_runs):
             for cell in order.sample(cells, len(cells)):
-                steps = decode(engine, *cell, args.max_new_tokens, args.time_limit_s)
+                sizes = {"batch_size": cell[0], "context": cell[1], "max_new_tokens": args.max_new_tokens}
+                steps = decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
                 if number >= args.warmup_runs:
                     found[cell].append(steps)
         bandwidth = max(bandwidth, read_bandwidth(engine.info.device))

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from roseplay.bench import browser, compare, decode, flags, grid, page, scenario, streaming
+from roseplay.bench import browser, compare, decode, flags, gpu, grid, page, scenario, streaming
 from roseplay.bench.runs import BenchmarkError
 
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; 0 when it gave figures, 1 when it could not, 2 when it was asked for the wrong thing."""
     parser = flags.Parser(prog="roseplay bench", description="Measure an engine.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for module in (streaming, decode, grid, compare, scenario, page, browser):
+    for module in (streaming, decode, grid, compare, scenario, page, browser, gpu):
         module.add_command(commands)
     args = parser.parse_args(argv)
     try:

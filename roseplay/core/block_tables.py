@@ -57,7 +57,7 @@ class BlockTables:
         if self._holders[block]:
             request = self._holders[block][0]
             index = request.block_table.index(block)
-            end = min((index + 1) * self.block_size, request.num_computed_tokens)
+            end = min((index + 1) * self.block_size, request.num_computed_tokens, request.num_known_tokens)
             return index, tuple(request.token_ids[index * self.block_size : end])
         return self.cache.describe(block)
 
@@ -92,6 +92,8 @@ class BlockTables:
             found = node or match.tail
             if found is None:
                 break
+            if index * size + len(chunk) == end and found.pending_step != COMMITTED and not _has_logits(match.tail):
+                break  # its last token is computed again, into a copy, and what this step computes cannot be copied yet
             if node is not None:
                 match.nodes.append(node)
             match.blocks.append(found.block)
@@ -127,6 +129,14 @@ class BlockTables:
             request.block_table.append(self._allocate(request))
         return True
 
+    def is_writable(self, request: Request, position: int) -> bool:
+        """Whether the request has a block for ``position`` that is its own, and that nobody could find."""
+        index = position // self.block_size
+        if index >= len(request.block_table):
+            return False
+        block = request.block_table[index]
+        return self.pool.ref_counts[block] == 1 and not self.pool.is_findable(block)
+
     def make_writable(self, request: Request, position: int, *, same_content: bool = False) -> tuple[int, int] | None:
         """Copy-on-write: give the request a copy of the block it will write at ``position`` if anybody needs the old.
 
@@ -158,8 +168,11 @@ class BlockTables:
     # -- letting others find what a request computes
 
     def publish_blocks(self, request: Request, step_id: int, keep: bool) -> None:
-        """Make the full blocks findable up to ``num_computed_tokens``; pending until the step succeeds."""
-        full = request.num_computed_tokens // self.block_size
+        """Make the full blocks findable up to ``num_computed_tokens``; pending until the step succeeds.
+
+        A block with a token that is not known yet is left for the next time.
+        """
+        full = min(request.num_computed_tokens, request.num_known_tokens) // self.block_size
         if keep and request.chain is not None and not request.chain.listed:
             request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks anew
         size = self.block_size
@@ -181,6 +194,12 @@ class BlockTables:
 
     # -- giving up
 
+    def take_back(self, request: Request, num_computed_tokens: int) -> None:
+        """The request's last tokens were not computed after all; their blocks stay its own."""
+        request.num_computed_tokens = num_computed_tokens
+        while request.chain is not None and not request.chain.listed:
+            request.chain, request.num_chained_blocks = request.chain.parent, request.num_chained_blocks - 1
+
     def release(self, request: Request) -> None:
         """Give up all blocks, the tail first, so that prefixes outlive what follows them."""
         self._release_from(request, 0)
@@ -190,3 +209,8 @@ class BlockTables:
     def _release_from(self, request: Request, first: int) -> None:
         while len(request.block_table) > first:
             self._release(request, request.block_table.pop())
+
+
+def _has_logits(tail: Tail | None) -> bool:
+    """Whether the logits after an equal prompt can be had: from a row of this step, or saved ones."""
+    return tail is not None and (tail.entry_index is not None or tail.logits_key is not None)

@@ -34,11 +34,18 @@ def check_fits(
 
 
 class PromptBudget:
-    """What is left in one step for prompts: tokens, and requests that compute some."""
+    """What is left in one step for prompts: tokens, and requests that compute some.
 
-    def __init__(self, knobs: Knobs, block_size: int, num_decodes: int) -> None:
+    Args:
+        token_limit: tokens of a step that the device has memory for; even a prompt that is to be computed whole is
+            computed in parts when it is over this. None is unlimited.
+    """
+
+    def __init__(self, knobs: Knobs, token_limit: int | None, block_size: int, num_decodes: int) -> None:
         prefill = knobs.prefill_max_tokens or UNLIMITED
-        step = knobs.step_max_tokens or UNLIMITED
+        device = token_limit or UNLIMITED
+        step = min(knobs.step_max_tokens or UNLIMITED, device)
+        self._room = max(0, device - num_decodes)
         self._block_size = block_size
         self._chunked = knobs.chunked_prefill
         self._largest = min(prefill, step)
@@ -56,7 +63,7 @@ class PromptBudget:
             return 0
         if not self._chunked:
             if wanted > self._largest:  # over any budget: it goes as the step's only prompt
-                return 0 if self._used else wanted
+                return 0 if self._used else min(wanted, self._room)
             return wanted if wanted <= self._tokens else 0
         if wanted <= self._tokens or self._tokens <= 0:
             return max(0, min(wanted, self._tokens))

@@ -12,6 +12,9 @@ class EngineInfo:
     Attributes:
         weight_bytes: what one step reads of the weights, all experts of a mixture included; an embedding's table counts
             only where it is the output layer's weight too.
+        cuda_graphs: sizes of steps that are replayed as graphs; 0 where nothing is.
+        no_cuda_graphs: why a GPU's steps are not, None when they are, or where there is no GPU.
+        max_step_tokens: most tokens of a step, for which there was memory at the start; None is unlimited.
     """
 
     model: str
@@ -27,3 +30,6 @@ class EngineInfo:
     max_model_len: int
     kv_bytes_per_token: int
     threads: int
+    cuda_graphs: int = 0
+    no_cuda_graphs: str | None = None
+    max_step_tokens: int | None = None

@@ -88,6 +88,7 @@ class PrefixCache:
         self._next_logits_key = 0
         self._dropped_logits: list[int] = []
         self._pending = _Pending()
+        self._unproven = _Pending()  # committed, while their step is still in flight
         pool.on_evict = self._forget_block
 
     # -- finding
@@ -172,8 +173,13 @@ class PrefixCache:
     # -- steps
 
     def commit(self, keep: bool) -> None:
-        """The step succeeded: its entries stay findable, or with the prefix cache off are unlisted."""
+        """The step succeeds: its entries stay findable, or with the prefix cache off are unlisted.
+
+        Until ``confirm`` says that it did succeed, ``roll_back`` takes them back.
+        """
         pending, self._pending = self._pending, _Pending()
+        self._unproven.nodes += pending.nodes
+        self._unproven.tails += pending.tails
         for tail in pending.tails:
             tail.pending_step = COMMITTED
             tail.entry_index = None
@@ -184,13 +190,18 @@ class PrefixCache:
             if not keep:
                 self._remove_node(node)
 
+    def confirm(self) -> None:
+        """What was committed did succeed."""
+        self._unproven = _Pending()
+
     def roll_back(self) -> None:
-        """The step failed: nothing of it stays findable."""
-        pending, self._pending = self._pending, _Pending()
-        for tail in pending.tails:
-            self._remove_tail(tail)
-        for node in pending.nodes:
-            self._remove_node(node)
+        """The step failed, and so did one in flight before it: nothing of them stays findable."""
+        for failed in (self._pending, self._unproven):
+            for tail in failed.tails:
+                self._remove_tail(tail)
+            for node in failed.nodes:
+                self._remove_node(node)
+        self._pending, self._unproven = _Pending(), _Pending()
 
     def take_dropped_logits(self) -> list[int]:
         """Keys of saved logits that can be found no more since the last call."""

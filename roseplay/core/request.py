@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from roseplay.core.prefix_cache import Node
 
 
+# In ``token_ids``: a token that a step in flight will draw (see ``core/ahead.py``).
+PLACEHOLDER = -(1 << 31)
+
+
 class FinishReason(StrEnum):
     """Why a request ended; ``str`` values, as the API and the page show them."""
 
@@ -35,7 +39,7 @@ class Request:
     Attributes:
         request_id: chosen by the client, unique among the live requests.
         arrival: the scheduler's order of arrival; kept through preemption.
-        token_ids: prompt, then answer.
+        token_ids: prompt, then answer; the last one may be a ``PLACEHOLDER`` while a step is in flight.
         num_prompt_tokens: length of the prompt in ``token_ids``.
         num_computed_tokens: tokens whose keys and values are in ``block_table``.
         prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
@@ -88,6 +92,11 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Tokens without the placeholder."""
+        return len(self.token_ids) - (self.token_ids[-1] == PLACEHOLDER)
 
     @property
     def num_output_tokens(self) -> int:

@@ -12,18 +12,20 @@ from collections import deque
 from operator import attrgetter
 
 from roseplay.config import Knobs
+from roseplay.core.ahead import StepsInFlight, drop_placeholder, will_end
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
 from roseplay.core.block_tables import BlockTables, Match
 from roseplay.core.budget import UNLIMITED, PromptBudget, check_fits
+from roseplay.core.outcomes import StepOutcomes
 from roseplay.core.prefix_cache import Lookup, PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
-from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.core.step import Step, StepEntry
 
 _by_arrival = attrgetter("arrival")
 
 
-class Scheduler:
-    """Holds all live requests, and turns them into steps.
+class Scheduler(StepOutcomes):
+    """Holds all live requests, and turns them into steps; what becomes of these is told by ``StepOutcomes``.
 
     Args:
         num_blocks: KV blocks, block 0 included.
@@ -31,10 +33,18 @@ class Scheduler:
         max_model_len: longest prompt plus answer, in tokens.
         max_saved_logits: finished prompts whose logits are kept for exact repeats.
         knobs: may be replaced between steps by ``set_knobs``.
+        token_limit: most tokens of a step, whatever the knobs say; None is unlimited. ``shrink`` lowers it.
     """
 
     def __init__(
-        self, *, num_blocks: int, block_size: int, max_model_len: int, max_saved_logits: int, knobs: Knobs | None = None
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        max_saved_logits: int,
+        knobs: Knobs | None = None,
+        token_limit: int | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
         self.cache = PrefixCache(self.pool, max_saved_logits)
@@ -42,9 +52,11 @@ class Scheduler:
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
+        self.token_limit = token_limit
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
+        self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
         self._next_arrival = 0
 
@@ -70,7 +82,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
-        """End a live request between steps and give up its blocks; None when there is none (any more)."""
+        """End a live request and give up its blocks; None when there is none (any more)."""
         request = self.requests.get(request_id)
         if request is not None:
             self._finish(request, reason)
@@ -94,7 +106,8 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
-        step = Step(self.next_step_id, batched_append=self.knobs.batched_append)
+        knobs = self.knobs
+        step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = step.step_id
         self.next_step_id += 1
         step.dropped_logits = self.cache.take_dropped_logits()
@@ -102,57 +115,26 @@ class Scheduler:
         self._schedule_prompts(step, num_decodes)
         return step
 
-    def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
-        """Take the step's new tokens: (entry, token id) in request order, finished requests already released."""
-        if len(result.token_ids) != len(step.entries):
-            raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
-        self.cache.commit(keep=self.knobs.prefix_cache)
-        new_tokens = []
-        for entry, token in zip(step.entries, result.token_ids, strict=True):
-            if not entry.samples:
-                continue
-            if token is None:
-                raise ValueError(f"the step's result has no token for request {entry.request.request_id}")
-            request = entry.request
-            request.token_ids.append(token)
-            new_tokens.append((entry, token))
-            if token in request.eos_token_ids:
-                self._finish(request, FinishReason.STOP)
-            elif request.num_output_tokens >= request.sampling.max_new_tokens:
-                self._finish(request, FinishReason.LENGTH)
-        return new_tokens
-
-    def fail(self, step: Step) -> list[Request]:
-        """The step raised: end the requests that computed in it, requeue those that leaned on what it computed."""
-        self.cache.roll_back()
-        ended = []
-        for entry in step.entries:
-            if entry.num_tokens:
-                self._finish(entry.request, FinishReason.ERROR)
-                ended.append(entry.request)
-            else:
-                entry.request.num_cached_tokens = entry.request.num_shared_tokens = 0
-                self._requeue(entry.request)
-        return ended
-
     # -- decodes
 
     def _schedule_decodes(self, step: Step) -> int:
-        decodes = [request for request in self.running if not request.is_prefilling]
-        limit = self.knobs.step_max_tokens or UNLIMITED
+        decodes = [request for request in self.running if not request.is_prefilling and not will_end(request)]
+        limit = min(self.knobs.step_max_tokens or UNLIMITED, self.token_limit or UNLIMITED)
         if len(decodes) > limit:
             decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
             decodes = sorted(decodes[:limit], key=_by_arrival)
         scheduled = 0
         for request in decodes:
             if request.status is RequestStatus.RUNNING and self._find_room(request, step):
-                self._add_entry(step, request, 1)
+                self._add_decode(step, request)
                 scheduled += 1
         step.decode_tokens = scheduled
         return scheduled
 
     def _find_room(self, request: Request, step: Step) -> bool:
         """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
+        if self.tables.is_writable(request, request.num_computed_tokens):
+            return True
         while not self._make_room(step, request, 1):
             victim = self._choose_victim(step)
             if victim is None:
@@ -185,11 +167,20 @@ class Scheduler:
             index += 1
         self.waiting.insert(index, request)
 
+    def _add_decode(self, step: Step, request: Request) -> None:
+        """The request computes its last token: what ``_add_entry`` does for any, in a path that every token takes."""
+        start = request.num_computed_tokens
+        request.num_computed_tokens = start + 1
+        request.last_step = step.step_id
+        step.entries.append(StepEntry(request, start, 1, samples=True, logits_entry=len(step.entries)))
+        if self.knobs.prefix_cache and self._fills_block(request):
+            self.tables.publish_blocks(request, step.step_id, keep=True)
+
     # -- prompts
 
     def _schedule_prompts(self, step: Step, num_decodes: int) -> None:
         knobs = self.knobs
-        prompts = PromptBudget(knobs, self.block_size, num_decodes)
+        prompts = PromptBudget(knobs, self.token_limit, self.block_size, num_decodes)
         lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
         for request in [request for request in self.running if request.is_prefilling]:
             self._attach(step, request, self._match(request, lookup))
@@ -289,17 +280,16 @@ class Scheduler:
         return True
 
     def _add_entry(self, step: Step, request: Request, num_tokens: int) -> None:
-        """The request computes its next ``num_tokens`` tokens; they count as computed from here on."""
-        is_prompt = request.is_prefilling
+        """The request computes its next ``num_tokens`` prompt tokens; they count as computed from here on."""
         start = request.num_computed_tokens
-        entry = StepEntry(request, start, num_tokens, num_tokens if is_prompt else 0)
+        entry = StepEntry(request, start, num_tokens, num_tokens)
         request.num_computed_tokens = start + num_tokens
         request.last_step = step.step_id
-        step.prompt_tokens += entry.num_prompt_tokens
+        step.prompt_tokens += num_tokens
         index = len(step.entries)
         step.entries.append(entry)
         keep, share = self.knobs.prefix_cache, self.knobs.same_step_sharing
-        if keep or (share and is_prompt):
+        if keep or share:
             self.tables.publish_blocks(request, step.step_id, keep)
         if request.num_computed_tokens == request.num_tokens:
             entry.samples, entry.logits_entry = True, index
@@ -308,10 +298,11 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
-        self.tables.release(request)
+        drop_placeholder(request)
         if request.status is RequestStatus.RUNNING:
             self.running.remove(request)
         else:
             self.waiting.remove(request)
         request.status = RequestStatus.FINISHED
+        self.in_flight.end(request)
         del self.requests[request.request_id]

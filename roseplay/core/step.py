@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from roseplay.core.request import Request
 
 
+class StepTooLargeError(RuntimeError):
+    """The device has no memory for the step, and computed nothing that counts; a smaller one may go."""
+
+
 @dataclass(slots=True)
 class StepEntry:
     """One request's part in a step.
@@ -44,6 +48,7 @@ class Step:
         copies: (source block, destination block), one batched copy over all layers before anything is appended.
         copied: ids of the requests that got these copies, in the same order.
         dropped_logits: keys of saved logits that nobody can reach any more; forget them before saving new ones.
+        cuda_graphs: replay the step as a graph where there is one of its size.
         batched_append: one append a layer, or (the write-up's "before") one a request and layer.
         prompt_tokens, decode_tokens: computed in this step.
         cached_tokens: prompt tokens attached from earlier steps' blocks.
@@ -58,6 +63,7 @@ class Step:
     copied: list[int] = field(default_factory=list)
     dropped_logits: list[int] = field(default_factory=list)
     batched_append: bool = True
+    cuda_graphs: bool = True
     prompt_tokens: int = 0
     decode_tokens: int = 0
     cached_tokens: int = 0
@@ -81,8 +87,10 @@ class StepResult:
     Attributes:
         token_ids: one per entry of the step; None where the entry does not sample.
         logprobs: likewise, None where none were asked for.
-        prepare_ns, forward_ns, sample_ns: time in building the batch, in the model, and in drawing tokens.
-        device_ns: time the device was busy; equals ``forward_ns`` on a CPU.
+        prepare_ns, forward_ns, sample_ns: the host's time in building the batch, in the model, and in drawing tokens; on a
+            GPU that is the time it takes to launch them.
+        device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
+        graph: whether the step was replayed as a graph; None where there are none, or nothing was computed.
     """
 
     token_ids: list[int | None]
@@ -91,3 +99,4 @@ class StepResult:
     forward_ns: int = 0
     sample_ns: int = 0
     device_ns: int = 0
+    graph: bool | None = None

@@ -179,12 +179,16 @@ class Engine:
         with self._knob_lock:
             knobs = self._knobs.changed(changes)
             for name in GPU_KNOBS:
-                if getattr(knobs, name) != getattr(self._knobs, name):
+                if getattr(knobs, name) != getattr(self._knobs, name) and not self._has_gpu:
                     raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.info.device}")
             if knobs != self._knobs:
                 self._knobs = knobs
                 self._send(SetKnobs(knobs))
         return knobs
+
+    @property
+    def _has_gpu(self) -> bool:
+        return self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
 
     def clear_cache(self) -> None:
         """Forget all cached prompts, so that what follows starts cold."""

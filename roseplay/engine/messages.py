@@ -131,6 +131,10 @@ class StepRecord:
 
     ``block_changes`` names the blocks whose state is another one than after the step before; a worker's first
     record names them all. ``copied`` are the requests that got a copy of a block before they wrote (copy-on-write).
+
+    Where steps overlap, one is told to begin when the one before it ended. ``prepare_ns``, ``forward_ns`` and
+    ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
+    step was replayed as a graph, None where there are none. ``out_of_memory``: steps undone before it for lack of memory.
     """
 
     step_id: int
@@ -156,6 +160,8 @@ class StepRecord:
     preempted: list[int] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
     block_changes: list[BlockChange] = field(default_factory=list)
+    graph: bool | None = None
+    out_of_memory: int = 0
 
     @property
     def block_copies(self) -> int:
@@ -163,8 +169,10 @@ class StepRecord:
 
     @property
     def host_ns(self) -> int:
-        """Time of the step outside the model's forward."""
-        return self.end_ns - self.start_ns - self.forward_ns
+        """The host's own time: all but the model's forward; where the device is another, what making the step took."""
+        if self.device_ns == self.forward_ns:
+            return self.end_ns - self.start_ns - self.forward_ns
+        return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns
 
 
 @dataclass(slots=True)

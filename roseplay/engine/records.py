@@ -61,6 +61,7 @@ def step_record(
         preempted=step.preempted,
         copied=step.copied,
         block_changes=_block_changes(scheduler),
+        graph=result.graph,
     )
 
 

@@ -1,4 +1,8 @@
-"""The engine's loop: commands, then one step, then what came of it. The same in a thread or a process of its own."""
+"""The engine's loop: commands, then one step, then what came of it. The same in a thread or a process of its own.
+
+Where the model runner can (a GPU), steps overlap: the next one is scheduled and launched while the last one runs, and
+only then are the last one's tokens taken over and told.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import gc
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import Step, StepResult, StepTooLargeError
+from roseplay.engine.flight import Done, Flight, Runner
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
@@ -34,30 +38,12 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
+from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
 
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
-
-
-class Inbox(Protocol):
-    """Where commands come from."""
-
-    def take(self, timeout: float | None) -> list[Command]:
-        """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
-
-
-class Runner(Protocol):
-    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
-
-    num_blocks: int
-    block_size: int
-    logits_bytes: int
-
-    def execute(self, step: Step) -> StepResult: ...
-    def info(self) -> EngineInfo: ...
-    def clear(self) -> None: ...
 
 
 class Worker:
@@ -88,6 +74,9 @@ class Worker:
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
+        self._flying: Flight | None = None
+        self._last_end_ns = 0
+        self._out_of_memory = 0
         self._blocks_changed = False
         self._running = True
         self._paused = False
@@ -99,16 +88,19 @@ class Worker:
             max_model_len=self.info.max_model_len,
             max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
             knobs=knobs,
+            token_limit=self.runner.max_step_tokens,
         )
 
     def run(self) -> None:
         """The loop; returns after ``Shutdown``."""
         self.send(Ready(self.info, self.scheduler.knobs))
         while self._running:
-            idle = not self._has_work and not self._blocks_changed
+            idle = not self._has_work and self._flying is None and not self._blocks_changed
             self._obey(self.inbox.take(None if idle else 0.0))
             if self._running and self._has_work:
                 self._step()
+            elif self._flying is not None:
+                self._land()
             elif self._blocks_changed:
                 self._tell_counts()
 
@@ -160,56 +152,102 @@ class Worker:
     # -- a step
 
     def _step(self) -> None:
+        """Launch the next step, then take over the one before it; without overlap, the same one at once."""
+        flying = self._flying
+        if flying is not None:
+            if not (self._overlaps and self.scheduler.can_run_ahead(flying.step)):
+                self._land()
+                return
+            self.scheduler.assume(flying.step)
+        launched = self._launch()
+        if flying is not None and self._flying is flying:
+            self._land(launched)
+        else:
+            self._flying = launched
+        if launched is not None and not self._overlaps:
+            self._land()
+
+    @property
+    def _overlaps(self) -> bool:
+        knobs = self.scheduler.knobs
+        return self.runner.runs_ahead and knobs.overlap and knobs.slow_motion == 1.0
+
+    def _launch(self) -> Flight | None:
+        """Schedule a step and give it to the device; None when there is none to wait for."""
         start_ns = time.perf_counter_ns()
-        step: Step | None = None
         try:
             step = self.scheduler.schedule()
-            schedule_ns = time.perf_counter_ns() - start_ns
-            result = self.runner.execute(step)
-            self._stretch(start_ns)
-            entries = [entry_record(entry) for entry in step.entries]
+        except Exception as error:
+            self._begin_anew(error)
+            return None
+        if self._flying is not None and not (step.entries or step.dropped_logits):
+            return None  # nothing can be done before the step in flight is over
+        schedule_ns = time.perf_counter_ns() - start_ns
+        entries = [entry_record(entry) for entry in step.entries]
+        try:
+            launched = self.runner.launch(step) if self._overlaps else Done(self.runner.execute(step))
+        except Exception as error:
+            self._launch_failed(step, error)
+            return None
+        if not self._overlaps:
+            self._late = stretch(self.inbox, self.scheduler.knobs.slow_motion, start_ns)
+        return Flight(step, launched, entries, start_ns, schedule_ns)
+
+    def _land(self, behind: Flight | None = None) -> None:
+        """Wait for the step in flight and tell what came of it; the one launched ``behind`` it is in flight from now on."""
+        flying, self._flying = self._flying, behind
+        assert flying is not None
+        step = flying.step
+        try:
+            result = flying.launched.result()
             new_tokens = self.scheduler.update(step, result)
         except Exception as error:
-            self._fail(step, error)
+            self._flying = None  # what runs behind a step that failed is lost with it
+            self._fail(error, step, *([behind.step] if behind is not None else []))
             return
-        tokens = tokens_of(step, result, new_tokens)
-        self._publish(tokens, step_record(self.scheduler, step, result, start_ns, schedule_ns, entries))
+        start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are told one after the other
+        record = step_record(self.scheduler, step, result, start_ns, flying.schedule_ns, flying.entries)
+        self._publish(tokens_of(step, result, new_tokens), record)
 
-    def _stretch(self, start_ns: int) -> None:
-        """Slow motion: wait (N - 1) times what the step took; commands that come meanwhile are obeyed after it.
+    def _launch_failed(self, step: Step, error: Exception) -> None:
+        """Nothing of ``step`` runs: the one in flight is taken over first. For lack of memory steps shrink, and go on."""
+        if self._flying is not None:
+            self._land()
+        if not isinstance(error, StepTooLargeError):
+            self._fail(error, step)
+            return
+        try:
+            shrunk = self.scheduler.shrink(step)
+        except Exception:
+            logger.exception("a step could not be undone")
+            self._begin_anew(error)
+            return
+        if not shrunk:
+            self._fail(error, step)
+            return
+        self._out_of_memory += 1
+        self._blocks_changed = True
+        logger.warning("no memory for a step: at most %d tokens from now on (%s)", self.scheduler.token_limit, error)
 
-        Telling the engine to stop something, or to go faster, cuts the wait short.
-        """
-        pending: list[Command] = []
-        took = time.perf_counter_ns() - start_ns
-        while True:
-            factor = self.scheduler.knobs.slow_motion
-            for command in pending:
-                if isinstance(command, SetKnobs):
-                    factor = command.knobs.slow_motion
-                elif isinstance(command, Abort | Shutdown):
-                    factor = 1.0  # who presses stop does not want to watch the rest
-            left = start_ns + took * factor - time.perf_counter_ns()
-            if left <= 0 or factor == 1.0:
-                break
-            pending += self.inbox.take(left / 1e9)
-        self._late = pending
+    def _fail(self, error: Exception, *steps: Step) -> None:
+        """All steps in flight are lost: their requests end with the reason, and the engine goes on."""
+        logger.error("a step failed", exc_info=error)
+        reason = _one_line(error)
+        try:
+            ended = self.scheduler.fail(*steps)
+        except Exception:
+            logger.exception("the failed step could not be undone")
+            self._begin_anew(error)
+            return
+        self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in ended]
+        self._tell_counts()
 
-    def _fail(self, step: Step | None, error: Exception) -> None:
-        """A step raised: its requests end with the reason, and the engine goes on."""
-        logger.exception("a step failed")
-        reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-        if step is not None:
-            try:
-                ended = self.scheduler.fail(step)
-                self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in ended]
-                self._tell_counts()
-                return
-            except Exception:
-                logger.exception("the failed step could not be undone")
-        # The scheduler itself is in doubt: end everything and begin with a new one.
+    def _begin_anew(self, error: Exception) -> None:
+        """The scheduler itself is in doubt: end everything and begin with a new one."""
+        logger.error("the scheduler failed", exc_info=error)
+        self._flying = None
         lost = list(self.scheduler.requests)
-        self._finished += [Finished(request_id, FinishReason.ERROR, reason) for request_id in lost]
+        self._finished += [Finished(request_id, FinishReason.ERROR, _one_line(error)) for request_id in lost]
         self.runner.clear()
         next_step_id = self.scheduler.next_step_id
         self.scheduler = self._new_scheduler(self.scheduler.knobs)
@@ -226,9 +264,15 @@ class Worker:
     def _publish(self, tokens: list[NewToken], record: StepRecord) -> None:
         finished, self._finished = self._finished, []
         self._blocks_changed = False
+        self._last_end_ns = record.end_ns
+        record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
         self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
         late, self._late = self._late, []
         self._obey(late)
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
 
 def run_worker(model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]) -> None:
@@ -247,10 +291,10 @@ def run_worker(model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, sen
         return
     except Exception as error:
         logger.exception("the engine could not start")
-        send(Failed(f"the engine could not start: {type(error).__name__}: {error}".split("\n", 1)[0]))
+        send(Failed(f"the engine could not start: {_one_line(error)}"))
         return
     try:
         worker.run()
     except Exception as error:
         logger.exception("the engine's loop ended")
-        send(Failed(f"the engine's loop ended: {type(error).__name__}: {error}".split("\n", 1)[0]))
+        send(Failed(f"the engine's loop ended: {_one_line(error)}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -11,9 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from roseplay.core.request import PLACEHOLDER
 from roseplay.core.step import Step, StepEntry
+from roseplay.model.upload import pack_ints
 
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the step before drew, still on the device: the next step may be packed before the host has seen it.
+
+    Attributes:
+        tokens: int64 ``[drawn]``.
+        row_of: a request's id to its row in ``tokens``.
+    """
+
+    tokens: torch.Tensor
+    row_of: Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -53,22 +68,89 @@ class PagedBatch:
 
     @property
     def num_rows(self) -> int:
-        return self.host_seq_lens.shape[0]
+        return self.seq_lens.shape[0]
 
 
-def build_batch(
+@dataclass(slots=True)
+class HostBatch:
+    """A ``PagedBatch`` before it goes to the device; the attributes mean the same.
+
+    Attributes:
+        places: in ``input_ids``, of tokens that the step before draws and the host does not know yet (they are 0 here).
+        sources: their rows in ``Drawn.tokens``.
+    """
+
+    input_ids: Ints
+    positions: Ints
+    slot_mapping: Ints
+    cu_seqlens_q: Ints
+    seq_lens: Ints
+    block_tables: Ints
+    logits_rows: Ints
+    places: Ints
+    sources: Ints
+    batched_append: bool
+
+    @property
+    def num_tokens(self) -> int:
+        return self.input_ids.shape[0]
+
+    @property
+    def num_rows(self) -> int:
+        return self.seq_lens.shape[0]
+
+    @property
+    def decodes_only(self) -> bool:
+        """Whether every row is a single token."""
+        return self.num_tokens == self.num_rows
+
+    def upload(self, device: torch.device, drawn: Drawn | None = None) -> PagedBatch:
+        """Onto the device, in one copy that nobody waits for; tokens that ``drawn`` holds are put in their places there."""
+        arrays = [
+            self.input_ids, self.positions, self.slot_mapping, self.cu_seqlens_q, self.seq_lens, self.logits_rows,
+            self.block_tables, self.places, self.sources,
+        ]  # fmt: skip
+        packed = pack_ints(arrays, device).to(device, non_blocking=True)
+        ids, positions, slots, cu_seqlens_q, seq_lens, rows, tables, places, sources = packed.split(
+            [array.size for array in arrays]
+        )
+        batch = PagedBatch(
+            input_ids=ids,
+            positions=positions,
+            slot_mapping=slots,
+            cu_seqlens_q=cu_seqlens_q,
+            seq_lens=seq_lens,
+            block_tables=tables.view(self.block_tables.shape),
+            logits_rows=rows,
+            host_cu_seqlens_q=self.cu_seqlens_q,
+            host_seq_lens=self.seq_lens,
+            host_block_tables=self.block_tables,
+            batched_append=self.batched_append,
+        )
+        put_drawn(ids, places, sources, drawn)
+        return batch
+
+
+def put_drawn(input_ids: torch.Tensor, places: torch.Tensor, sources: torch.Tensor, drawn: Drawn | None) -> None:
+    """Put the tokens that the step before drew into their ``places`` of ``input_ids``, all on the device."""
+    if places.shape[0] and drawn is not None:
+        input_ids.index_copy_(0, places, drawn.tokens.index_select(0, sources))
+
+
+def pack_step(
     step: Step,
     wanted: list[int],
     *,
     num_blocks: int,
     block_size: int,
     vocab_size: int,
-    device: torch.device,
-) -> PagedBatch | None:
+    drawn: Drawn | None = None,
+) -> HostBatch | None:
     """Pack a step's entries; ``None`` when none of them computes a token.
 
     Args:
         wanted: indices of entries whose last token's logits are wanted, each once; ``logits_rows`` is in their order.
+        drawn: what the step before drew; placeholders stand for its tokens.
 
     Raises ``ValueError`` when the step does not fit together: tokens, blocks or slots that do not exist, or two
     tokens for one slot.
@@ -76,11 +158,10 @@ def build_batch(
     entries = [entry for entry in step.entries if entry.num_tokens]
     if not entries:
         return None
-    for entry in entries:
-        _check_entry(entry, block_size)
     starts = np.array([entry.start for entry in entries], np.int64)
     counts = np.array([entry.num_tokens for entry in entries], np.int64)
     seq_lens = starts + counts
+    _check_entries(entries, starts, seq_lens, block_size)
     cu_seqlens_q = np.zeros(len(entries) + 1, np.int64)
     np.cumsum(counts, out=cu_seqlens_q[1:])
     num_tokens = int(cu_seqlens_q[-1])
@@ -90,48 +171,103 @@ def build_batch(
         np.int64,
         num_tokens,
     )
+    row_of_token = np.repeat(np.arange(len(entries)), counts)
+    places = np.flatnonzero(input_ids == PLACEHOLDER)
+    sources = _find_sources([entries[row].request.request_id for row in row_of_token[places].tolist()], drawn)
+    input_ids[places] = 0
     if input_ids.min() < 0 or input_ids.max() >= vocab_size:
         raise ValueError(
             f"a token id is outside the vocabulary of {vocab_size}: {input_ids.min()} to {input_ids.max()}"
         )
 
     block_tables = _pack_block_tables(entries, seq_lens, num_blocks, block_size)
-    row_of_token = np.repeat(np.arange(len(entries)), counts)
     positions = np.arange(num_tokens) + (starts - cu_seqlens_q[:-1])[row_of_token]
     blocks = block_tables[row_of_token, positions // block_size]
     slot_mapping = blocks * block_size + positions % block_size
     if np.unique(slot_mapping).size != num_tokens:
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
 
-    last_token = dict(zip((id(entry) for entry in entries), (cu_seqlens_q[1:] - 1).tolist(), strict=True))
-    logits_rows = np.array([last_token[id(step.entries[i])] for i in wanted], np.int64)
-
-    def to_device(array: Ints) -> torch.Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
-
-    return PagedBatch(
-        input_ids=to_device(input_ids),
-        positions=to_device(positions),
-        slot_mapping=to_device(slot_mapping),
-        cu_seqlens_q=to_device(cu_seqlens_q),
-        seq_lens=to_device(seq_lens),
-        block_tables=to_device(block_tables),
-        logits_rows=to_device(logits_rows),
-        host_cu_seqlens_q=cu_seqlens_q,
-        host_seq_lens=seq_lens,
-        host_block_tables=block_tables,
+    row_of_entry = np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1
+    return HostBatch(
+        input_ids=input_ids,
+        positions=positions,
+        slot_mapping=slot_mapping,
+        cu_seqlens_q=cu_seqlens_q,
+        seq_lens=seq_lens,
+        block_tables=block_tables,
+        logits_rows=cu_seqlens_q[1:][row_of_entry[np.array(wanted, np.int64)]] - 1,
+        places=places,
+        sources=sources,
         batched_append=step.batched_append,
     )
 
 
-def _check_entry(entry: StepEntry, block_size: int) -> None:
-    request, end = entry.request, entry.start + entry.num_tokens
-    if entry.start < 0 or entry.num_tokens < 0 or end > len(request.token_ids):
-        raise ValueError(
-            f"{request}: tokens {entry.start} to {end} are to be computed, it has {len(request.token_ids)}"
-        )
-    if len(request.block_table) * block_size < end:
-        raise ValueError(f"{request}: {end} tokens do not fit its {len(request.block_table)} blocks of {block_size}")
+def build_batch(
+    step: Step, wanted: list[int], *, num_blocks: int, block_size: int, vocab_size: int, device: torch.device
+) -> PagedBatch | None:
+    """``pack_step``, then onto the device, for steps whose tokens are all known."""
+    host = pack_step(step, wanted, num_blocks=num_blocks, block_size=block_size, vocab_size=vocab_size)
+    return None if host is None else host.upload(device)
+
+
+def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, block_size: int) -> HostBatch:
+    """The same step at a fixed size, for a graph that was captured at it; padding touches block 0 only.
+
+    A batch of decodes becomes one: each row of padding is a token that sees itself. Otherwise all tokens of padding are
+    one row's, and rows behind it are empty. ``block_tables`` gets no more rows than are read.
+    """
+    extra = num_tokens - host.num_tokens
+    rows = num_rows - host.num_rows
+    decodes = num_tokens == num_rows
+    tables = host.block_tables
+    if decodes:
+        cu_seqlens_q, seq_lens = np.arange(num_rows + 1), np.ones(rows, np.int64)
+        table_rows, columns = num_rows, tables.shape[1]
+        slots = np.zeros(extra, np.int64)
+    else:
+        cu_seqlens_q = np.concatenate([host.cu_seqlens_q, np.full(rows, num_tokens)])
+        seq_lens = np.zeros(rows, np.int64)
+        seq_lens[: 1 if extra else 0] = extra
+        table_rows, columns = host.num_rows + (extra > 0), max(tables.shape[1], -(-extra // block_size))
+        slots = np.arange(extra) % block_size
+    padded_tables = np.zeros((table_rows, columns), np.int64)
+    padded_tables[: tables.shape[0], : tables.shape[1]] = tables
+    zeros = np.zeros(extra, np.int64)
+    return HostBatch(
+        input_ids=np.concatenate([host.input_ids, zeros]),
+        positions=np.concatenate([host.positions, zeros]),
+        slot_mapping=np.concatenate([host.slot_mapping, slots]),
+        cu_seqlens_q=cu_seqlens_q,
+        seq_lens=np.concatenate([host.seq_lens, seq_lens]),
+        block_tables=padded_tables,
+        logits_rows=np.concatenate([host.logits_rows, np.zeros(num_logits - host.logits_rows.shape[0], np.int64)]),
+        places=host.places,
+        sources=host.sources,
+        batched_append=host.batched_append,
+    )
+
+
+def _find_sources(request_ids: list[int], drawn: Drawn | None) -> Ints:
+    """Raises ``ValueError`` when the step before did not draw for one of them."""
+    row_of = drawn.row_of if drawn is not None else {}
+    missing = [request_id for request_id in request_ids if request_id not in row_of]
+    if missing:
+        raise ValueError(f"the last step drew no token for requests {missing}")
+    return np.array([row_of[request_id] for request_id in request_ids], np.int64)
+
+
+def _check_entries(entries: list[StepEntry], starts: Ints, seq_lens: Ints, block_size: int) -> None:
+    """Raises ``ValueError`` for the first one whose tokens or blocks are not there."""
+    known = np.array([len(entry.request.token_ids) for entry in entries])
+    room = np.array([len(entry.request.block_table) for entry in entries]) * block_size
+    wrong = np.flatnonzero((starts < 0) | (seq_lens < starts) | (seq_lens > known) | (seq_lens > room))
+    if not wrong.size:
+        return
+    at = int(wrong[0])
+    request, start, end = entries[at].request, int(starts[at]), int(seq_lens[at])
+    if start < 0 or end < start or end > known[at]:
+        raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known[at]}")
+    raise ValueError(f"{request}: {end} tokens do not fit its {len(request.block_table)} blocks of {block_size}")
 
 
 def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int, block_size: int) -> Ints:

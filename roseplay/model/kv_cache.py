@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.model.upload import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,27 @@ class KVCache:
             raise ValueError(f"two copies write into one block: {copies}")
         if min(sources + destinations) < 1 or max(sources + destinations) >= self.num_blocks:
             raise ValueError(f"a copy is outside the blocks 1 to {self.num_blocks - 1}: {copies}")
-        source = torch.tensor(sources, device=self.device)
-        destination = torch.tensor(destinations, device=self.device)
+        source, destination = to_device([sources, destinations], torch.int64, self.device)
         for pool in self._pools:
             pool.index_copy_(1, destination, pool.index_select(1, source))
 
 
 def choose_num_blocks(
-    config: EngineConfig, shapes: dict[int, LayerShape], dtype: torch.dtype, device: torch.device, max_model_len: int
+    config: EngineConfig,
+    shapes: dict[int, LayerShape],
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    gpu_bytes: int | None = None,
 ) -> int:
     """Blocks in the pool, block 0 included.
 
     ``config.num_blocks`` as it is; or as many as ``config.kv_cache_memory`` holds; or, with neither, enough for 64
-    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (80% of a GPU's),
-    but never too few for one request of ``max_model_len``.
+    requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU, for 256
+    requests within ``gpu_bytes``), but never too few for one request of ``max_model_len``.
+
+    Args:
+        gpu_bytes: what the KV cache may take of a GPU, see ``memory.kv_cache_bytes``.
 
     Raises ``ValueError``, with the numbers, when the memory does not hold a single usable block, or by default
     not one request of ``max_model_len``.
@@ -112,21 +120,19 @@ def choose_num_blocks(
             )
         return num_blocks
     one_request = -(-max_model_len // config.block_size) + 1
-    wanted = max(512, 64 * (one_request - 1) + 1)
-    free = free_memory(device)
-    fits = int(free * (0.8 if device.type == "cuda" else 0.25)) // block_bytes
+    wanted = max(512, (64 if gpu_bytes is None else 256) * (one_request - 1) + 1)
+    free = free_memory() if gpu_bytes is None else gpu_bytes
+    fits = int(free * 0.25 if gpu_bytes is None else free) // block_bytes
     if fits < one_request and one_request * block_bytes > 0.9 * free:
         raise ValueError(
             f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
-            f" {free / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
+            f" {max(0, free) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
         )
     return max(one_request, min(wanted, fits))
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes free on the device; on a CPU what the machine has available, within the container's limit."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+def free_memory() -> int:
+    """Bytes that the machine has available, within the container's limit."""
     limits = [_meminfo_available()]
     for used, limit in (
         ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),

@@ -1,21 +1,32 @@
-"""The model runner: executes one step. Copies blocks, packs the batch, runs the model, draws the tokens."""
+"""The model runner: executes one step. Copies blocks, packs the batch, runs the model, draws the tokens.
+
+``launch`` gives a GPU all of a step's work and waits for nothing, so that the next step can be launched behind it; the
+tokens that it draws stay on the device for that one (``Drawn``). ``execute`` launches and waits.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import time
 
 import torch
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import Step, StepResult, StepTooLargeError
+from roseplay.model import memory
 from roseplay.model.attention import Paged, make_backend
-from roseplay.model.batch import PagedBatch, build_batch
+from roseplay.model.attention.interface import BACKENDS
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
+from roseplay.model.emulation import emulating
 from roseplay.model.forward import PackedForward
+from roseplay.model.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
+from roseplay.model.launch import DeviceTimer, Launched
 from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
-from roseplay.model.sampler import sample, token_logprobs
+from roseplay.model.sampler import Logprobs, draw
+from roseplay.model.upload import Download, to_device
 
 
 class ModelRunner:
@@ -30,6 +41,8 @@ class ModelRunner:
 
     Attributes:
         num_blocks: block 0 included. block_size: tokens. logits_bytes: of one saved row of logits.
+        runs_ahead: whether steps may be launched before the one before them is over.
+        max_step_tokens: tokens of a step that there was memory for when it was tried; None where nothing was tried.
     """
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
@@ -37,22 +50,32 @@ class ModelRunner:
             torch.set_num_threads(config.threads)
         self.loaded = loaded
         self.block_size = config.block_size
-        self.num_blocks = choose_num_blocks(config, loaded.kv_shapes, loaded.dtype, loaded.device, loaded.max_model_len)
         self.logits_bytes = 4 * loaded.vocab_size
-        self.cache = KVCache(
-            loaded.kv_shapes,
-            num_blocks=self.num_blocks,
-            block_size=self.block_size,
-            dtype=loaded.dtype,
-            device=loaded.device,
-        )
-        self.backend = make_backend("cpu" if config.attention == "auto" else config.attention, self.cache)
+        self._on_gpu = loaded.device.type == "cuda"
+        self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
+        self._drawn: Drawn | None = None
+        attention = _default_attention(loaded.device) if config.attention == "auto" else config.attention
+        profile = self._profile(attention) if self._on_gpu else None
+        self.max_step_tokens = profile.tokens if profile is not None else None
+        self.num_blocks = choose_num_blocks(
+            config,
+            loaded.kv_shapes,
+            loaded.dtype,
+            loaded.device,
+            loaded.max_model_len,
+            memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
+            if profile is not None
+            else None,
+        )
+        self.cache = self._make_cache(self.num_blocks)
+        self.backend = make_backend(attention, self.cache)
         self._warm_up()
+        self.graphs = self._make_graphs() if self.runs_ahead else None
 
     def info(self) -> EngineInfo:
-        loaded = self.loaded
+        loaded, graphs = self.loaded, self.graphs
         return EngineInfo(
             model=loaded.name,
             architecture=type(loaded.model).__name__,
@@ -67,36 +90,65 @@ class ModelRunner:
             max_model_len=loaded.max_model_len,
             kv_bytes_per_token=bytes_per_token(loaded.kv_shapes, loaded.dtype),
             threads=torch.get_num_threads(),
+            cuda_graphs=len(graphs) if graphs is not None else 0,
+            no_cuda_graphs=graphs.refused if graphs is not None else None,
+            max_step_tokens=self.max_step_tokens,
         )
 
     def clear(self) -> None:
         """Forget all saved logits."""
         self._saved_logits.clear()
 
-    @torch.inference_mode()
     def execute(self, step: Step) -> StepResult:
         """Run one step. Raises ``ValueError`` when it does not fit together, and whatever the model raises."""
+        return self.launch(step).result()
+
+    @torch.inference_mode()
+    def launch(self, step: Step) -> Launched:
+        """Give the device one step's work; on a CPU this runs it. Raises as ``execute``.
+
+        A placeholder among the step's tokens stands for the token that the step launched before it draws. Raises
+        ``StepTooLargeError`` too, when the device has no memory for the step.
+        """
+        try:
+            return self._launch(step)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).split(". ", 1)[0]
+        if self._on_gpu:
+            torch.cuda.empty_cache()  # now that no frame of the step holds its tensors
+        raise StepTooLargeError(reason)
+
+    def _launch(self, step: Step) -> Launched:
         begin = time.perf_counter_ns()
         for key in step.dropped_logits:
             self._saved_logits.pop(key, None)
         wanted = self._wanted(step)
-        batch = build_batch(
+        host = pack_step(
             step,
             wanted,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
             vocab_size=self.loaded.num_embeddings,
-            device=self.loaded.device,
+            drawn=self._drawn,
         )
+        timer = DeviceTimer(self.loaded.device)
         self.cache.copy_blocks(step.copies)
         prepared = time.perf_counter_ns()
-        logits = self._run(batch)
+        logits, graph = self._compute(host, step)
         computed = time.perf_counter_ns()
-        result = self._finish(step, wanted, logits)
-        result.prepare_ns = prepared - begin
-        result.forward_ns = result.device_ns = computed - prepared
-        result.sample_ns = time.perf_counter_ns() - computed
-        return result
+        sampling, tokens, logprobs = self._sample(step, wanted, logits)
+        timer.mark()
+        return Launched(
+            step,
+            sampling,
+            tokens,
+            logprobs,
+            timer,
+            prepare_ns=prepared - begin,
+            forward_ns=computed - prepared,
+            sample_ns=time.perf_counter_ns() - computed,
+            graph=graph,
+        )
 
     def _wanted(self, step: Step) -> list[int]:
         """Entries whose last token's logits are needed: to draw from, or to save. Raises ``ValueError``."""
@@ -117,29 +169,38 @@ class ModelRunner:
                 raise ValueError(f"logits are wanted of entry {i} of step {step.step_id}, which computes no token")
         return list(wanted)
 
-    def _run(self, batch: PagedBatch | None) -> torch.Tensor:
-        """float32 logits, a row for each wanted entry."""
-        if batch is None:
-            return torch.empty((0, self.loaded.vocab_size), device=self.loaded.device)
-        return self._forward(Paged(self.backend, batch)).float()
+    def _compute(self, host: HostBatch | None, step: Step) -> tuple[torch.Tensor, bool | None]:
+        """Logits in the model's dtype, a row for each wanted entry, until the next step; and whether a graph gave them."""
+        if host is None:
+            empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
+            return empty, None
+        graphs = self.graphs
+        bucket = graphs.find(host) if graphs is not None and step.cuda_graphs else None
+        if graphs is not None and bucket is not None:
+            return graphs.replay(bucket, host, self._drawn), True
+        return self._run(host.upload(self.loaded.device, self._drawn)), None if graphs is None else False
 
-    def _finish(self, step: Step, wanted: list[int], logits: torch.Tensor) -> StepResult:
+    def _run(self, batch: PagedBatch) -> torch.Tensor:
+        return self._forward(Paged(self.backend, batch))
+
+    def _sample(
+        self, step: Step, wanted: list[int], logits: torch.Tensor
+    ) -> tuple[list[int], Download | None, Logprobs | None]:
+        """Save logits, draw tokens, and keep these for the next step."""
         row_of = {entry: row for row, entry in enumerate(wanted)}
-        for i, entry in enumerate(step.entries):
-            if entry.save_logits_key is not None:
-                self._saved_logits[entry.save_logits_key] = logits[row_of[i]].clone()
-
-        result = StepResult([None] * len(step.entries), [None] * len(step.entries))
+        for i in wanted:
+            key = step.entries[i].save_logits_key
+            if key is not None:
+                self._saved_logits[key] = logits[row_of[i]].to(torch.float32, copy=True)
         sampling = [i for i, entry in enumerate(step.entries) if entry.samples]
         if not sampling:
-            return result
+            self._drawn = None
+            return sampling, None, None
         logits = self._gather_logits(step, sampling, row_of, logits)
         requests = [step.entries[i].request for i in sampling]
-        tokens = sample(logits, requests)
-        for i, token, logprobs in zip(sampling, tokens, token_logprobs(logits, requests, tokens), strict=True):
-            result.token_ids[i] = token
-            result.logprobs[i] = logprobs
-        return result
+        tokens = draw(logits, requests, self._drawn)
+        self._drawn = Drawn(tokens, {request.request_id: row for row, request in enumerate(requests)})
+        return sampling, Download(tokens), Logprobs(logits, requests, tokens)
 
     def _gather_logits(
         self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
@@ -157,11 +218,58 @@ class ModelRunner:
                 saved.append(self._saved_logits[entry.logits_key])
         if rows == list(range(logits.shape[0])):
             return logits
-        source = torch.cat([logits, torch.stack(saved)]) if saved else logits
-        return source[torch.tensor(rows, device=source.device)]
+        source = torch.cat([logits.float(), torch.stack(saved)]) if saved else logits
+        return source.index_select(0, to_device(rows, torch.int64, source.device))
+
+    # -- before the first step
+
+    def _make_cache(self, num_blocks: int) -> KVCache:
+        loaded = self.loaded
+        return KVCache(
+            loaded.kv_shapes,
+            num_blocks=num_blocks,
+            block_size=self.block_size,
+            dtype=loaded.dtype,
+            device=loaded.device,
+        )
+
+    @torch.inference_mode()
+    def _profile(self, attention: str) -> memory.Profile:
+        """What the largest step takes, on a cache that has nothing but the block which no request owns."""
+        backend = make_backend(attention, self._make_cache(2))
+        limit, device = self.loaded.max_model_len, self.loaded.device
+
+        def run(num_tokens: int) -> None:
+            host = memory.largest_step(num_tokens, limit, min(memory.STEP_LOGITS, num_tokens), self.block_size)
+            logits = self._forward(Paged(backend, host.upload(device)))
+            logits.float().softmax(-1).argmax(-1)
+
+        return memory.profile(run, memory.STEP_TOKENS, device)
 
     @torch.inference_mode()
     def _warm_up(self) -> None:
         """Run the model on a prompt and a decode of block 0, which no request owns."""
         for num_tokens in {1, min(self.block_size, self.loaded.max_model_len)}:
             self._run(null_batch(num_tokens, self.loaded.device))
+
+    @torch.inference_mode()
+    def _make_graphs(self) -> StepGraphs:
+        loaded = self.loaded
+        graphs = StepGraphs(
+            self._run,
+            table_columns=-(-loaded.max_model_len // self.block_size),
+            block_size=self.block_size,
+            vocab_size=loaded.vocab_size,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            new_graph=cuda_graphs(loaded.device) if self._on_gpu else RecordedGraph,
+        )
+        graphs.capture()
+        return graphs
+
+
+def _default_attention(device: torch.device) -> str:
+    """What ``attention="auto"`` takes."""
+    if device.type == "cuda" and "triton" in BACKENDS and importlib.util.find_spec("triton") is not None:
+        return "triton"
+    return "cpu"  # runs anywhere

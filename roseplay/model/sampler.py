@@ -3,20 +3,26 @@
 Order of what is done to a row: repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of
 what top-k left), min-p. Each of the three cuts is a threshold that depends on the row alone, and noise depends on
 (seed, position, token) alone, so a request draws the same tokens whatever it is batched with.
+
+On a GPU nothing here waits for the device: tokens are drawn there, stay there for the step behind, and the host reads
+them when it comes to it (``draw``). On a CPU the few tokens that the cuts leave are picked out first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
+import numpy as np
 import torch
 
 from roseplay.config import SamplingParams
-from roseplay.core.request import Request
+from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import TokenLogprobs
+from roseplay.model.batch import Drawn
 from roseplay.model.cuts import cut_threshold
 from roseplay.model.noise import gumbel, gumbel_of, row_keys
+from roseplay.model.upload import Download, pack_ints, to_device
 
 # Temperatures below are greedy: dividing by them would overflow before it changed a token.
 GREEDY_BELOW = 1e-5
@@ -25,81 +31,143 @@ ROWS_TIMES_VOCABULARY = 2**18
 
 
 def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
-    """One token a row, drawn for the position after the request's last token.
+    """``draw``, and wait for it."""
+    tokens: list[int] = draw(logits, requests).tolist()
+    return tokens
+
+
+def draw(
+    logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None, *, wait: bool | None = None
+) -> torch.Tensor:
+    """One token a row, int64 ``[rows]``, drawn for the position after the request's last token.
 
     Args:
-        logits: raw, ``[rows, vocabulary]``, float32; not changed.
+        logits: raw, ``[rows, vocabulary]``; not changed.
         requests: of each row.
+        drawn: what the step before drew, where a request ends with a placeholder.
+        wait: whether the host may wait for the device; only on a CPU by default, where that costs nothing.
     """
+    wait = logits.device.type == "cpu" if wait is None else wait
     if any(_is_penalised(request.sampling) for request in requests):
-        logits = _penalised(logits, requests)
-    drawn = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
-    if len(drawn) == len(requests):
-        return _draw(logits, requests).tolist()
+        logits = _penalised(logits, requests, drawn)
+    sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
+    if len(sampled) == len(requests):
+        return _draw(logits, requests, wait)
     tokens = logits.argmax(-1)
-    if drawn:
-        rows = torch.tensor(drawn, device=logits.device)
-        tokens[rows] = _draw(logits[rows], [requests[row] for row in drawn])
-    return tokens.tolist()
+    if sampled:
+        rows = to_device(sampled, torch.int64, logits.device)
+        tokens.index_copy_(0, rows, _draw(logits.index_select(0, rows), [requests[row] for row in sampled], wait))
+    return tokens
+
+
+class Logprobs:
+    """Log-probabilities of drawn tokens and of the likeliest ones, on their way from the device.
+
+    Args:
+        logits: raw, ``[rows, vocabulary]``.
+        tokens: int64 ``[rows]``, those drawn.
+    """
+
+    def __init__(self, logits: torch.Tensor, requests: Sequence[Request], tokens: torch.Tensor) -> None:
+        self._wanted = [request.sampling.logprobs for request in requests]
+        self._rows = [row for row, wanted in enumerate(self._wanted) if wanted is not None]
+        if not self._rows:
+            return
+        rows = to_device(self._rows, torch.int64, logits.device)
+        logprobs = logits.index_select(0, rows).float().log_softmax(-1)
+        most = min(max(self._wanted[row] or 0 for row in self._rows), logits.shape[-1])
+        values, ids = logprobs.topk(most, -1)
+        chosen = logprobs.gather(1, tokens.index_select(0, rows)[:, None]).flatten()
+        self._download = Download(chosen, values, ids)
+
+    def read(self) -> list[TokenLogprobs | None]:
+        """A row each, None where none were asked for."""
+        result: list[TokenLogprobs | None] = [None] * len(self._wanted)
+        if self._rows:
+            chosen, values, ids = (tensor.tolist() for tensor in self._download.read())
+            for i, row in enumerate(self._rows):
+                wanted = self._wanted[row] or 0
+                result[row] = TokenLogprobs(chosen[i], list(zip(ids[i][:wanted], values[i][:wanted], strict=True)))
+        return result
 
 
 def token_logprobs(
     logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
 ) -> list[TokenLogprobs | None]:
-    """Of the rows whose requests want them, from the raw ``logits`` ``[rows, vocabulary]``."""
-    result: list[TokenLogprobs | None] = [None] * len(requests)
-    rows = [row for row, request in enumerate(requests) if request.sampling.logprobs is not None]
-    if not rows:
-        return result
-    logprobs = logits[torch.tensor(rows, device=logits.device)].float().log_softmax(-1)
-    most = min(max(requests[row].sampling.logprobs or 0 for row in rows), logits.shape[-1])
-    values, ids = (x.tolist() for x in logprobs.topk(most, -1))
-    for i, row in enumerate(rows):
-        wanted = requests[row].sampling.logprobs or 0
-        top = list(zip(ids[i][:wanted], values[i][:wanted], strict=True))
-        result[row] = TokenLogprobs(float(logprobs[i, tokens[row]]), top)
-    return result
+    """``Logprobs``, and wait for them."""
+    return Logprobs(logits, requests, to_device(tokens, torch.int64, logits.device)).read()
 
 
 def _is_penalised(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
 
 
-def _penalised(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None) -> torch.Tensor:
     """A copy with penalties: repetition over prompt and answer (CTRL's), presence and frequency over the answer."""
-    logits = logits.clone()
-    vocabulary = logits.shape[-1]
-    for row, request in zip(logits, requests, strict=True):
-        params = request.sampling
-        if params.repetition_penalty != 1.0:
-            seen = torch.tensor([t for t in set(request.token_ids) if t < vocabulary], device=logits.device)
-            old = row[seen]
-            row[seen] = torch.where(old > 0, old / params.repetition_penalty, old * params.repetition_penalty)
-        if params.presence_penalty or params.frequency_penalty:
-            counts = Counter(t for t in request.token_ids[request.num_prompt_tokens :] if t < vocabulary)
-            if counts:
-                ids = torch.tensor(list(counts), device=logits.device)
-                times = torch.tensor(list(counts.values()), dtype=row.dtype, device=logits.device)
-                row[ids] -= params.presence_penalty + params.frequency_penalty * times
-    return logits
+    logits, device, vocabulary = logits.float().clone(), logits.device, logits.shape[-1]
+    rows = [row for row, request in enumerate(requests) if _is_penalised(request.sampling)]
+    if not rows:
+        return logits
+    params = [requests[row].sampling for row in rows]
+    of_all, of_answer = _count_tokens([requests[row] for row in rows], vocabulary, device, drawn)
+    where = to_device(rows, torch.int64, device)
+    repetition, presence, frequency = to_device(
+        [[getattr(p, f"{name}_penalty") for p in params] for name in ("repetition", "presence", "frequency")],
+        torch.float32,
+        device,
+    )[:, :, None]
+    old = logits.index_select(0, where)
+    new = torch.where(of_all > 0, torch.where(old > 0, old / repetition, old * repetition), old)
+    new -= torch.where(of_answer > 0, presence + frequency * of_answer, 0.0)
+    return logits.index_copy_(0, where, new)
 
 
-def _draw(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-    """int64 ``[rows]``, a few rows at a time."""
+def _count_tokens(
+    requests: Sequence[Request], vocabulary: int, device: torch.device, drawn: Drawn | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """How often each token is in prompt and answer, and in the answer: float32 ``[rows, vocabulary]`` both.
+
+    A token that has no logit is not counted; one that the host does not know yet is taken from ``drawn``.
+    """
+    lengths = [request.num_tokens for request in requests]
+    tokens = np.fromiter(chain.from_iterable(request.token_ids for request in requests), np.int64, sum(lengths))
+    rows = np.repeat(np.arange(len(requests)), lengths)
+    in_answer = np.concatenate([np.arange(n) >= r.num_prompt_tokens for n, r in zip(lengths, requests, strict=True)])
+    has_logit = (tokens >= 0) & (tokens < vocabulary)
+    places = (rows * vocabulary + tokens)[has_logit]
+    waiting = [row for row, request in enumerate(requests) if request.token_ids[-1] == PLACEHOLDER]
+    sources = [drawn.row_of[requests[row].request_id] for row in waiting] if drawn is not None else []
+    arrays = [places, in_answer[has_logit].astype(np.int64), np.array(waiting, np.int64), np.array(sources, np.int64)]
+    packed = pack_ints(arrays, device).to(device, non_blocking=True)
+    place, answers, late_rows, late_sources = packed.split([array.size for array in arrays])
+    if drawn is not None and sources:
+        late = late_rows * vocabulary + drawn.tokens.index_select(0, late_sources)
+        place, answers = torch.cat([place, late]), torch.cat([answers, torch.ones_like(late)])
+    counts = torch.zeros((2, len(requests) * vocabulary), device=device)
+    counts[0].scatter_add_(0, place, torch.ones(place.shape, device=device))
+    counts[1].scatter_add_(0, place, answers.float())
+    of_all, of_answer = counts.view(2, len(requests), vocabulary)
+    return of_all, of_answer
+
+
+def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
+    """int64 ``[rows]``, a few rows at a time on a CPU."""
     step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if logits.device.type == "cpu" else len(requests)
-    parts = [_draw_rows(logits[i : i + step], requests[i : i + step]) for i in range(0, len(requests), step)]
+    parts = [_draw_rows(logits[i : i + step], requests[i : i + step], wait) for i in range(0, len(requests), step)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _draw_rows(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
     """The largest of scaled logits plus Gumbel noise, among the tokens that the cuts leave."""
     params = [request.sampling for request in requests]
-    temperatures = torch.tensor([p.temperature for p in params], dtype=torch.float32, device=logits.device)
-    logits = logits / temperatures[:, None]
-    keys = torch.tensor([row_keys(r.seed, r.num_tokens) for r in requests], dtype=torch.int32, device=logits.device)
-    threshold = cut_threshold(logits, params)
+    logits = logits.float() / to_device([p.temperature for p in params], torch.float32, logits.device)[:, None]
+    keys = to_device([row_keys(r.seed, r.num_tokens) for r in requests], torch.int32, logits.device)
+    threshold = cut_threshold(logits, params, sort=not wait)
     if threshold is None:
         return gumbel(keys, logits.shape[-1]).add_(logits).argmax(-1)
+    if not wait:
+        scores = gumbel(keys, logits.shape[-1]).add_(logits)
+        return scores.masked_fill_(logits < threshold[:, None], float("-inf")).argmax(-1)
     row, token = (logits >= threshold[:, None]).nonzero(as_tuple=True)
     scores = torch.full_like(logits, float("-inf"))
     scores[row, token] = gumbel_of(keys[row], token, logits.shape[-1]).add_(logits[row, token])

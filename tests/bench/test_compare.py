@@ -53,7 +53,7 @@ def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeyp
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(compare, "_Peer", Peer)
+    monkeypatch.setattr(compare, "Peer", Peer)
     flags = ["--peers", "roseplay", "--num-requests", "3", "--prompt-repeats", "1,4", "--submit-interval-ms", "20"]
     for seed in ("1", "1", "2"):
         assert run(shape, *flags, "--prompt-tokens", "2", "--seed", seed) == 0
@@ -64,7 +64,7 @@ def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeyp
 
 
 def test_a_command_that_prints_no_figure_is_named(shape: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(compare, "_Peer", lambda *_: (_ for _ in ()).throw(AssertionError))
+    monkeypatch.setattr(compare, "Peer", lambda *_: (_ for _ in ()).throw(AssertionError))
     monkeypatch.setattr(compare, "PEERS", {})
     code = f"{sys.executable} -c 'print(5)'"
     args = ["compare", "--model", str(shape), "--random-weights", "--command", f"odd={code}", "--peers", "roseplay"]

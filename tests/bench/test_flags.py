@@ -30,6 +30,8 @@ def test_without_flags_knobs_and_config_are_the_engines_own() -> None:
         ("--no-chunked-prefill", {"chunked_prefill": False}),
         ("--no-same-step-sharing", {"same_step_sharing": False}),
         ("--no-batched-append", {"batched_append": False}),
+        ("--no-cuda-graphs", {"cuda_graphs": False}),
+        ("--no-overlap", {"overlap": False}),
         ("--admission blocking", {"admission": "blocking"}),
     ],
 )

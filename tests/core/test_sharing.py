@@ -47,6 +47,18 @@ def test_a_common_head_is_computed_once_in_chunks():
     rig.check_outputs()
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize("first", ["longer", "shorter"])
+def test_a_prompt_that_another_one_of_its_step_begins_with(blocks, first):
+    """Its last token is computed again for its logits, which nobody else has: not into a block that is still to come."""
+    lengths = [blocks * BLOCK_SIZE + 3, blocks * BLOCK_SIZE]
+    rig = Rig()
+    for length in lengths if first == "longer" else reversed(lengths):
+        rig.add(range(100, 100 + length))
+    assert rig.run() <= blocks * BLOCK_SIZE + 3 + BLOCK_SIZE
+    rig.check_outputs()
+
+
 def test_first_tokens_are_drawn_in_request_order():
     rig = Rig()
     for number in (0, 0, 1, 0, 2):

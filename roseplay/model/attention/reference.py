@@ -34,10 +34,12 @@ class ReferenceBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
-        for row in range(batch.num_rows):
-            begin, end = batch.host_cu_seqlens_q[row : row + 2].tolist()
-            seq_len = int(batch.host_seq_lens[row])
+        out = q.new_zeros((q.shape[0], q.shape[1], v.shape[-1]))
+        # The device's own numbers, as a kernel reads them.
+        bounds, seq_lens = batch.cu_seqlens_q.tolist(), batch.seq_lens.tolist()
+        for row, (begin, end, seq_len) in enumerate(zip(bounds, bounds[1:], seq_lens, strict=False)):
+            if begin == end:
+                continue
             keys = self._gather(self.cache.keys[layer], batch, row, seq_len)
             values = self._gather(self.cache.values[layer], batch, row, seq_len)
             group = q.shape[1] // keys.shape[0]

@@ -1,0 +1,95 @@
+"""What a row of ``roseplay bench gpu`` is, and what it is measured on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roseplay.bench import shapes
+from roseplay.config import Knobs
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where rows are measured, and its ceilings, measured in the same run.
+
+    Attributes:
+        tiny: small shapes and few tokens, to see that everything runs.
+        folder: for the small shapes.
+        bandwidth: of a copy, bytes read and written a second.
+        matmul_flops: of a large bfloat16 product, operations a second.
+    """
+
+    device: str
+    tiny: bool
+    folder: Path
+    bandwidth: float
+    matmul_flops: float
+    repeats: int = 3
+
+    def size(self, full: int, tiny: int) -> int:
+        return tiny if self.tiny else full
+
+    def model(self, shape: str) -> str:
+        """The directory of a shape's config."""
+        if not self.tiny:
+            return shapes.resolve(shape)
+        folder = self.folder / shape
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(TINY))
+        return str(folder)
+
+    def settings(self, dtype: str) -> dict[str, Any]:
+        """Fields of ``EngineConfig`` for an engine that is measured."""
+        tiny = {"attention": "reference", "worker": "thread", "threads": 1, "dtype": "float32", "num_blocks": 512}
+        full = {"worker": "process", "dtype": dtype}
+        return {"device": self.device, "random_weights": True, **(tiny if self.tiny else full)}
+
+
+TINY = {
+    "model_type": "llama", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; ``measure`` gives its figures, with ``reached`` where it has a goal."""
+
+    name: str
+    goal: str
+    measure: Callable[[Machine, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that share an engine; without a shape they bring what they need themselves."""
+
+    rows: list[Row]
+    shape: str | None = None
+    dtype: str = "bfloat16"
+    max_model_len: int = 2048
+    max_batch_size: int = 256
+    knobs: dict[str, Any] = field(default_factory=dict)
+
+    def open(self, machine: Machine) -> Engine | None:
+        if self.shape is None:
+            return None
+        return open_engine(machine, self.shape, self.dtype, self.max_model_len, self.max_batch_size, **self.knobs)
+
+
+def open_engine(
+    machine: Machine, shape: str, dtype: str, max_model_len: int, max_batch_size: int, **settings: Any
+) -> Engine:
+    from roseplay.engine.client import Engine
+
+    given = {**machine.settings(dtype), "max_model_len": min(max_model_len, machine.size(1 << 30, 512)), **settings}
+    knobs = Knobs(max_batch_size=max_batch_size)
+    engine = Engine(machine.model(shape), knobs=knobs, **given)
+    return engine

@@ -1,0 +1,287 @@
+"""What ``roseplay bench gpu`` measures, a row each: its workload, its goal, and the figures that are set against it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roseplay.bench import compare
+from roseplay.bench.decode import decode_batch
+from roseplay.bench.gpu_machine import Machine, Row, open_engine
+from roseplay.bench.peers import Contest
+from roseplay.bench.runs import play_once
+from roseplay.config import SamplingParams
+from roseplay.traffic.metrics import Metrics
+from roseplay.traffic.workload import Arrival
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
+
+SETTINGS = {"all on": {}, "overlap off": {"overlap": False}, "graphs off": {"cuda_graphs": False}}
+ALL_ON = {"overlap": True, "cuda_graphs": True}
+
+
+# -- decodes against what their bytes cost
+
+
+def decode_row(title: str, batch_size: int, context: int, share: float) -> Row:
+    """A decode step's time as a share of the roofline: the bytes of weights and KV over the copy bandwidth."""
+
+    def measure(machine: Machine, engine: Engine) -> dict[str, Any]:
+        batch, length = machine.size(batch_size, min(batch_size, 3)), machine.size(context, 20)
+        prefill_steps = -(-batch * length // (engine.info.max_step_tokens or 1 << 30))
+        new_tokens = machine.size(72 + prefill_steps, 12)
+        found = in_turn(
+            machine, engine, lambda: decode_batch(engine, batch_size=batch, context=length, max_new_tokens=new_tokens)
+        )
+        step_bytes = engine.info.weight_bytes + int(batch * (length + new_tokens / 2) * engine.info.kv_bytes_per_token)
+        floor_ms = step_bytes / machine.bandwidth * 1e3
+        figures = {}
+        for name, runs in found.items():
+            step_ms = statistics.median(itertools.chain.from_iterable(run.period_ms for run in runs))
+            device_ms = statistics.median(itertools.chain.from_iterable(run.device_ms for run in runs))
+            figures[name] = {
+                "step_ms": step_ms,
+                "device_ms": device_ms,
+                "roofline": floor_ms / step_ms,
+                "output_tokens_per_s": batch / step_ms * 1e3,
+                "replayed": statistics.mean(run.replayed for run in runs),
+                "runs_ms": [statistics.median(run.period_ms) for run in runs],
+                "stages_ms": runs[-1].stages_ms,
+            }
+        best = figures["all on"]
+        return {
+            "batch": batch,
+            "context": length,
+            "bytes_per_step": step_bytes,
+            "floor_ms": floor_ms,
+            "settings": figures,
+            "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s",
+            "reached": best["roofline"] >= share,
+        }
+
+    return Row(title, f"at least {share:.0%} of roofline", measure)
+
+
+def in_turn(machine: Machine, engine: Engine, run: Callable[[], Any]) -> dict[str, list[Any]]:
+    """The same under each of ``SETTINGS``, again and again, so that a slow minute hits all of them; the first is dropped."""
+    found: dict[str, list[Any]] = {name: [] for name in SETTINGS}
+    for number in range(machine.repeats + 1):
+        for name, knobs in SETTINGS.items():
+            engine.set_knobs(**{**ALL_ON, **knobs})
+            result = run()
+            if number:
+                found[name].append(result)
+    engine.set_knobs(**ALL_ON)
+    return found
+
+
+# -- throughput
+
+
+def random_prompts(count: int, length: int, vocab_size: int) -> list[list[int]]:
+    rng = random.Random(7)
+    return [[rng.randrange(3, vocab_size) for _ in range(length)] for _ in range(count)]
+
+
+def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
+    """GPT-2, 64 requests of 512 new tokens at once, and transformers' ``generate_batch`` on the same in turn."""
+    model = machine.model("gpt2-124m")
+    vocab_size = json.loads((Path(model) / "config.json").read_text())["vocab_size"]
+    requests, new_tokens = machine.size(64, 4), machine.size(512, 8)
+    contest = Contest(
+        model=model,
+        config=machine.settings("float16"),
+        prompts=random_prompts(requests, machine.size(16, 4), vocab_size),
+        arrivals_s=[0.0] * requests,
+        max_new_tokens=new_tokens,
+        max_batch_size=requests,
+    )
+    rates: dict[str, list[float]] = {"roseplay": [], "generate_batch": []}
+    failed: dict[str, str] = {}
+    peers: dict[str, compare.Peer] = {}
+    try:
+        for name in rates:
+            try:
+                peers[name] = compare.Peer(name, contest)
+            except Exception as error:
+                failed[name] = str(error)
+        for number in range(machine.repeats + 1):
+            for name in [name for name in peers if name not in failed]:
+                try:
+                    rate = peers[name].run()
+                except Exception as error:
+                    failed[name] = str(error)
+                    continue
+                if number:
+                    rates[name].append(rate)
+    finally:
+        for peer in peers.values():
+            peer.close()
+    if not rates["roseplay"]:
+        raise RuntimeError(failed.get("roseplay", "no run"))
+    ours = statistics.median(rates["roseplay"])
+    theirs = statistics.median(rates["generate_batch"]) if rates["generate_batch"] else None
+    ratio = ours / theirs if theirs else None
+    return {
+        "output_tokens_per_s": ours,
+        "runs": rates,
+        "failed": failed,
+        "ratio": ratio,
+        "figure": f"{ours:,.0f} tok/s, {f'{ratio:.1f}x generate_batch' if ratio else 'generate_batch failed'}",
+        "reached": ours >= 60_000 and ratio is not None and ratio >= 8,
+    }
+
+
+def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
+    """GPT-2, 128 prompts of 256 tokens at once, 64 new tokens each."""
+    count, length, new_tokens = machine.size(128, 4), machine.size(256, 16), machine.size(64, 6)
+    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
+    prompts = random_prompts(count, length, engine.info.vocab_size)
+    found = in_turn(machine, engine, lambda: play_once(engine, [Arrival(0.0, prompt, params) for prompt in prompts]))
+    figures = {
+        name: {
+            "output_tokens_per_s": statistics.median(run.output_tokens_per_s for run in runs),
+            "total_tokens_per_s": statistics.median(
+                (run.prompt_tokens + run.completion_tokens) / run.wall_s for run in runs
+            ),
+            "ttft_p50_ms": statistics.median(run.ttft.p50 or 0.0 for run in runs),
+            "itl_p50_ms": statistics.median(run.itl.p50 or 0.0 for run in runs),
+        }
+        for name, runs in found.items()
+    }
+    best = figures["all on"]
+    return {
+        "settings": figures,
+        "figure": f"{best['output_tokens_per_s']:,.0f} output tok/s, {best['total_tokens_per_s']:,.0f} with prompts",
+        "reached": best["output_tokens_per_s"] >= 60_000,
+    }
+
+
+def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
+    """GPT-2, prompts of 512, 1, 1, 1 tokens at a steady rate under a prefill budget of 256: are there ITL spikes?"""
+    count, interval_s, new_tokens = machine.size(256, 8), machine.size(10, 1) / 1e3, machine.size(64, 6)
+    lengths = [machine.size(512, 32), 1, 1, 1]
+    rng = random.Random(3)
+    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
+    workload = [
+        Arrival(i * interval_s, [rng.randrange(3, engine.info.vocab_size) for _ in range(lengths[i % 4])], params)
+        for i in range(count)
+    ]
+    engine.set_knobs(prefill_max_tokens=machine.size(256, 8))
+    try:
+        runs: list[Metrics] = [play_once(engine, workload) for _ in range(machine.repeats + 1)][1:]
+    finally:
+        engine.set_knobs(prefill_max_tokens=None)
+    ratios = sorted((run.itl.p99 or 0.0) / (run.itl.p50 or 1.0) for run in runs)
+    p50, p99 = (statistics.median(getattr(run.itl, p) or 0.0 for run in runs) for p in ("p50", "p99"))
+    ratio = statistics.median(ratios)
+    return {
+        "itl_p50_ms": p50,
+        "itl_p99_ms": p99,
+        "ratios": ratios,
+        "figure": f"ITL p99 {p99:.2f} ms is {ratio:.2f}x p50 {p50:.2f} ms",
+        "reached": ratio <= 2,
+    }
+
+
+# -- prompts against the matrix rate
+
+
+def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
+    """A prompt of 8k tokens: its operations over the device's time, as a share of a large product's rate."""
+    length = machine.size(8192, 200)
+    config = json.loads((Path(machine.model("llama-3.1-8b")) / "config.json").read_text())
+    heads, dim = (
+        config["num_attention_heads"],
+        config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
+    )
+    head_numbers = config["vocab_size"] * config["hidden_size"]  # of the output layer, which one token needs
+    numbers = engine.info.weight_bytes // (4 if engine.info.dtype == "float32" else 2)
+    flops = 2 * (numbers - head_numbers) * length + 2 * head_numbers
+    flops += 2 * config["num_hidden_layers"] * heads * dim * length * length  # half of the square is masked
+    took = []
+    for number in range(machine.repeats + 1):
+        engine.clear_cache()
+        cursor = engine.telemetry.since(0)[0]
+        rng = random.Random(number)
+        prompt = [rng.randrange(3, engine.info.vocab_size) for _ in range(length)]
+        stream = engine.submit(prompt, SamplingParams(max_new_tokens=1, ignore_eos=True)).result(120)
+        if stream.error:
+            raise RuntimeError(stream.error)
+        records = [event.record for event in engine.telemetry.since(cursor)[1] if hasattr(event, "record")]
+        if number:
+            took.append(sum(record.device_ns for record in records if record.prompt_tokens) / 1e9)
+    share = flops / statistics.median(took) / machine.matmul_flops
+    return {
+        "prompt_tokens": length,
+        "flops": flops,
+        "device_s": took,
+        "share": share,
+        "figure": f"{share:.0%} of the matrix rate, {statistics.median(took) * 1e3:.1f} ms",
+        "reached": share >= 0.5,
+    }
+
+
+# -- idling
+
+
+def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
+    """How long the GPU does nothing while a batch decodes: between kernels, as the profiler sees them."""
+    batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(400, 40)
+    found: dict[str, float] = {}
+    with open_engine(machine, "qwen3-0.6b", "bfloat16", 2048, batch, worker="thread") as own:
+        prompts = random_prompts(batch, length, own.info.vocab_size)
+        params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
+        for name, knobs in SETTINGS.items():
+            own.set_knobs(**{**ALL_ON, **knobs})
+            for _ in range(2):  # the first warms up
+                streams = [own.submit(prompt, params) for prompt in prompts]
+                while min(len(stream.token_ids) for stream in streams) < new_tokens // 4:
+                    time.sleep(0.001)
+                    if any(stream.error for stream in streams):
+                        raise RuntimeError(next(stream.error for stream in streams if stream.error))
+                share = _idle_now(machine, 0.25) if machine.device.startswith("cuda") else 0.0
+                for stream in streams:
+                    stream.result(120)
+            found[name] = share
+    return {
+        "idle_share": found,
+        "measured": machine.device.startswith("cuda"),
+        "figure": ", ".join(f"{share:.1%} {name}" for name, share in found.items()),
+        "reached": found["all on"] <= 0.05 if machine.device.startswith("cuda") else None,
+    }
+
+
+def _idle_now(machine: Machine, seconds: float) -> float:
+    """Share of ``seconds`` from now on in which no kernel and no copy runs."""
+    import torch
+    from torch.autograd import DeviceType  # type: ignore[attr-defined]
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        time.sleep(seconds)
+        torch.cuda.synchronize()
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in trace.events() or []
+        if event.device_type == DeviceType.CUDA
+    )
+    return idle_of(spans)
+
+
+def idle_of(spans: list[tuple[float, float]]) -> float:
+    """Share of the time from the first start to the last end that no span covers; ``spans`` are sorted by start."""
+    if not spans:
+        raise RuntimeError("the profiler saw nothing run")
+    busy, end = 0.0, spans[0][0]
+    for start, stop in spans:
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return 1 - busy / (end - spans[0][0])

@@ -1,0 +1,34 @@
+"""Slow motion: a step is stretched, and what commands come meanwhile are kept for after it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from roseplay.engine.messages import Abort, Command, SetKnobs, Shutdown
+
+
+class Inbox(Protocol):
+    """Where commands come from."""
+
+    def take(self, timeout: float | None) -> list[Command]:
+        """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
+
+
+def stretch(inbox: Inbox, factor: float, start_ns: int) -> list[Command]:
+    """Wait (``factor`` - 1) times what the step took that began at ``start_ns``; returns the commands that came.
+
+    Telling the engine to stop something, or to go faster, cuts the wait short.
+    """
+    pending: list[Command] = []
+    took = time.perf_counter_ns() - start_ns
+    while True:
+        for command in pending:
+            if isinstance(command, SetKnobs):
+                factor = command.knobs.slow_motion
+            elif isinstance(command, Abort | Shutdown):
+                factor = 1.0  # who presses stop does not want to watch the rest
+        left = start_ns + took * factor - time.perf_counter_ns()
+        if left <= 0 or factor == 1.0:
+            return pending
+        pending += inbox.take(left / 1e9)

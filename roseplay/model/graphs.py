@@ -1,0 +1,285 @@
+"""Whole steps as graphs: the launches of a step are recorded once for each size, and replayed for every step of that size.
+
+A model's step is hundreds of small launches, each of which costs the host more than many cost the GPU. A CUDA graph is
+launched at once, and reads its inputs where they were when it was captured: here in one set of static buffers, which
+every step's batch is padded for and copied into. The way of it (a graph for each of a few padded sizes, the largest
+first, all in one memory pool) is that of vLLM and nano-vllm; replaying mixed steps too needs attention that is launched
+the same for any batch that fits the buffers, as the Triton backend is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import torch
+
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pad, put_drawn
+from roseplay.model.upload import pack_ints
+
+logger = logging.getLogger(__name__)
+
+# Padded sizes of steps, in tokens: those of single tokens only, and any.
+DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A padded size: ``tokens`` in ``rows`` rows, the logits of ``logits`` tokens. Decodes have a row for each token."""
+
+    tokens: int
+    rows: int
+    logits: int
+
+    @property
+    def decodes_only(self) -> bool:
+        return self.tokens == self.rows
+
+    def holds(self, host: HostBatch) -> bool:
+        """Whether the step fits. Padding needs a row of its own beside prompts, none beside decodes."""
+        if host.num_tokens > self.tokens or host.logits_rows.shape[0] > self.logits:
+            return False
+        return host.decodes_only if self.decodes_only else host.num_rows < self.rows
+
+
+def make_buckets(decodes: tuple[int, ...] | None = None, mixed: tuple[int, ...] | None = None) -> list[Bucket]:
+    """Smallest first, decodes before mixed steps of any size."""
+    decodes, mixed = decodes or _sizes[0], mixed or _sizes[1]
+    most = max(decodes)
+    found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
+    for tokens in sorted(mixed):
+        rows = min(tokens, most) + 1
+        found.append(Bucket(tokens, rows + (rows == tokens), rows))
+    return found
+
+
+_sizes: tuple[tuple[int, ...], tuple[int, ...]] = (DECODES, MIXED)
+
+
+@contextlib.contextmanager
+def small_buckets(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
+    """Fewer and smaller sizes for models that are loaded meanwhile, where capturing all would take longer than running."""
+    global _sizes
+    before, _sizes = _sizes, (decodes, mixed)
+    try:
+        yield
+    finally:
+        _sizes = before
+
+
+class Graph(Protocol):
+    """A recording of what a function launches."""
+
+    def capture(self, run: Callable[[], None]) -> None: ...
+    def replay(self) -> None: ...
+
+
+class CudaGraph:
+    """A CUDA graph; all that are made with one ``pool`` share its memory."""
+
+    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._pool = pool
+        self._stream = stream
+
+    def capture(self, run: Callable[[], None]) -> None:
+        """Run once as it is, for what is set up at a first run and to see that nothing waits for the device; then record.
+
+        Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded.
+        """
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream), _sync_is_an_error():
+            run()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                run()
+            finally:
+                self._graph.capture_end()
+        torch.cuda.synchronize()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+@contextlib.contextmanager
+def _sync_is_an_error() -> Iterator[None]:
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
+    """Makes graphs that share one pool of memory."""
+    with torch.cuda.device(device):
+        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    return lambda: CudaGraph(pool, stream)
+
+
+class RecordedGraph:
+    """A graph for a CPU: keeps the function, and a replay calls it again, on the same buffers. It makes nothing faster."""
+
+    def __init__(self) -> None:
+        self._run: Callable[[], None] | None = None
+
+    def capture(self, run: Callable[[], None]) -> None:
+        run()
+        self._run = run
+
+    def replay(self) -> None:
+        if self._run is None:
+            raise RuntimeError("nothing was captured")
+        self._run()
+
+
+class _OnDeviceOnly:
+    """Stands for what changes from replay to replay and is not the host's to read: reading it is an error."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise RuntimeError("it reads lengths or block tables on the host, which a graph cannot")
+
+    __array__ = __len__ = __iter__ = __getitem__ = __getattr__ = _refuse
+    __neg__ = __add__ = __sub__ = __floordiv__ = __gt__ = __lt__ = _refuse
+
+
+class StepGraphs:
+    """Graphs of a model's steps by size, and the static buffers they read and write.
+
+    Args:
+        forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
+        table_columns: blocks of the longest request.
+        new_graph: makes an empty graph.
+        buckets: sizes, smallest first.
+
+    Attributes:
+        refused: why there are no graphs, None when there are.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[PagedBatch], torch.Tensor],
+        *,
+        table_columns: int,
+        block_size: int,
+        vocab_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        new_graph: Callable[[], Graph],
+        buckets: list[Bucket] | None = None,
+    ) -> None:
+        self._forward = forward
+        self._block_size = block_size
+        self._device = device
+        self._new_graph = new_graph
+        self.buckets = make_buckets() if buckets is None else buckets
+        self._graphs: dict[Bucket, tuple[Graph, PagedBatch]] = {}
+        self.refused: str | None = None
+        most = max(self.buckets, key=_ints)
+        rows = max(bucket.rows for bucket in self.buckets)
+        columns = max(table_columns, -(-most.tokens // block_size))  # padding is a row of block 0 as well
+        self._ints = torch.zeros(_ints(most), dtype=torch.int64, device=device)
+        self._tables = torch.zeros((rows, columns), dtype=torch.int64, device=device)
+        logits = max(bucket.logits for bucket in self.buckets)
+        self._logits = torch.zeros((logits, vocab_size), dtype=dtype, device=device)
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def capture(self) -> None:
+        """Capture all sizes, the largest first, so that smaller ones fit into its memory. Only block 0 is touched.
+
+        A model that cannot be captured is left to run as it is: ``refused`` says why.
+        """
+        for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
+            batch, graph = self._static_batch(bucket), self._new_graph()
+            try:
+                graph.capture(lambda batch=batch: self._run(batch))  # type: ignore[misc]
+            except Exception as error:
+                self._graphs.clear()
+                self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                logger.warning("steps are not replayed as graphs: %s", self.refused)
+                return
+            self._graphs[bucket] = graph, batch
+
+    def find(self, host: HostBatch) -> Bucket | None:
+        """The smallest size that holds the step; None when it has to run as it is."""
+        if not host.batched_append:
+            return None
+        return next((bucket for bucket in self.buckets if bucket in self._graphs and bucket.holds(host)), None)
+
+    def replay(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None = None) -> torch.Tensor:
+        """The step's logits, in the model's dtype, until the next replay."""
+        graph, batch = self._graphs[bucket]
+        self._load(bucket, host, batch, drawn)
+        graph.replay()
+        return self._logits[: host.logits_rows.shape[0]]
+
+    def _run(self, batch: PagedBatch) -> None:
+        batch.memo.clear()  # what was worked out in another run is not what this one reads
+        self._logits[: batch.logits_rows.shape[0]].copy_(self._forward(batch))
+
+    def _static_batch(self, bucket: Bucket) -> PagedBatch:
+        """Views into the buffers, holding nothing but padding."""
+        self._ints.zero_()
+        self._tables.zero_()
+        parts = self._ints[: _ints(bucket)].split(_sections(bucket))
+        ids, positions, slots, cu_seqlens_q, seq_lens, logits_rows = parts
+        host_cu_seqlens_q = np.arange(bucket.rows + 1)
+        if bucket.decodes_only:
+            seq_lens.fill_(1)
+        else:
+            host_cu_seqlens_q = np.minimum(host_cu_seqlens_q, 1) * bucket.tokens
+            seq_lens[0] = bucket.tokens
+        cu_seqlens_q.copy_(torch.from_numpy(host_cu_seqlens_q))
+        slots.copy_(torch.arange(bucket.tokens) % self._block_size)
+        unknown: Any = _OnDeviceOnly()
+        return PagedBatch(
+            input_ids=ids,
+            positions=positions,
+            slot_mapping=slots,
+            cu_seqlens_q=cu_seqlens_q,
+            seq_lens=seq_lens,
+            block_tables=self._tables[: bucket.rows],
+            logits_rows=logits_rows,
+            host_cu_seqlens_q=host_cu_seqlens_q,  # says whether all rows are single tokens; that stays
+            host_seq_lens=unknown,
+            host_block_tables=unknown,
+        )
+
+    def _load(self, bucket: Bucket, host: HostBatch, batch: PagedBatch, drawn: Drawn | None) -> None:
+        """The step's batch, padded, into the buffers: one copy to the device and what follows it there."""
+        padded = pad(
+            host,
+            num_tokens=bucket.tokens,
+            num_rows=bucket.rows,
+            num_logits=bucket.logits,
+            block_size=self._block_size,
+        )
+        arrays = [
+            padded.input_ids, padded.positions, padded.slot_mapping, padded.cu_seqlens_q, padded.seq_lens,
+            padded.logits_rows, padded.block_tables, padded.places, padded.sources,
+        ]  # fmt: skip
+        packed = pack_ints(arrays, self._device).to(self._device, non_blocking=True)
+        size, (rows, columns) = _ints(bucket), padded.block_tables.shape
+        static, tables, places, sources = packed.split([size, rows * columns, padded.places.size, padded.sources.size])
+        self._ints[:size].copy_(static)
+        self._tables[:rows, :columns].copy_(tables.view(rows, columns))
+        put_drawn(batch.input_ids, places, sources, drawn)
+
+
+def _sections(bucket: Bucket) -> list[int]:
+    """input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows."""
+    return [bucket.tokens, bucket.tokens, bucket.tokens, bucket.rows + 1, bucket.rows, bucket.logits]
+
+
+def _ints(bucket: Bucket) -> int:
+    return sum(_sections(bucket))

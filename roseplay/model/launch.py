@@ -1,0 +1,69 @@
+"""A step that has been launched: its tokens are on their way, and ``result`` waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from roseplay.core.step import Step, StepResult
+from roseplay.model.sampler import Logprobs
+from roseplay.model.upload import Download
+
+
+class DeviceTimer:
+    """The time from a step's first work on the device to its last; nothing on a CPU, which does it at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: list[torch.cuda.Event] = []
+        self._on_gpu = device.type == "cuda"
+        self.mark()
+
+    def mark(self) -> None:
+        if self._on_gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+
+    def read_ns(self) -> int | None:
+        """Between the first mark and the last one; waits for it. None on a CPU."""
+        if not self._on_gpu:
+            return None
+        begin, *_, end = self._events
+        end.synchronize()
+        return round(begin.elapsed_time(end) * 1e6)
+
+
+@dataclass(slots=True)
+class Launched:
+    """A step on the device.
+
+    Attributes:
+        sampling: indices of the entries that a token was drawn for, in its order.
+        tokens: on their way, as ``logprobs`` are; None when nothing is drawn.
+        prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
+    """
+
+    step: Step
+    sampling: list[int]
+    tokens: Download | None
+    logprobs: Logprobs | None
+    timer: DeviceTimer
+    prepare_ns: int
+    forward_ns: int
+    sample_ns: int
+    graph: bool | None
+
+    def result(self) -> StepResult:
+        """Wait for the step. Raises what the device has to say of it."""
+        count = len(self.step.entries)
+        result = StepResult([None] * count, [None] * count)
+        if self.tokens is not None and self.logprobs is not None:
+            tokens = self.tokens.read()[0].tolist()
+            for i, token, logprobs in zip(self.sampling, tokens, self.logprobs.read(), strict=True):
+                result.token_ids[i], result.logprobs[i] = token, logprobs
+        device_ns = self.timer.read_ns()
+        result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
+        result.device_ns = self.forward_ns if device_ns is None else device_ns
+        result.graph = self.graph
+        return result

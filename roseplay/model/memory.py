@@ -1,0 +1,85 @@
+"""How much of a GPU the KV cache may have: what is left beside weights and the largest step, which is run to see."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from roseplay.model.batch import HostBatch
+
+logger = logging.getLogger(__name__)
+
+# Tokens of the largest step that is tried, and requests whose logits it takes.
+STEP_TOKENS = 8192
+STEP_LOGITS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A step of ``tokens`` ran, and took ``activation_bytes`` at its peak beside what was there before."""
+
+    tokens: int
+    activation_bytes: int
+
+
+def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda: Any = torch.cuda) -> Profile:
+    """Run a step of so many tokens, of half as many where memory is short, and see what it takes.
+
+    Args:
+        run: a step of the given number of tokens.
+        cuda: ``torch.cuda``, or what stands for it in a test.
+
+    Raises ``torch.OutOfMemoryError`` when not even a single token finds memory.
+    """
+    while True:
+        cuda.empty_cache()
+        cuda.reset_peak_memory_stats(device)
+        before = cuda.memory_allocated(device)
+        try:
+            run(tokens)
+            cuda.synchronize(device)
+        except torch.OutOfMemoryError:
+            if tokens == 1:
+                raise
+            logger.warning("no memory for a step of %d tokens: steps will be smaller", tokens)
+            tokens //= 2
+            continue
+        peak = cuda.max_memory_allocated(device)
+        cuda.empty_cache()
+        return Profile(tokens, peak - before)
+
+
+def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.device, cuda: Any = torch.cuda) -> int:
+    """What the KV cache may take, in bytes; below 0 when there is nothing left.
+
+    Args:
+        utilization: share of the GPU's memory that everything on it may take, others' included.
+    """
+    free, total = cuda.mem_get_info(device)
+    return int(total * utilization) - (total - free) - activation_bytes
+
+
+def largest_step(num_tokens: int, max_model_len: int, num_logits: int, block_size: int) -> HostBatch:
+    """Prompts of zeros, as long as they may be, that live in block 0, which no request owns."""
+    rows = -(-num_tokens // max_model_len)
+    cu_seqlens_q = np.minimum(np.arange(rows + 1) * max_model_len, num_tokens)
+    seq_lens = np.diff(cu_seqlens_q)
+    order = np.arange(num_tokens)
+    nothing = np.zeros(0, np.int64)
+    return HostBatch(
+        input_ids=np.zeros(num_tokens, np.int64),
+        positions=order % max_model_len,
+        slot_mapping=order % block_size,
+        cu_seqlens_q=cu_seqlens_q,
+        seq_lens=seq_lens,
+        block_tables=np.zeros((rows, -(-int(seq_lens.max()) // block_size)), np.int64),
+        logits_rows=order[-num_logits:],
+        places=nothing,
+        sources=nothing,
+        batched_append=True,
+    )

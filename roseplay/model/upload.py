@@ -1,0 +1,46 @@
+"""From the host to the device and back without waiting: through pinned memory, in the stream's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+def to_device(
+    values: Sequence[float] | Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A tensor of ``values`` on ``device``. The caching host allocator keeps the pinned copy until it has been read."""
+    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+
+
+def pack_ints(arrays: Sequence[npt.NDArray[np.int64]], device: torch.device) -> torch.Tensor:
+    """The arrays one after the other, int64, still on the host, pinned when ``device`` is a GPU."""
+    packed = torch.empty(sum(array.size for array in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
+    np.concatenate([array.reshape(-1) for array in arrays], out=packed.numpy())
+    return packed
+
+
+class Download:
+    """Tensors on their way to the host; ``read`` waits for them.
+
+    One event stands behind all copies, so that waiting for it is the only time the host waits for the device.
+    """
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if not any(tensor.is_cuda for tensor in tensors):
+            self._host = list(tensors)
+            return
+        self._host = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
+        for host, tensor in zip(self._host, tensors, strict=True):
+            host.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    def read(self) -> list[torch.Tensor]:
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host

@@ -1,0 +1,139 @@
+"""``roseplay bench gpu`` where there is no GPU: all of it runs on small models, and what fails stops nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roseplay.bench import gpu, gpu_checks, gpu_machine, shapes
+from roseplay.bench.gpu_machine import Group, Machine, Row
+from roseplay.bench.gpu_rows import idle_of
+from roseplay.bench.main import main
+
+TINY = ["gpu", "--device", "cpu", "--tiny"]
+
+
+@pytest.fixture(autouse=True)
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.bench.bandwidth._BYTES", 2**20)
+
+
+def bench(tmp_path: Path, *flags: str, code: int = 0) -> dict[str, Any]:
+    file = tmp_path / "figures.json"
+    assert main([*TINY, "--json", str(file), *flags]) == code
+    return json.loads(file.read_text())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["gpu"], "there is no CUDA device here"),
+        (["gpu", "--device", "cpu"], "only --tiny runs"),
+        (["gpu", "--device", "tpu"], "use cuda, cuda:N, or cpu with --tiny"),
+    ],
+)
+def test_without_a_gpu_it_says_so_in_one_line(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert main(flags) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert not said.out
+
+
+def test_checks_and_rows_of_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = bench(tmp_path, "--only", "family llama,switches,nothing waits,qwen3-0.6b batch 8,prefill")
+    assert {name: check["passed"] for name, check in found["checks"].items()} == {
+        "family llama": True, "switches": True, "nothing waits": True,
+    }  # fmt: skip
+    assert found["checks"]["family llama"]["graphs"] > 0
+    assert list(found["rows"]) == ["qwen3-0.6b batch 8", "llama-3.1-8b prefill 8k"]
+    decode = found["rows"]["qwen3-0.6b batch 8"]
+    assert list(decode["settings"]) == ["all on", "overlap off", "graphs off"]
+    assert [setting["replayed"] for setting in decode["settings"].values()] == [1.0, 1.0, 0.0]
+    for setting in decode["settings"].values():
+        assert setting["roofline"] == pytest.approx(decode["floor_ms"] / setting["step_ms"])
+    assert found["ceilings"]["copy_gb_s"] > 0
+    assert "qwen3-0.6b batch 8" in capsys.readouterr().out
+
+
+def test_a_check_finds_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from roseplay.model.graphs import StepGraphs
+
+    replay = StepGraphs.replay
+    monkeypatch.setattr(StepGraphs, "replay", lambda self, *args: -replay(self, *args))
+    found = bench(tmp_path, "--only", "family gpt2,switches", code=1)
+    assert [check["passed"] for check in found["checks"].values()] == [False, False]
+    assert "wrong: family gpt2, switches" in capsys.readouterr().err
+
+
+def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    written = []
+
+    def breaks(machine: Machine, engine: Any) -> dict[str, Any]:
+        raise RuntimeError("out of luck\nand more")
+
+    def works(machine: Machine, engine: Any) -> dict[str, Any]:
+        written.append(json.loads((tmp_path / "figures.json").read_text())["rows"])
+        return {"figure": "1 tok/s", "reached": False}
+
+    monkeypatch.setattr(
+        gpu,
+        "groups",
+        lambda: [
+            Group([Row("one", "", breaks), Row("two", "", works)]),
+            Group([Row("three", "", works)], shape="no such shape"),
+            Group([Row("four", "", works)]),
+        ],
+    )
+    monkeypatch.setattr(
+        gpu_machine, "open_engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine"))
+    )
+    rows = bench(tmp_path, "--no-checks")["rows"]
+    assert rows["one"]["error"] == "RuntimeError: out of luck"
+    assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
+    assert rows["three"]["error"] == "ValueError: no engine"
+    assert [list(before) for before in written] == [["one"], ["one", "two", "three"]]  # row by row
+
+
+def test_when_the_time_is_up_no_row_is_begun(tmp_path: Path):
+    rows = bench(tmp_path, "--no-checks", "--time-limit-s", "0")["rows"]
+    assert len(rows) == sum(len(group.rows) for group in gpu.groups())
+    assert all(row["skipped"] for row in rows.values())
+
+
+@pytest.mark.slow
+def test_everything_runs(tmp_path: Path):
+    found = bench(tmp_path)
+    assert all(check["passed"] for check in found["checks"].values())
+    assert {name for name, row in found["rows"].items() if "figure" not in row} == set()
+    assert set(found["rows"]["gpt2 64 x 512"]["runs"]) == {"roseplay", "generate_batch"}
+
+
+@pytest.mark.parametrize(
+    ("spans", "share"),
+    [([(0, 10)], 0.0), ([(0, 4), (6, 10)], 0.2), ([(0, 8), (2, 4), (8, 10)], 0.0), ([(0, 5), (1, 2), (6, 10)], 0.1)],
+)
+def test_idle_time_is_what_no_span_covers(spans: list[tuple[float, float]], share: float):
+    assert idle_of(spans) == pytest.approx(share)
+
+
+def test_shapes_are_those_of_the_models_they_are_named_after():
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    millions = {"gpt2-124m": 124.4, "llama-3.1-8b": 8030.3, "llama-3.2-1b": 1235.8, "qwen3-0.6b": 596.0}
+    assert shapes.names() == sorted(millions)
+    for name, expected in millions.items():
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(shapes.resolve(name)))
+        assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(expected, abs=0.1)
+
+
+def test_prompts_of_the_checks_fit_their_models():
+    assert all(token < gpu_checks.VOCABULARY for prompt in gpu_checks.prompts() for token in prompt)

@@ -1,0 +1,100 @@
+"""No memory for a step: it is undone, and the next ones are smaller."""
+
+import random
+from typing import Any
+
+import pytest
+
+from roseplay.core.step import Step
+from tests.core.harness import BLOCK_SIZE, Rig, check_blocks
+from tests.core.test_random_run import random_knobs, random_prompt
+
+
+class TightRig(Rig):
+    """A device that has memory for ``most`` tokens a step."""
+
+    def __init__(self, most: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.most = most
+        self.undone: list[Step] = []
+
+    def step(self) -> Step:
+        step = self.scheduler.schedule()
+        tokens = sum(entry.num_tokens for entry in step.entries)
+        if tokens > self.most:
+            self.undone.append(step)
+            if not self.scheduler.shrink(step):
+                self.scheduler.fail(step)
+        else:
+            self.steps.append(step)
+            self.scheduler.update(step, self.model.execute(step))
+        check_blocks(self.scheduler)
+        return step
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 20])
+def test_everybody_is_served_by_smaller_steps(most: int):
+    rig = TightRig(most)
+    for number in range(6):
+        rig.add([number % 3] * (5 + 3 * number), 6)
+    rig.run()
+    assert rig.undone
+    assert max(sum(entry.num_tokens for entry in step.entries) for step in rig.steps) <= most
+    assert {request.finish_reason for request in rig.submitted.values()} == {"length"}
+    rig.check_outputs()
+
+
+def test_the_limit_is_halved_and_stays():
+    rig = TightRig(10)
+    rig.add(range(40), 2)
+    rig.run()
+    assert [sum(entry.num_tokens for entry in step.entries) for step in rig.undone] == [40, 20]
+    assert rig.scheduler.token_limit == 10
+
+
+def test_decodes_keep_their_blocks():
+    rig = TightRig(100)
+    requests = [rig.add([number] * BLOCK_SIZE, 9) for number in range(4)]
+    rig.step()
+    rig.most = 2
+    computed = rig.model.computed_prompt_tokens
+    rig.run()
+    assert rig.model.computed_prompt_tokens == computed
+    assert not any(request.num_preemptions for request in requests)
+    rig.check_outputs()
+
+
+def test_a_prompt_that_should_go_whole_goes_in_parts_when_it_must():
+    rig = TightRig(10, chunked_prefill=False)
+    rig.add(range(30), 3)
+    rig.add([1] * 7, 3)
+    rig.run()
+    assert {request.finish_reason for request in rig.submitted.values()} == {"length"}
+    rig.check_outputs()
+
+
+def test_what_cannot_be_smaller_fails():
+    rig = TightRig(0)
+    request = rig.add([1] * 7, 3)
+    rig.run()
+    assert request.finish_reason == "error"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_runs_on_little_memory(seed: int):
+    rng = random.Random(seed)
+    rig = TightRig(100, num_blocks=rng.choice([9, 14, 40]))
+    for _ in range(1000):
+        if rng.random() < 0.02:
+            rig.most, rig.scheduler.token_limit = rng.choice([1, 2, 5, 9, 100]), None
+        action = rng.random()
+        if action < 0.25 and len(rig.scheduler.requests) < 40:
+            rig.add(random_prompt(rng), rng.choice([1, 2, 5, 9]), seed=rng.randrange(2))
+        elif action < 0.3:
+            rig.scheduler.set_knobs(rig.scheduler.knobs.changed(random_knobs(rng)))
+        else:
+            rig.step()
+    rig.run(20_000)
+    assert rig.undone
+    assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
+    rig.check_outputs()

@@ -1,0 +1,100 @@
+"""How much the KV cache may have, on a GPU that is made of three numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from roseplay.config import EngineConfig
+from roseplay.model.kv_cache import LayerShape, choose_num_blocks
+from roseplay.model.memory import kv_cache_bytes, largest_step, profile
+
+GPU = torch.device("cuda")
+
+
+class FakeCuda:
+    """``total`` bytes, of which ``held`` are in use; a step takes ``per_token`` bytes for each of its tokens."""
+
+    def __init__(self, total: int, held: int, per_token: int) -> None:
+        self.total, self.held, self.per_token = total, held, per_token
+        self.peak = held
+        self.tried: list[int] = []
+
+    def run(self, num_tokens: int) -> None:
+        self.tried.append(num_tokens)
+        if self.held + num_tokens * self.per_token > self.total:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.peak = max(self.peak, self.held + num_tokens * self.per_token)
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        return self.total - self.held, self.total
+
+    def memory_allocated(self, device: torch.device) -> int:
+        return self.held
+
+    def max_memory_allocated(self, device: torch.device) -> int:
+        return self.peak
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.peak = self.held
+
+    def empty_cache(self) -> None: ...
+
+    def synchronize(self, device: torch.device) -> None: ...
+
+
+def test_the_largest_step_is_run_to_see_what_it_takes():
+    cuda = FakeCuda(1000, 300, 1)
+    found = profile(cuda.run, 200, GPU, cuda)
+    assert (found.tokens, found.activation_bytes) == (200, 200)
+    assert kv_cache_bytes(0.9, found.activation_bytes, GPU, cuda) == 900 - 300 - 200
+
+
+def test_where_memory_is_short_steps_are_smaller():
+    cuda = FakeCuda(1000, 900, 1)
+    found = profile(cuda.run, 350, GPU, cuda)
+    assert cuda.tried == [350, 175, 87]
+    assert (found.tokens, found.activation_bytes) == (87, 87)
+    assert kv_cache_bytes(0.9, 87, GPU, cuda) < 0
+
+
+def test_no_memory_for_a_single_token():
+    cuda = FakeCuda(1000, 1000, 1)
+    with pytest.raises(torch.OutOfMemoryError):
+        profile(cuda.run, 8, GPU, cuda)
+    assert cuda.tried == [8, 4, 2, 1]
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(1, 1), (10, 64), (64, 64), (65, 64), (200, 64)])
+def test_the_largest_step_is_prompts_as_long_as_they_may_be(tokens: int, limit: int):
+    host = largest_step(tokens, limit, min(3, tokens), 4)
+    assert host.num_tokens == tokens
+    assert host.positions.max() < limit
+    assert host.seq_lens.tolist() == [limit] * (tokens // limit) + ([tokens % limit] if tokens % limit else [])
+    assert host.cu_seqlens_q.tolist() == [0, *host.seq_lens.cumsum().tolist()]
+    assert host.block_tables.shape[1] * 4 >= host.seq_lens.max()
+    assert host.slot_mapping.max() < 4
+    assert not host.block_tables.any()
+
+
+def test_the_pool_is_sized_from_what_a_gpu_has_left():
+    shapes = {0: LayerShape(2, 8, 8)}
+    block = 2 * 16 * 2 * 16
+    config = EngineConfig()
+
+    def blocks(gpu_bytes: int) -> int:
+        return choose_num_blocks(config, shapes, torch.float16, GPU, 4096, gpu_bytes)
+
+    assert blocks(1000 * block) == 1000
+    assert blocks(10**6 * block) == 256 * 256 + 1  # no more than requests can use
+    with pytest.raises(ValueError, match="set max_model_len lower"):
+        blocks(100 * block)
+    with pytest.raises(ValueError, match="0.0 GiB are free"):
+        blocks(-5)
+    assert choose_num_blocks(EngineConfig(num_blocks=7), shapes, torch.float16, GPU, 4096, -5) == 7
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.1, "all"])
+def test_a_share_that_makes_no_sense(share):
+    with pytest.raises(ValueError, match="gpu_memory_utilization"):
+        EngineConfig(gpu_memory_utilization=share)

@@ -1,0 +1,159 @@
+"""Sampling as a GPU does it: nothing that would make the host wait for the device, and the same tokens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.request import PLACEHOLDER, Request
+from roseplay.core.step import Step, StepEntry
+from roseplay.model import runner as runner_module
+from roseplay.model.attention import Paged
+from roseplay.model.batch import Drawn
+from roseplay.model.cuts import cut_threshold
+from roseplay.model.emulation import emulate_gpu
+from roseplay.model.forward import PackedForward
+from roseplay.model.graphs import small_buckets
+from roseplay.model.layout import RecordingBackend, null_batch
+from roseplay.model.loader import load_model
+from roseplay.model.sampler import draw, sample
+from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import make_runner
+from tests.model.test_sampler import MIXED, random_logits, request
+
+# On a GPU each of these asks the device for a number, or for how many there are.
+WAITING = {
+    "_local_scalar_dense", "nonzero", "masked_select", "bincount", "unique_dim", "_unique2", "equal", "is_nonzero",
+}  # fmt: skip
+
+
+class Waits(TorchDispatchMode):
+    """Raises when an operation would wait for the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        masks = [x for x in args[1] if x is not None and x.dtype in (torch.bool, torch.uint8)] if "index" in name and (
+            len(args) > 1 and isinstance(args[1], list | tuple)
+        ) else []  # fmt: skip
+        assert name not in WAITING, f"{name} waits for the device"
+        assert not masks, f"{name} with a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def nothing_waits() -> Iterator[None]:
+    def refuse(tensor: torch.Tensor, *args: Any) -> Any:
+        raise AssertionError("reading a tensor waits for the device")
+
+    with pytest.MonkeyPatch.context() as patch, Waits():
+        for name in ("tolist", "cpu"):  # these pass the dispatcher by
+            patch.setattr(torch.Tensor, name, refuse)
+        yield
+
+
+def requests_of_all_kinds() -> list[Request]:
+    return [request(answer=(4, 4, 9), **params) for params in MIXED]
+
+
+def test_what_waits_is_found():
+    for wait in (lambda x: x.max().item(), lambda x: x[x > 0], torch.nonzero, lambda x: x.tolist()):
+        with pytest.raises(AssertionError, match="waits for the device"), nothing_waits():
+            wait(torch.ones(3))
+    logits, asked = random_logits(3), [request(temperature=1.0, seed=1, top_p=0.5)] * 3
+    with pytest.raises(AssertionError, match="waits for the device"), nothing_waits():
+        draw(logits, asked, wait=True)
+
+
+@pytest.mark.parametrize("params", [*MIXED, None])
+def test_nothing_waits(params: dict[str, Any] | None):
+    asked = requests_of_all_kinds() if params is None else [request(answer=(4, 4, 9), **params)] * 2
+    logits = random_logits(len(asked))
+    for r in asked:
+        r.token_ids.append(PLACEHOLDER)
+    drawn = Drawn(torch.tensor([7]), {0: 0})
+    with nothing_waits():
+        tokens = draw(logits, asked, drawn, wait=False)
+    for r in asked:
+        r.token_ids[-1] = 7
+    assert tokens.tolist() == sample(logits, asked)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 60.0])
+def test_thresholds_of_sorted_rows_are_the_same(scale: float):
+    params = [SamplingParams(top_p=0.1 + 0.2 * i) for i in range(5)]
+    params += [SamplingParams(top_k=k) for k in (1, 2, 50, 999, 1000)]
+    params += [SamplingParams(top_k=300, top_p=0.8, min_p=0.01), SamplingParams(min_p=0.2), SamplingParams()]
+    logits = random_logits(len(params), seed=4, scale=scale)
+    logits[:, 17] = float("-inf")
+    whole, by_bucket = cut_threshold(logits, params, sort=True), cut_threshold(logits, params)
+    assert torch.equal(whole, by_bucket)
+    only_k = params[5:9]
+    assert torch.equal(cut_threshold(logits[5:9], only_k, sort=True), by_bucket[5:9])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_give_the_tokens_of_their_float32_copies(dtype: torch.dtype):
+    asked = requests_of_all_kinds()
+    logits = random_logits(len(asked)).to(dtype)
+    assert draw(logits, asked, wait=False).tolist() == sample(logits.float(), asked)
+
+
+def test_a_row_that_is_not_a_number_harms_no_other():
+    logits = random_logits(3)
+    asked = [request(temperature=1.0, seed=i, top_p=0.9, top_k=40) for i in range(3)]
+    expected = sample(logits, asked)
+    logits[1] = float("nan")
+    tokens = draw(logits, asked, wait=False).tolist()
+    assert (tokens[0], tokens[2]) == (expected[0], expected[2])
+
+
+class Silent(RecordingBackend):
+    """Attends to nothing, and is not surprised to be asked again."""
+
+    def append(self, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_model_waits(family: str):
+    """A family that did would run without graphs."""
+    loaded = load_model(tiny_model(FAMILIES[family]()), EngineConfig(pack_weights=False))
+    batch = null_batch(4, loaded.device)
+    with torch.inference_mode(), nothing_waits():
+        logits = PackedForward(loaded.model)(Paged(Silent(), batch))
+    assert logits.shape == (1, loaded.vocab_size)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_no_step_waits_before_its_result_is_asked_for(graphs: bool, monkeypatch: pytest.MonkeyPatch):
+    """Copies, prompts, saved logits, repeats, tokens that only the device knows, and every kind of sampling."""
+    monkeypatch.setattr(runner_module, "make_backend", lambda name, cache: Silent())
+    # As on a GPU: by default a sampler may wait for a CPU.
+    monkeypatch.setattr(runner_module, "draw", functools.partial(draw, wait=False))
+    with emulate_gpu(), small_buckets((16,), (32, 64)):
+        runner = make_runner(tiny_model(FAMILIES["llama"]()))
+    asked = [request(answer=(4, 4, 9), logprobs=2, **params) for params in MIXED]
+    for i, r in enumerate(asked):
+        r.request_id, r.block_table = i, [1 + 4 * i + j for j in range(4)]
+    first = [
+        StepEntry(r, 0, r.num_tokens, samples=True, logits_entry=i, save_logits_key=i) for i, r in enumerate(asked)
+    ]
+    second = [StepEntry(r, r.num_tokens, 1, samples=True, logits_entry=i) for i, r in enumerate(asked[:-1])]
+    second.append(StepEntry(asked[-1], asked[-1].num_tokens, 0, samples=True, logits_key=3))
+    with nothing_waits():
+        before = runner.launch(Step(0, first, cuda_graphs=graphs))
+        for r in asked:
+            r.token_ids.append(PLACEHOLDER)
+        after = runner.launch(Step(1, second, copies=[(1, 120)], dropped_logits=[5], cuda_graphs=graphs))
+    for launched in (before, after):
+        result = launched.result()
+        assert result.graph is graphs
+        assert all(token is not None for token in result.token_ids)
+        assert all(logprobs is not None for logprobs in result.logprobs)
