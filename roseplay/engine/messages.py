@@ -5,8 +5,9 @@ All times are ``time.perf_counter_ns()`` of the engine's machine, which threads 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
@@ -89,16 +90,14 @@ class BlockInfo:
     findable: bool
 
 
-@dataclass(slots=True)
-class NewToken:
+class NewToken(NamedTuple):  # a tuple, as there are many of them and each crosses to the client
     request_id: int
     token_id: int
     finish_reason: FinishReason | None = None
     logprobs: TokenLogprobs | None = None
 
 
-@dataclass(slots=True)
-class EntryRecord:
+class EntryRecord(NamedTuple):
     """One request's part in a step, for timelines and progress bars.
 
     Attributes:
@@ -198,6 +197,21 @@ class StepOutput:
     finished: list[Finished]
     record: StepRecord
     published_ns: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """On its way between processes what there are many of is plain tuples: pickled one by one, a step of 64 requests
+        took a fifth of a millisecond, five times as long."""
+        record = copy.copy(self.record)
+        record.entries = []
+        parts = [tuple(token) for token in self.tokens], [tuple(entry) for entry in self.record.entries]
+        return _step_output, (*parts, self.finished, record, self.published_ns)
+
+
+def _step_output(
+    tokens: list[Any], entries: list[Any], finished: list[Finished], record: StepRecord, published_ns: int
+) -> StepOutput:
+    record.entries = [EntryRecord(*entry) for entry in entries]
+    return StepOutput([NewToken(*token) for token in tokens], finished, record, published_ns)
 
 
 @dataclass(slots=True)

@@ -102,9 +102,11 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     for part in ("info", "knobs", "snapshot"):
         if not isinstance(header.get(part), dict):
             raise RecordingError(f"{name}: the header has no {part!r}: the file is damaged")
-    missing = {field.name for field in dataclasses.fields(EngineInfo)} ^ set(header["info"])
+    fields = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(EngineInfo)}
+    missing = sorted(name for name, needed in fields.items() if needed and name not in header["info"])
     if missing:
-        raise RecordingError(f"{name}: 'info' of the header does not fit: {', '.join(sorted(missing))}")
+        raise RecordingError(f"{name}: 'info' of the header lacks {', '.join(missing)}: the file is damaged")
+    header["info"] = {field: value for field, value in header["info"].items() if field in fields}
     return header
 
 
