@@ -15,7 +15,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ADMISSIONS = ("queued", "blocking")
 WORKERS = ("thread", "process")
-ATTENTIONS = ("auto", "cpu", "gather", "reference")
+ATTENTIONS = ("auto", "cpu", "gather", "triton", "reference")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -47,7 +47,7 @@ class EngineConfig:
         seed: of requests that bring none, and of random weights.
         random_weights: build the model from its config alone, with random weights.
         attention: how keys and values are read: ``cpu`` in place where the compiled kernel is there, ``gather`` copies
-            them together first, ``reference`` is slow and plain; ``auto`` takes the best.
+            them together first, ``triton`` is for CUDA devices, ``reference`` is slow and plain; ``auto`` takes the best.
         pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN); CPU only.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.

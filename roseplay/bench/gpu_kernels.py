@@ -1,0 +1,305 @@
+"""The Triton attention kernels by themselves: whether they are right on a device, and how near to its limits they come.
+
+``check`` runs the same cases as the tests do, against the reference backend, and replays captured launches with other
+numbers. ``measure`` sets decode attention against the copy bandwidth and prompt attention against the rate of a large
+matrix product, both measured in the same run.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from roseplay.bench.bandwidth import read_bandwidth
+from roseplay.bench.gpu_cases import (
+    TOLERANCE,
+    Bucket,
+    Case,
+    Problem,
+    large_cases,
+    make_batch,
+    make_problem,
+    pairwise_cases,
+    relative_error,
+    right_answer,
+)
+from roseplay.model.attention import make_backend
+from roseplay.model.kv_cache import KVCache, LayerShape
+
+_FAR_BEYOND_CACHES = 2**29  # bytes that the layers of a timed launch hold together
+_REPLAYS = 9
+
+
+def check(device: torch.device | str, cases: Sequence[Case] | None = None) -> dict[str, Any]:
+    """Hold the Triton backend to the reference, on ``device`` (a CPU: in Triton's interpreter).
+
+    Args:
+        cases: those of the tests, and on a CUDA device the large ones too.
+
+    Returns ``{"passed", "num_cases", "failed": [names], "worst": {dtype: error}, "tolerance": {dtype: error},
+    "errors": {name: error or what was raised}, "seconds"}``; an error is ``||found - right|| / ||right||``.
+    """
+    device = torch.device(device)
+    if cases is None:
+        cases = [*pairwise_cases(), *(large_cases() if device.type == "cuda" else ())]
+    began = time.perf_counter()
+    errors: dict[str, float | str] = {}
+    failed: list[str] = []
+    worst: dict[str, float] = {}
+
+    def note(name: str, dtype: torch.dtype, error_of: Callable[[], float]) -> None:
+        try:
+            error: float | str = error_of()
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        errors[name] = error
+        if isinstance(error, str) or not error <= TOLERANCE[dtype]:
+            failed.append(name)
+        if not isinstance(error, str):
+            key = str(dtype).removeprefix("torch.")
+            worst[key] = max(worst.get(key, 0.0), error)
+
+    for seed, case in enumerate(cases):
+        note(str(case), case.dtype, lambda case=case, seed=seed: _error(case, device, seed))
+    for name, (first, *others) in REPLAYS.items():
+        note(name, first.dtype, lambda first=first, others=others: replay_error(first, others, device))
+    return {
+        "passed": not failed,
+        "num_cases": len(errors),
+        "failed": failed,
+        "worst": worst,
+        "tolerance": {str(dtype).removeprefix("torch."): bound for dtype, bound in TOLERANCE.items()},
+        "errors": errors,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _error(case: Case, device: torch.device, seed: int) -> float:
+    problem = make_problem(case, device, seed)
+    found = problem.attend(make_backend("triton", problem.cache))
+    return relative_error(found, right_answer(problem))
+
+
+def _replay(rows: str, dtype: torch.dtype, **others: Any) -> Case:
+    settings = {"window": None, "softcap": None, "sinks": False, "strided": False, "dims": (64, 64), "heads": (8, 2)}
+    return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
+
+
+# Launches captured with the first batch of each, replayed with the others in its place.
+REPLAYS: dict[str, tuple[Case, ...]] = {
+    "replay decodes": tuple(_replay(rows, torch.float16) for rows in ("decodes", "a long decode", "one token")),
+    "replay mixed": tuple(
+        _replay(rows, torch.float32, window=40, sinks=True) for rows in ("a prompt", "mixed", "decodes", "chunks")
+    ),
+}
+_DECODE_BUCKET = Bucket(num_rows=4, num_tokens=4, table_width=16, num_blocks=32)
+_MIXED_BUCKET = Bucket(num_rows=6, num_tokens=32, table_width=16, num_blocks=32)
+
+
+def replay_error(first: Case, others: Sequence[Case], device: torch.device) -> float:
+    """The worst error when launches made for ``first`` run again with the others' numbers in the same tensors.
+
+    On a CUDA device they are replayed from a graph; elsewhere the calls are made again, with nothing but the device's
+    tensors changed: whoever looked at the host's copies would still see the first batch.
+    """
+    bucket = _DECODE_BUCKET if first.rows == "decodes" else _MIXED_BUCKET
+    static = make_problem(first, device, bucket=bucket)
+    backend = make_backend("triton", static.cache)
+    static.attend(backend)  # compiles
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = static.attend(backend)
+    worst = 0.0
+    for seed, case in enumerate((*others, first)):
+        problem = make_problem(case, device, seed + 1, bucket)
+        _put(problem, static)
+        if device.type == "cuda":
+            graph.replay()
+        else:
+            out = static.attend(backend)
+        worst = max(worst, relative_error(out, right_answer(problem)))
+    return worst
+
+
+def _put(source: Problem, target: Problem) -> None:
+    """Copy a problem's numbers into the tensors of another of the same sizes."""
+    for name in ("q", "k", "v"):
+        getattr(target, name).copy_(getattr(source, name))
+    for name in ("slot_mapping", "cu_seqlens_q", "seq_lens", "block_tables"):
+        getattr(target.batch, name).copy_(getattr(source.batch, name))
+    target.cache.keys[0].copy_(source.cache.keys[0])
+    target.cache.values[0].copy_(source.cache.values[0])
+    if target.settings["sinks"] is not None:
+        target.settings["sinks"].copy_(source.settings["sinks"])
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A workload of one attention layer: ``rows`` rows of ``count`` new tokens in a context of ``context`` (those included)."""
+
+    name: str
+    rows: int
+    count: int
+    context: int
+    heads: int
+    kv_heads: int
+    dim: int
+    dtype: torch.dtype = torch.bfloat16
+
+    @property
+    def num_tokens(self) -> int:
+        return self.rows * self.count
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of keys and values that are read at least once."""
+        return 2 * self.rows * self.context * self.kv_heads * self.dim * self.dtype.itemsize
+
+    @property
+    def decode_bytes(self) -> int:
+        """The least that attention moves: keys, values, queries, output."""
+        return self.kv_bytes + 2 * self.num_tokens * self.heads * self.dim * self.dtype.itemsize
+
+    @property
+    def flops(self) -> float:
+        """Of both products, over the keys that are seen: half of the square where nothing was cached."""
+        pairs = self.rows * self.count * (self.context - (self.count - 1) / 2)
+        return 4.0 * pairs * self.heads * self.dim
+
+
+DECODES = (
+    Shape("decode 64 x 4k, Llama-8B", 64, 1, 4096, 32, 8, 128),
+    Shape("decode 1 x 4k, Llama-8B", 1, 1, 4096, 32, 8, 128),
+    Shape("decode 8 x 1k, Qwen3-0.6B", 8, 1, 1024, 16, 8, 128),
+    Shape("decode 256 x 1k, Qwen3-0.6B", 256, 1, 1024, 16, 8, 128),
+    Shape("decode 64 x 512, GPT-2", 64, 1, 512, 12, 12, 64, torch.float16),
+)
+PREFILLS = (
+    Shape("prefill 8k, Llama-8B", 1, 8192, 8192, 32, 8, 128),
+    Shape("prefill chunk of 512 after 7.5k, Llama-8B", 1, 512, 8192, 32, 8, 128),
+    Shape("prefill 64 x 256, GPT-2", 64, 256, 256, 12, 12, 64, torch.float16),
+)
+APPENDS = (
+    Shape("append 8192 tokens, Llama-8B", 1, 8192, 8192, 32, 8, 128),
+    Shape("append 64 tokens, Llama-8B", 64, 1, 16, 32, 8, 128),
+)
+TINY = Shape("tiny", 2, 1, 40, 4, 2, 32, torch.float32)
+
+
+def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]:
+    """Time attention and append by themselves, medians of replays of a graph over layers that no cache holds.
+
+    ``tiny`` runs the same code once on small shapes, on any device: the figures mean nothing.
+
+    Returns ``{"copy_bytes_per_s", "matmul_flops_per_s", "decode": [...], "prefill": [...], "append": [...]}``. Each entry
+    has ``name`` and ``seconds`` of one layer; decodes and appends ``bytes_per_s`` and ``bandwidth_fraction`` of the copy
+    bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``. Raises ``ValueError`` without a CUDA device, unless tiny.
+    """
+    device = torch.device(device)
+    if device.type != "cuda" and not tiny:
+        raise ValueError(f"kernels are measured on a CUDA device, this is {device}")
+    bandwidth = read_bandwidth(str(device))
+    rate = _matmul_rate(device, 64 if tiny else 8192)
+
+    def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> dict[str, Any]:
+        moved = num_bytes / seconds
+        return {
+            "name": shape.name,
+            "seconds": seconds,
+            "bytes_per_s": moved,
+            "bandwidth_fraction": moved / bandwidth,
+        }
+
+    def against_matmul(shape: Shape, seconds: float) -> dict[str, Any]:
+        done = shape.flops / seconds
+        return {"name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / rate}
+
+    decodes, prefills, appends = ((TINY,),) * 3 if tiny else (DECODES, PREFILLS, APPENDS)
+    return {
+        "copy_bytes_per_s": bandwidth,
+        "matmul_flops_per_s": rate,
+        "decode": [against_bandwidth(s, _seconds(s, device, tiny), s.decode_bytes) for s in decodes],
+        "prefill": [against_matmul(s, _seconds(s, device, tiny)) for s in prefills],
+        "append": [
+            against_bandwidth(
+                s,
+                _seconds(s, device, tiny, append=True),
+                4 * s.num_tokens * s.kv_heads * s.dim * s.dtype.itemsize,  # keys and values, read and written
+            )
+            for s in appends
+        ],
+    }
+
+
+def _seconds(shape: Shape, device: torch.device, tiny: bool, *, append: bool = False) -> float:
+    """Of one layer's attention (or append), on random numbers."""
+    block_size = 16
+    per_row = -(-shape.context // block_size)
+    num_blocks = shape.rows * per_row + 2
+    pool = 2 * num_blocks * shape.kv_heads * block_size * shape.dim * shape.dtype.itemsize
+    layers = 2 if tiny else max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool)))
+    cache = KVCache(
+        {layer: LayerShape(shape.kv_heads, shape.dim, shape.dim) for layer in range(layers)},
+        num_blocks=num_blocks,
+        block_size=block_size,
+        dtype=shape.dtype,
+        device=device,
+    )
+    for blocks in (*cache.keys.values(), *cache.values.values()):
+        blocks.normal_()
+    bucket = Bucket(shape.rows, shape.num_tokens, per_row, num_blocks)
+    batch = make_batch(
+        [(shape.count, shape.context)] * shape.rows, block_size, bucket, np.random.default_rng(0), device
+    )
+    q, k, v = (
+        torch.randn((shape.num_tokens, heads, shape.dim), dtype=shape.dtype, device=device)
+        for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+    )
+    backend = make_backend("triton", cache)
+
+    def call(layer: int) -> None:
+        if append:
+            backend.append(layer, k, v, batch)
+        else:
+            backend.attend(layer, q, k, v, batch, scaling=shape.dim**-0.5)
+
+    return _time(call, layers, device)
+
+
+def _matmul_rate(device: torch.device, size: int) -> float:
+    """Floating-point operations a second of a square matrix product in bfloat16."""
+    a, b = (torch.randn((size, size), dtype=torch.bfloat16, device=device) for _ in range(2))
+    return 2.0 * size**3 / _time(lambda _: a @ b, 1, device)
+
+
+def _time(call: Callable[[int], Any], layers: int, device: torch.device) -> float:
+    """Median seconds of a call, over replays of a graph that makes one for each layer; on a CPU of plain calls."""
+    call(0)  # compiles
+    if device.type != "cuda":
+        began = time.perf_counter()
+        for layer in range(layers):
+            call(layer)
+        return (time.perf_counter() - began) / layers
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for layer in range(layers):
+            call(layer)
+    took = []
+    for _ in range(_REPLAYS + 2):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        took.append(begin.elapsed_time(end) / 1000 / layers)
+    return statistics.median(took[2:])
