@@ -30,11 +30,12 @@ _DECODES = tuple((1, 1 + 37 * i % 301) for i in range(40))
 ROWS: dict[str, tuple[tuple[int, int], ...]] = {
     "one token": ((1, 1),),
     "decodes": ((1, 5), (1, 16), (1, 33)),
-    "a long decode": ((1, 150),),
+    "a long decode": ((1, 700),),
     "a prompt": ((19, 19),),
     "chunks": ((8, 40), (3, 3)),
     "mixed": ((1, 37), (21, 21), (1, 16), (5, 64)),
 }
+DRAFT_ROWS = {"drafts": ((3, 30), (1, 9), (2, 2))}
 LARGE_ROWS = {
     "many decodes": _DECODES,
     "very long decodes": ((1, 3000), (1, 1777)),
@@ -69,7 +70,7 @@ class Case:
     """What varies; see ``AttentionBackend.attend`` for the words.
 
     Attributes:
-        rows: a name in ``ROWS`` or ``LARGE_ROWS``.
+        rows: a name in ``ROWS``, ``DRAFT_ROWS`` or ``LARGE_ROWS``.
         dims: ``k_dim`` and ``v_dim``. heads: query heads and KV heads.
         padded: rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket.
         strided: queries, keys and values are views of one tensor, as a fused projection gives them.
@@ -99,9 +100,16 @@ def _say(name: str, value: Any) -> str:
     return f"{name} {'x'.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
+# Three things that must meet, beyond what pairs promise: split contexts, and what each split must or must not count.
+_SPLIT_CASES = (
+    Case("a long decode", (24, 16), (6, 2), None, torch.float32, 16, None, True, True, False),
+    Case("a long decode", (64, 64), (2, 2), 500, torch.float32, 24, 5.0, True, False, True),
+)
+
+
 def pairwise_cases() -> list[Case]:
     """Small cases in which every two values of two factors meet."""
-    return [Case(**values) for values in _pairwise(_FACTORS)]
+    return [*(Case(**values) for values in _pairwise(_FACTORS)), *_SPLIT_CASES]
 
 
 def large_cases() -> list[Case]:
@@ -177,7 +185,7 @@ class Bucket:
 def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket | None = None) -> Problem:
     """Random numbers for a case; another seed gives others, and other block tables. ``bucket`` instead of its own sizes."""
     rng = np.random.default_rng(seed)
-    rows = {**ROWS, **LARGE_ROWS}[case.rows]
+    rows = {**ROWS, **DRAFT_ROWS, **LARGE_ROWS}[case.rows]
     bucket = bucket or _own_bucket(rows, case)
     batch = make_batch(rows, case.block_size, bucket, rng, device)
     (heads, kv_heads), (k_dim, v_dim) = case.heads, case.dims
@@ -238,21 +246,21 @@ def make_batch(
     positions = np.concatenate([np.arange(seq_len - count, seq_len) for count, seq_len in rows])
     slots = tables[row_of_token, positions // block_size] * block_size + positions % block_size
     ends = np.cumsum(counts)
-    host = {
+    host: dict[str, Any] = {
         "cu_seqlens_q": np.concatenate([[0], ends, np.full(spare_rows, ends[-1])]),
         "seq_lens": np.concatenate([seq_lens, np.zeros(spare_rows, np.int64)]),
         "block_tables": tables,
     }
-    device_only = {
+    device_only: dict[str, Any] = {
         "input_ids": np.zeros(bucket.num_tokens, np.int64),
         "positions": np.concatenate([positions, np.zeros(spare_tokens, np.int64)]),
         "slot_mapping": np.concatenate([slots, np.full(spare_tokens, -1)]),
         "logits_rows": ends - 1,
     }
-    return PagedBatch(
-        **{name: torch.from_numpy(array).to(device) for name, array in {**host, **device_only}.items()},
-        **{f"host_{name}": array for name, array in host.items()},
-    )
+    tensors: dict[str, Any] = {
+        name: torch.from_numpy(array).to(device) for name, array in {**host, **device_only}.items()
+    }
+    return PagedBatch(**tensors, **{f"host_{name}": array for name, array in host.items()})
 
 
 def right_answer(problem: Problem) -> torch.Tensor:

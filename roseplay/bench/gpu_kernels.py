@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,9 @@ def check(device: torch.device | str, cases: Sequence[Case] | None = None) -> di
             worst[key] = max(worst.get(key, 0.0), error)
 
     for seed, case in enumerate(cases):
-        note(str(case), case.dtype, lambda case=case, seed=seed: _error(case, device, seed))
-    for name, (first, *others) in REPLAYS.items():
-        note(name, first.dtype, lambda first=first, others=others: replay_error(first, others, device))
+        note(str(case), case.dtype, partial(_error, case, device, seed))
+    for name, (bucket, same) in REPLAYS.items():
+        note(name, same[0].dtype, partial(replay_error, bucket, same, device))
     return {
         "passed": not failed,
         "num_cases": len(errors),
@@ -93,24 +94,32 @@ def _replay(rows: str, dtype: torch.dtype, **others: Any) -> Case:
 
 
 # Launches captured with the first batch of each, replayed with the others in its place.
-REPLAYS: dict[str, tuple[Case, ...]] = {
-    "replay decodes": tuple(_replay(rows, torch.float16) for rows in ("decodes", "a long decode", "one token")),
-    "replay mixed": tuple(
-        _replay(rows, torch.float32, window=40, sinks=True) for rows in ("a prompt", "mixed", "decodes", "chunks")
+REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
+    "replay decodes": (
+        Bucket(num_rows=4, num_tokens=4, table_width=48, num_blocks=64),
+        tuple(_replay(rows, torch.float16) for rows in ("decodes", "a long decode", "one token")),
+    ),
+    "replay any batch": (
+        Bucket(num_rows=6, num_tokens=32, table_width=48, num_blocks=64),
+        tuple(
+            _replay(rows, torch.float32, window=40, sinks=True)
+            for rows in ("decodes", "mixed", "a prompt", "chunks", "a long decode")
+        ),
+    ),
+    "replay as many rows as tokens": (
+        Bucket(num_rows=6, num_tokens=6, table_width=48, num_blocks=64),
+        tuple(_replay(rows, torch.bfloat16) for rows in ("drafts", "decodes")),
     ),
 }
-_DECODE_BUCKET = Bucket(num_rows=4, num_tokens=4, table_width=16, num_blocks=32)
-_MIXED_BUCKET = Bucket(num_rows=6, num_tokens=32, table_width=16, num_blocks=32)
 
 
-def replay_error(first: Case, others: Sequence[Case], device: torch.device) -> float:
-    """The worst error when launches made for ``first`` run again with the others' numbers in the same tensors.
+def replay_error(bucket: Bucket, cases: Sequence[Case], device: torch.device) -> float:
+    """The worst error when launches made for the first case run again with the others' numbers in the same tensors.
 
     On a CUDA device they are replayed from a graph; elsewhere the calls are made again, with nothing but the device's
     tensors changed: whoever looked at the host's copies would still see the first batch.
     """
-    bucket = _DECODE_BUCKET if first.rows == "decodes" else _MIXED_BUCKET
-    static = make_problem(first, device, bucket=bucket)
+    static = make_problem(cases[0], device, bucket=bucket)
     backend = make_backend("triton", static.cache)
     static.attend(backend)  # compiles
     if device.type == "cuda":
@@ -119,7 +128,7 @@ def replay_error(first: Case, others: Sequence[Case], device: torch.device) -> f
         with torch.cuda.graph(graph):
             out = static.attend(backend)
     worst = 0.0
-    for seed, case in enumerate((*others, first)):
+    for seed, case in enumerate((*cases[1:], cases[0])):
         problem = make_problem(case, device, seed + 1, bucket)
         _put(problem, static)
         if device.type == "cuda":
