@@ -153,12 +153,10 @@ def _put(source: Problem, target: Problem) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A workload of one attention layer: ``rows`` rows of ``count`` new tokens in a context of ``context`` (those included)."""
+    """A workload of one attention layer: ``rows`` are (new tokens, tokens with those in the cache)."""
 
     name: str
-    rows: int
-    count: int
-    context: int
+    rows: tuple[tuple[int, int], ...]
     heads: int
     kv_heads: int
     dim: int
@@ -166,42 +164,46 @@ class Shape:
 
     @property
     def num_tokens(self) -> int:
-        return self.rows * self.count
+        return sum(count for count, _ in self.rows)
 
     @property
-    def kv_bytes(self) -> int:
-        """Of keys and values that are read at least once."""
-        return 2 * self.rows * self.context * self.kv_heads * self.dim * self.dtype.itemsize
+    def attend_bytes(self) -> int:
+        """The least that attention moves: keys and values once, queries, output."""
+        numbers = 2 * sum(context for _, context in self.rows) * self.kv_heads + 2 * self.num_tokens * self.heads
+        return numbers * self.dim * self.dtype.itemsize
 
     @property
-    def decode_bytes(self) -> int:
-        """The least that attention moves: keys, values, queries, output."""
-        return self.kv_bytes + 2 * self.num_tokens * self.heads * self.dim * self.dtype.itemsize
+    def append_bytes(self) -> int:
+        """The least that appending moves: keys and values, read and written."""
+        return 4 * self.num_tokens * self.kv_heads * self.dim * self.dtype.itemsize
 
     @property
     def flops(self) -> float:
         """Of both products, over the keys that are seen: half of the square where nothing was cached."""
-        pairs = self.rows * self.count * (self.context - (self.count - 1) / 2)
+        pairs = sum(count * (context - (count - 1) / 2) for count, context in self.rows)
         return 4.0 * pairs * self.heads * self.dim
 
 
+_LLAMA_8B, _QWEN3 = (32, 8, 128), (16, 8, 128)
+GOAL, GOAL_FRACTION = Shape("decode 64 x 4k, Llama-8B", ((1, 4096),) * 64, *_LLAMA_8B), 0.8
 DECODES = (
-    Shape("decode 64 x 4k, Llama-8B", 64, 1, 4096, 32, 8, 128),
-    Shape("decode 1 x 4k, Llama-8B", 1, 1, 4096, 32, 8, 128),
-    Shape("decode 8 x 1k, Qwen3-0.6B", 8, 1, 1024, 16, 8, 128),
-    Shape("decode 256 x 1k, Qwen3-0.6B", 256, 1, 1024, 16, 8, 128),
-    Shape("decode 64 x 512, GPT-2", 64, 1, 512, 12, 12, 64, torch.float16),
+    GOAL,
+    Shape("decode 1 x 4k, Llama-8B", ((1, 4096),), *_LLAMA_8B),
+    Shape("decode 8 x 1k, Qwen3-0.6B", ((1, 1024),) * 8, *_QWEN3),
+    Shape("decode 256 x 1k, Qwen3-0.6B", ((1, 1024),) * 256, *_QWEN3),
+    Shape("decode 64 x 512, GPT-2", ((1, 512),) * 64, 12, 12, 64, torch.float16),
+    Shape("48 decodes at 4k and a chunk of 256, Llama-8B", (*((1, 4096),) * 48, (256, 4096)), *_LLAMA_8B),
 )
 PREFILLS = (
-    Shape("prefill 8k, Llama-8B", 1, 8192, 8192, 32, 8, 128),
-    Shape("prefill chunk of 512 after 7.5k, Llama-8B", 1, 512, 8192, 32, 8, 128),
-    Shape("prefill 64 x 256, GPT-2", 64, 256, 256, 12, 12, 64, torch.float16),
+    Shape("prefill 8k, Llama-8B", ((8192, 8192),), *_LLAMA_8B),
+    Shape("prefill chunk of 512 after 7.5k, Llama-8B", ((512, 8192),), *_LLAMA_8B),
+    Shape("prefill 64 x 256, GPT-2", ((256, 256),) * 64, 12, 12, 64, torch.float16),
 )
 APPENDS = (
-    Shape("append 8192 tokens, Llama-8B", 1, 8192, 8192, 32, 8, 128),
-    Shape("append 64 tokens, Llama-8B", 64, 1, 16, 32, 8, 128),
+    Shape("append 8192 tokens, Llama-8B", ((8192, 8192),), *_LLAMA_8B),
+    Shape("append 64 tokens, Llama-8B", ((1, 16),) * 64, *_LLAMA_8B),
 )
-TINY = Shape("tiny", 2, 1, 40, 4, 2, 32, torch.float32)
+TINY = Shape("tiny", ((1, 40), (3, 17)), 4, 2, 32, torch.float32)
 
 
 def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]:
@@ -209,8 +211,9 @@ def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]
 
     ``tiny`` runs the same code once on small shapes, on any device: the figures mean nothing.
 
-    Returns ``{"copy_bytes_per_s", "matmul_flops_per_s", "decode": [...], "prefill": [...], "append": [...]}``. Each entry
-    has ``name`` and ``seconds`` of one layer; decodes and appends ``bytes_per_s`` and ``bandwidth_fraction`` of the copy
+    Returns ``{"figure", "reached", "copy_bytes_per_s", "matmul_flops_per_s", "decode": [...], "prefill": [...],
+    "append": [...]}``: ``figure`` says in words how ``GOAL`` did and ``reached`` whether that is enough. Each entry has
+    ``name`` and ``seconds`` of one layer; decodes and appends ``bytes_per_s`` and ``bandwidth_fraction`` of the copy
     bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``. Raises ``ValueError`` without a CUDA device, unless tiny.
     """
     device = torch.device(device)
@@ -221,41 +224,34 @@ def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]
 
     def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> dict[str, Any]:
         moved = num_bytes / seconds
-        return {
-            "name": shape.name,
-            "seconds": seconds,
-            "bytes_per_s": moved,
-            "bandwidth_fraction": moved / bandwidth,
-        }
+        fraction = moved / bandwidth
+        return {"name": shape.name, "seconds": seconds, "bytes_per_s": moved, "bandwidth_fraction": fraction}
 
     def against_matmul(shape: Shape, seconds: float) -> dict[str, Any]:
         done = shape.flops / seconds
         return {"name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / rate}
 
     decodes, prefills, appends = ((TINY,),) * 3 if tiny else (DECODES, PREFILLS, APPENDS)
-    return {
+    document: dict[str, Any] = {
         "copy_bytes_per_s": bandwidth,
         "matmul_flops_per_s": rate,
-        "decode": [against_bandwidth(s, _seconds(s, device, tiny), s.decode_bytes) for s in decodes],
-        "prefill": [against_matmul(s, _seconds(s, device, tiny)) for s in prefills],
-        "append": [
-            against_bandwidth(
-                s,
-                _seconds(s, device, tiny, append=True),
-                4 * s.num_tokens * s.kv_heads * s.dim * s.dtype.itemsize,  # keys and values, read and written
-            )
-            for s in appends
-        ],
+        "decode": [against_bandwidth(s, _seconds(s, device), s.attend_bytes) for s in decodes],
+        "prefill": [against_matmul(s, _seconds(s, device)) for s in prefills],
+        "append": [against_bandwidth(s, _seconds(s, device, append=True), s.append_bytes) for s in appends],
     }
+    first = document["decode"][0]
+    figure = f"{first['name']} at {first['bandwidth_fraction']:.0%} of copy bandwidth"
+    reached = None if tiny else first["bandwidth_fraction"] >= GOAL_FRACTION
+    return {"figure": figure, "reached": reached, **document}
 
 
-def _seconds(shape: Shape, device: torch.device, tiny: bool, *, append: bool = False) -> float:
+def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
     """Of one layer's attention (or append), on random numbers."""
     block_size = 16
-    per_row = -(-shape.context // block_size)
-    num_blocks = shape.rows * per_row + 2
+    used = [-(-context // block_size) for _, context in shape.rows]
+    num_blocks = sum(used) + 2
     pool = 2 * num_blocks * shape.kv_heads * block_size * shape.dim * shape.dtype.itemsize
-    layers = 2 if tiny else max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool)))
+    layers = max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool))) if device.type == "cuda" else 2
     cache = KVCache(
         {layer: LayerShape(shape.kv_heads, shape.dim, shape.dim) for layer in range(layers)},
         num_blocks=num_blocks,
@@ -265,10 +261,8 @@ def _seconds(shape: Shape, device: torch.device, tiny: bool, *, append: bool = F
     )
     for blocks in (*cache.keys.values(), *cache.values.values()):
         blocks.normal_()
-    bucket = Bucket(shape.rows, shape.num_tokens, per_row, num_blocks)
-    batch = make_batch(
-        [(shape.count, shape.context)] * shape.rows, block_size, bucket, np.random.default_rng(0), device
-    )
+    bucket = Bucket(len(shape.rows), shape.num_tokens, max(used), num_blocks)
+    batch = make_batch(shape.rows, block_size, bucket, np.random.default_rng(0), device)
     q, k, v = (
         torch.randn((shape.num_tokens, heads, shape.dim), dtype=shape.dtype, device=device)
         for heads in (shape.heads, shape.kv_heads, shape.kv_heads)

@@ -166,6 +166,7 @@ def test_the_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch):
 
 def test_measuring_gives_all_its_figures_on_tiny_shapes():
     document = measure(DEVICE, tiny=True)
+    assert document["figure"].startswith("tiny at ")
     assert document["decode"][0]["bandwidth_fraction"] > 0
     assert document["append"][0]["bandwidth_fraction"] > 0
     assert document["prefill"][0]["matmul_fraction"] > 0

@@ -30,6 +30,31 @@ def _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
+def _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q: tl.constexpr, DECODE: tl.constexpr):
+    """What this program's query tile is: ``tile, row, q_begin, q_len, seq_len, begin``.
+
+    It begins at token ``begin`` of the ``q_len`` tokens of ``row``, which begin at token ``q_begin`` of the batch and end
+    a context of ``seq_len``. ``q_len`` is 0 for padding.
+    """
+    if DECODE:  # one token a row, or none: no need to search
+        tile = tl.program_id(0)
+        row = tile
+        q_begin = row
+        q_len = (tl.load(cu_seqlens_q + row + 1) - tl.load(cu_seqlens_q + row)).to(tl.int32)
+        seq_len = tl.load(seq_lens + row).to(tl.int32)
+        begin = row - q_begin
+    else:  # the longest contexts first: they are those of the last tiles of a prompt
+        tile = tl.num_programs(0) - 1 - tl.program_id(0)
+        row = _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q)
+        q_begin = tl.load(cu_seqlens_q + row).to(tl.int32)
+        q_end = tl.load(cu_seqlens_q + tl.minimum(row + 1, num_rows)).to(tl.int32)
+        q_len = q_end - q_begin
+        seq_len = tl.load(seq_lens + tl.minimum(row, num_rows - 1)).to(tl.int32)
+        begin = (tile - q_begin // BLOCK_Q - row) * BLOCK_Q
+    return tile, row, q_begin, q_len, seq_len, begin
+
+
+@triton.jit
 def _attend_tiles(
     acc, total, top, q, position, end, first, last, keys, values, table,
     keys_block_stride, values_block_stride, scale, cap,
@@ -118,45 +143,26 @@ def attend_kernel(
     PARTS: tl.constexpr = (GROUP + HEADS - 1) // HEADS
     split = tl.program_id(2)
     kv_head = tl.program_id(1) // PARTS
-    part = tl.program_id(1) % PARTS
-
-    if DECODE:
-        row = tl.program_id(0)
-        q_begin = row
-        q_len = (tl.load(cu_seqlens_q + row + 1) - tl.load(cu_seqlens_q + row)).to(tl.int32)
-        seq_len = tl.load(seq_lens + row).to(tl.int32)
-        begin = 0  # of this tile, in the row
-        is_padding = q_len == 0
-        padding_begin = row
-        num_padding = 1
-    else:  # the longest contexts first: they are those of the last tiles of a prompt
-        tile = tl.num_programs(0) - 1 - tl.program_id(0)
-        row = _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q)
-        q_begin = tl.load(cu_seqlens_q + row).to(tl.int32)
-        seq_len = tl.load(seq_lens + tl.minimum(row, num_rows - 1)).to(tl.int32)
-        is_padding = row == num_rows
-        q_len = 0
-        if not is_padding:
-            q_len = tl.load(cu_seqlens_q + row + 1).to(tl.int32) - q_begin
-        begin = (tile - q_begin // BLOCK_Q - row) * BLOCK_Q
-        padding_begin = tl.maximum((tile - num_rows) * BLOCK_Q, q_begin)
-        num_padding = tl.minimum((tile - num_rows + 1) * BLOCK_Q, num_tokens) - padding_begin
-
     m = tl.arange(0, BLOCK_M)
-    of_group = part * HEADS + m % HEADS
+    of_group = (tl.program_id(1) % PARTS) * HEADS + m % HEADS
     head = kv_head * GROUP + of_group
     v_dims = tl.arange(0, V_PAD)
-    if is_padding:
-        mine = (m // HEADS < num_padding) & (of_group < GROUP)
-        place = (padding_begin + m // HEADS).to(tl.int64) * NUM_HEADS + head
-        if SPLITS > 1:
-            tl.store(lse + split * num_tokens.to(tl.int64) * NUM_HEADS + place, float("-inf"), mask=mine)
-        else:
-            tl.store(
-                out + place[:, None] * V_DIM + v_dims[None, :], 0.0, mask=mine[:, None] & (v_dims < V_DIM)[None, :]
-            )
-        return
+    tile, row, q_begin, q_len, seq_len, begin = _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q, DECODE)
+
     if begin >= q_len:
+        if DECODE or row == num_rows:  # behind the last row: each tile has its own tokens again
+            if DECODE:
+                token = tile + m // HEADS
+                mine = (m // HEADS == 0) & (of_group < GROUP)
+            else:
+                token = (tile - num_rows) * BLOCK_Q + m // HEADS
+                mine = (m // HEADS < BLOCK_Q) & (token >= q_begin) & (token < num_tokens) & (of_group < GROUP)
+            place = token.to(tl.int64) * NUM_HEADS + head
+            if SPLITS > 1:
+                tl.store(lse + split * num_tokens.to(tl.int64) * NUM_HEADS + place, float("-inf"), mask=mine)
+            else:
+                places = place[:, None] * V_DIM + v_dims[None, :]
+                tl.store(out + places, 0.0, mask=mine[:, None] & (v_dims < V_DIM)[None, :])
         return
 
     num_here = tl.minimum(q_len - begin, BLOCK_Q)

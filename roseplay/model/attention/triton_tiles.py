@@ -47,12 +47,12 @@ class Tiles:
 
 
 # [bytes of a number][padded head size] -> tiles, chosen so that nothing spills out of the registers of a Hopper.
-# Decodes keep 32 kB of keys and values a stage in flight, with two or three programs to a multiprocessor. Prompts take
+# Decodes keep 32 kB of keys and values in flight, with three or four programs to a multiprocessor. Prompts take
 # as many rows as registers hold, for tensor cores that want 64 rows a warp group. Rows of few tokens beside decodes
 # ("mixed") take half as many, so that a decode wastes less. float32 is three products of tf32 and holds less of all.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
-        64: {"decode": Tiles(16, 128, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
+        64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
         128: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
         256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
         512: {"decode": Tiles(16, 16, 4, 3), "mixed": Tiles(32, 16, 8, 3), "prefill": Tiles(32, 32, 8, 2)},
