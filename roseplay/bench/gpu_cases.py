@@ -39,7 +39,7 @@ DRAFT_ROWS = {"drafts": ((3, 30), (1, 9), (2, 2))}
 LARGE_ROWS = {
     "many decodes": _DECODES,
     "very long decodes": ((1, 3000), (1, 1777)),
-    "a long prompt": ((300, 300),),
+    "a long prompt": ((150, 150),),
     "a chunk with a long past": ((130, 1000),),
     "all kinds": (*_DECODES[:9], (200, 200), (64, 512), (1, 700)),
 }

@@ -180,7 +180,6 @@ def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):
     cache = KVCache(
         {0: LayerShape(1, 8, 8)}, num_blocks=2, block_size=4, dtype=torch.float32, device=torch.device("cpu")
     )
-    assert make_backend("auto", cache).name == "cpu"
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
     with pytest.raises(ValueError, match="needs a CUDA device, the model is on cpu"):
         make_backend("triton", cache)

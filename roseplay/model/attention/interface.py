@@ -9,7 +9,6 @@ between requests are the backend's own.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -70,13 +69,7 @@ def register_backend(name: str, make: Callable[[KVCache], AttentionBackend]) -> 
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:
-    """``auto`` is Triton on a CUDA device that has it, else the one made for CPUs, which runs anywhere.
-
-    Raises ``ValueError`` for a name that nothing is registered under, and for a backend that cannot run here.
-    """
-    if name == "auto":
-        on_cuda = cache.device.type == "cuda" and importlib.util.find_spec("triton") is not None
-        name = "triton" if on_cuda else "cpu"
+    """Raises ``ValueError`` for a name that nothing is registered under."""
     if name not in BACKENDS:
         raise ValueError(f"there is no attention backend {name!r}: use one of {', '.join(sorted(BACKENDS))}")
     return BACKENDS[name](cache)

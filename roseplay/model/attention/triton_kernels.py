@@ -198,7 +198,7 @@ def attend_kernel(
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, V_PAD), tl.float32)
     if SINKS:  # a score without a value, which one split alone may count; 1 / ln(2) takes it to base 2
-        counts = mine & (split == 0)
+        counts = mine & (tl.zeros_like(m) + split == 0)
         top = tl.load(sinks + head, mask=counts, other=float("-inf")).to(tl.float32) * 1.4426950408889634
         total = tl.where(counts, 1.0, 0.0)
 
