@@ -173,7 +173,7 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
         (lambda lines: [], "is empty"),
         (lambda lines: [lines[0].replace(b'"roseplay_recording":1', b'"roseplay_recording":9')], "reads format 1"),
         (lambda lines: [lines[0].replace(b'"snapshot"', b'"snapshots"')], "no 'snapshot'"),
-        (lambda lines: [lines[0].replace(b'"block_size"', b'"size"')], "'info' of the header does not fit"),
+        (lambda lines: [lines[0].replace(b'"block_size"', b'"size"')], "'info' of the header lacks block_size"),
         (lambda lines: [*lines[:2], lines[2][:-20] + b"\n", *lines[3:]], "line 3 is no JSON"),
         (lambda lines: [*lines[:3], b"[1, 2]\n", *lines[4:]], "line 4 is no frame"),
         (lambda lines: [*lines[:2], b'{"t": 1.0}\n'], "line 3 has no 'steps'"),
