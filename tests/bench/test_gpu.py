@@ -128,7 +128,7 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
     from transformers import AutoConfig, AutoModelForCausalLM
 
     millions = {"gpt2-124m": 124.4, "llama-3.1-8b": 8030.3, "llama-3.2-1b": 1235.8, "qwen3-0.6b": 596.0}
-    assert shapes.names() == sorted(millions)
+    assert set(millions) <= set(shapes.names())
     for name, expected in millions.items():
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(shapes.resolve(name)))
