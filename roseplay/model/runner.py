@@ -20,6 +20,7 @@ from roseplay.model.attention.interface import BACKENDS
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
 from roseplay.model.emulation import emulating
 from roseplay.model.forward import PackedForward
+from roseplay.model.fuse_gpu import fuse_norms
 from roseplay.model.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
@@ -54,6 +55,8 @@ class ModelRunner:
         self._on_gpu = loaded.device.type == "cuda"
         if self._on_gpu:
             torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
+            if config.fuse_ops:
+                fuse_norms(loaded.model)
         self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
