@@ -1,10 +1,15 @@
 """Small operations of a decoder as one kernel each, for a GPU.
 
 A decode of a small model is hundreds of kernels that each take a microsecond or two whatever they do, also in a graph. A
-norm that is spelled out is seven of them, and torch has one that does the same.
+norm that is spelled out is seven of them, and torch has one that does the same; a rotary embedding is ten, and Triton makes
+them one. Nothing is taken on trust: each is tried on random numbers beside what it replaces.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 _TOKENS = 3  # of a trial
+_ROTARY = "apply_rotary_pos_emb"
 
 
 class TorchRMSNorm(nn.Module):
@@ -47,14 +53,77 @@ def _fused_norm(module: nn.Module) -> TorchRMSNorm | None:
     if not isinstance(weight, nn.Parameter) or weight.dim() != 1:
         return None
     norm = TorchRMSNorm(weight, eps)
-    generator = torch.Generator(weight.device).manual_seed(0)
-    x = torch.randn(1, _TOKENS, len(weight), generator=generator, device=weight.device).to(weight.dtype) * 3
+    x = _random((1, _TOKENS, len(weight)), weight)
     try:
-        right, found = module(x), norm(x)
+        return norm if _same(module(x), norm(x)) else None
     except (RuntimeError, TypeError, ValueError):  # not what its name said
         return None
-    tolerance = 4 * torch.finfo(weight.dtype).eps
-    same = right.shape == found.shape and right.dtype == found.dtype and torch.allclose(
-        right.float(), found.float(), rtol=tolerance, atol=tolerance * float(right.abs().max())
-    )  # fmt: skip
-    return norm if same else None
+
+
+@torch.inference_mode()
+def fuse_rotary(model: PreTrainedModel) -> int:
+    """Let attention modules rotate queries and keys in one launch; returns how many. Needs Triton.
+
+    A module's forward is a function of its modelling file; the module gets a copy of it that finds another function under
+    the name of the old one.
+    """
+    from roseplay.model.rotary_triton import fits, rotate
+
+    trials: dict[tuple[Any, int], bool] = {}
+    replaced = 0
+    for module in model.modules():
+        forward, dim = type(module).forward, getattr(module, "head_dim", None)
+        if (
+            not isinstance(forward, FunctionType)
+            or _ROTARY not in forward.__code__.co_names
+            or "forward" in vars(module)
+        ):
+            continue
+        plain = forward.__globals__.get(_ROTARY)
+        if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
+            continue
+        if (plain, dim) not in trials:
+            trials[plain, dim] = _rotates_alike(plain, rotate, dim, next(model.parameters()))
+        if not trials[plain, dim]:
+            continue
+        names = {**forward.__globals__, _ROTARY: _choose(plain, rotate, fits)}
+        copied = FunctionType(
+            forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
+        )  # fmt: skip
+        copied.__kwdefaults__ = forward.__kwdefaults__
+        module.forward = MethodType(copied, module)  # type: ignore[method-assign]
+        replaced += 1
+    return replaced
+
+
+def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
+    """The new one where it takes what it is given, else the old one."""
+
+    def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
+        if args or more or not fits(q, k, cos, sin):
+            return plain(q, k, cos, sin, *args, **more)
+        return rotate(q, k, cos, sin)
+
+    return apply
+
+
+def _rotates_alike(plain: Callable[..., Any], rotate: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
+    q, k = (_random((1, _TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
+    cos, sin = (_random((1, _TOKENS, dim), like) for _ in range(2))
+    try:
+        return all(_same(x, y) for x, y in zip(plain(q, k, cos, sin), rotate(q, k, cos, sin), strict=True))
+    except (RuntimeError, TypeError, ValueError):  # made for other shapes
+        return False
+
+
+def _random(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator(like.device).manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
+
+
+def _same(right: torch.Tensor, found: torch.Tensor) -> bool:
+    """But for rounding: a few units in the last place."""
+    if right.shape != found.shape or right.dtype != found.dtype:
+        return False
+    tolerance = 4 * torch.finfo(right.dtype).eps
+    return torch.allclose(right.float(), found.float(), rtol=tolerance, atol=tolerance * float(right.abs().max()))

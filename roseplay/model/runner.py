@@ -20,7 +20,7 @@ from roseplay.model.attention.interface import BACKENDS
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
 from roseplay.model.emulation import emulating
 from roseplay.model.forward import PackedForward
-from roseplay.model.fuse_gpu import fuse_norms
+from roseplay.model.fuse_gpu import fuse_norms, fuse_rotary
 from roseplay.model.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
@@ -57,6 +57,8 @@ class ModelRunner:
             torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
             if config.fuse_ops:
                 fuse_norms(loaded.model)
+                if _has_triton():
+                    fuse_rotary(loaded.model)
         self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
@@ -277,6 +279,10 @@ class ModelRunner:
 
 def _default_attention(device: torch.device) -> str:
     """What ``attention="auto"`` takes."""
-    if device.type == "cuda" and "triton" in BACKENDS and importlib.util.find_spec("triton") is not None:
+    if device.type == "cuda" and "triton" in BACKENDS and _has_triton():
         return "triton"
     return "cpu"  # runs anywhere
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
