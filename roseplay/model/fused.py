@@ -75,6 +75,10 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def can_argmax(x: torch.Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in _DTYPES
+
+
 @numba.njit(inline="always")
 def _widen(narrow, wide):
     """bfloat16 bits to float32 bits."""

@@ -24,6 +24,11 @@ from roseplay.model.cuts import cut_threshold
 from roseplay.model.noise import gumbel, gumbel_of, row_keys
 from roseplay.model.upload import Download, pack_ints, to_device
 
+try:
+    from roseplay.model import fused
+except ImportError:  # Numba is an extra
+    fused = None  # type: ignore[assignment]
+
 # Temperatures below are greedy: dividing by them would overflow before it changed a token.
 GREEDY_BELOW = 1e-5
 # Logits worked on at once on a CPU, so that what is made of them stays in its cache: four times faster than all.
@@ -53,11 +58,15 @@ def draw(
     sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
     if len(sampled) == len(requests):
         return _draw(logits, requests, wait)
-    tokens = logits.argmax(-1)
+    tokens = _largest(logits)
     if sampled:
         rows = to_device(sampled, torch.int64, logits.device)
         tokens.index_copy_(0, rows, _draw(logits.index_select(0, rows), [requests[row] for row in sampled], wait))
     return tokens
+
+
+def _largest(logits: torch.Tensor) -> torch.Tensor:
+    return fused.argmax(logits) if fused is not None and fused.can_argmax(logits) else logits.argmax(-1)
 
 
 class Logprobs:

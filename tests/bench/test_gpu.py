@@ -127,8 +127,14 @@ def test_idle_time_is_what_no_span_covers(spans: list[tuple[float, float]], shar
 def test_shapes_are_those_of_the_models_they_are_named_after():
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    millions = {"gpt2-124m": 124.4, "llama-3.1-8b": 8030.3, "llama-3.2-1b": 1235.8, "qwen3-0.6b": 596.0}
-    assert set(millions) <= set(shapes.names())
+    millions = {
+        "gpt2-124m": 124.4,
+        "llama-3.1-8b": 8030.3,
+        "llama-3.2-1b": 1235.8,
+        "qwen3-0.6b": 596.0,
+        "smollm-135m": 134.5,
+    }
+    assert shapes.names() == sorted(millions)
     for name, expected in millions.items():
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(shapes.resolve(name)))
