@@ -53,8 +53,8 @@ class EngineConfig:
             them together first, ``triton`` is for CUDA devices, ``reference`` is slow and plain; ``auto`` takes the best.
         pack_weights: lay weights out once in the order that the CPU's matrix kernels read them (oneDNN), and compute
             layers of one input as one product; CPU only.
-        fuse_ops: norms, rotary embeddings and gates in one compiled pass each (with Numba), where that is proven to be
-            the same; CPU only.
+        fuse_ops: norms, rotary embeddings and gates in one compiled pass each (with Numba), on a GPU norms and rotary
+            embeddings in one kernel each, where that is proven to be the same.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.

@@ -178,10 +178,9 @@ def checks(args: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
 
 def measure_kernels(machine: Machine, engine: None) -> dict[str, Any]:
     """The kernels alone, see ``roseplay.bench.gpu_kernels``."""
-    if machine.tiny:
-        return {"figure": "not measured with --tiny", "reached": None}
-    found = dict(_kernels().measure(machine.device))
-    return {"figure": "see the JSON", "reached": None, **found}
+    if not machine.device.startswith("cuda"):
+        return {"figure": "not measured on a CPU", "reached": None}
+    return dict(_kernels().measure(machine.device, tiny=machine.tiny))
 
 
 def _kernels() -> Any:
@@ -256,12 +255,15 @@ def _matmul_flops(device: str, size: int) -> float:
 
 def _print_check(name: str, found: dict[str, Any]) -> None:
     verdict = "right" if found.get("passed") else f"WRONG: {found.get('error') or found}"
-    print(f"{name:<34} {verdict} ({found['seconds']:.1f} s)", flush=True)
+    eager = f", no graphs: {found['no_graphs']}" if found.get("no_graphs") else ""
+    print(f"{name:<34} {verdict} ({found['seconds']:.1f} s{eager})", flush=True)
 
 
 def _print_row(row: Row, found: dict[str, Any]) -> None:
     if "figure" not in found:
         print(f"{row.name:<34} {found.get('error') or found.get('skipped')}", flush=True)
         return
+    if found.get("no_graphs"):
+        print(f"{'':<34} no graphs: {found['no_graphs']}", flush=True)
     verdict = {True: "reached", False: "missed", None: ""}[found["reached"]]
     print(f"{row.name:<34} {found['figure']} | {row.goal} {verdict}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import random
@@ -234,8 +235,10 @@ def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
 
 def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
     """How long the GPU does nothing while a batch decodes: between kernels, as the profiler sees them."""
-    batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(400, 40)
+    batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(900, 40)
     found: dict[str, float] = {}
+    if machine.device.startswith("cuda"):
+        _start_profiler(machine.device)
     with open_engine(machine, "qwen3-0.6b", "bfloat16", 2048, batch, worker="thread") as own:
         prompts = random_prompts(batch, length, own.info.vocab_size)
         params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
@@ -247,10 +250,11 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
                     time.sleep(0.001)
                     if any(stream.error for stream in streams):
                         raise RuntimeError(next(stream.error for stream in streams if stream.error))
-                share = _idle_now(machine, 0.25) if machine.device.startswith("cuda") else 0.0
+                share = _idle_now(0.25) if machine.device.startswith("cuda") else 0.0
                 for stream in streams:
                     stream.result(120)
             found[name] = share
+    _give_memory_back(machine)
     return {
         "idle_share": found,
         "measured": machine.device.startswith("cuda"),
@@ -259,7 +263,25 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
     }
 
 
-def _idle_now(machine: Machine, seconds: float) -> float:
+def _give_memory_back(machine: Machine) -> None:
+    """An engine in a thread leaves its memory to the collector, and what is measured next may need it."""
+    gc.collect()
+    if machine.device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def _start_profiler(device: str) -> None:
+    """Its first use takes seconds, in which a batch would have ended."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]):
+        torch.zeros(1, device=device).add_(1)
+
+
+def _idle_now(seconds: float) -> float:
     """Share of ``seconds`` from now on in which no kernel and no copy runs."""
     import torch
     from torch.autograd import DeviceType  # type: ignore[attr-defined]

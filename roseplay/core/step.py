@@ -11,6 +11,10 @@ class StepTooLargeError(RuntimeError):
     """The device has no memory for the step, and computed nothing that counts; a smaller one may go."""
 
 
+class DeviceLostError(RuntimeError):
+    """The device answers no more, and nothing that this process does will change that."""
+
+
 @dataclass(slots=True)
 class StepEntry:
     """One request's part in a step.

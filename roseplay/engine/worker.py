@@ -15,7 +15,7 @@ from typing import Any
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepResult, StepTooLargeError
+from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
 from roseplay.engine.flight import Done, Flight, Runner
 from roseplay.engine.messages import (
     Abort,
@@ -230,7 +230,9 @@ class Worker:
         logger.warning("no memory for a step: at most %d tokens from now on (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
-        """All steps in flight are lost: their requests end with the reason, and the engine goes on."""
+        """All steps in flight are lost: their requests end with the reason, and the engine goes on if its device does."""
+        if isinstance(error, DeviceLostError):
+            raise error
         logger.error("a step failed", exc_info=error)
         reason = _one_line(error)
         try:

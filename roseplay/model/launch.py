@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model.sampler import Logprobs
 from roseplay.model.upload import Download
+
+
+def lost(error: torch.AcceleratorError) -> DeviceLostError:
+    """What the device said, in one line."""
+    return DeviceLostError(f"the device is lost ({str(error).splitlines()[0]})")
 
 
 class DeviceTimer:
@@ -55,7 +60,13 @@ class Launched:
     graph: bool | None
 
     def result(self) -> StepResult:
-        """Wait for the step. Raises what the device has to say of it."""
+        """Wait for the step. Raises ``DeviceLostError`` for what a GPU says afterwards: then its context is lost."""
+        try:
+            return self._wait()
+        except torch.AcceleratorError as error:
+            raise lost(error) from error
+
+    def _wait(self) -> StepResult:
         count = len(self.step.entries)
         result = StepResult([None] * count, [None] * count)
         if self.tokens is not None and self.logprobs is not None:

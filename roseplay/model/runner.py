@@ -20,9 +20,10 @@ from roseplay.model.attention.interface import BACKENDS
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
 from roseplay.model.emulation import emulating
 from roseplay.model.forward import PackedForward
+from roseplay.model.fuse_gpu import fuse_norms, fuse_rotary
 from roseplay.model.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
-from roseplay.model.launch import DeviceTimer, Launched
+from roseplay.model.launch import DeviceTimer, Launched, lost
 from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
 from roseplay.model.sampler import Logprobs, draw
@@ -52,6 +53,12 @@ class ModelRunner:
         self.block_size = config.block_size
         self.logits_bytes = 4 * loaded.vocab_size
         self._on_gpu = loaded.device.type == "cuda"
+        if self._on_gpu:
+            torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
+            if config.fuse_ops:
+                fuse_norms(loaded.model)
+                if _has_triton():
+                    fuse_rotary(loaded.model)
         self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
@@ -108,12 +115,14 @@ class ModelRunner:
         """Give the device one step's work; on a CPU this runs it. Raises as ``execute``.
 
         A placeholder among the step's tokens stands for the token that the step launched before it draws. Raises
-        ``StepTooLargeError`` too, when the device has no memory for the step.
+        ``StepTooLargeError`` too, when the device has no memory for the step, and ``DeviceLostError``.
         """
         try:
             return self._launch(step)
         except torch.OutOfMemoryError as error:
             reason = str(error).split(". ", 1)[0]
+        except torch.AcceleratorError as error:
+            raise lost(error) from error
         if self._on_gpu:
             torch.cuda.empty_cache()  # now that no frame of the step holds its tensors
         raise StepTooLargeError(reason)
@@ -270,6 +279,10 @@ class ModelRunner:
 
 def _default_attention(device: torch.device) -> str:
     """What ``attention="auto"`` takes."""
-    if device.type == "cuda" and "triton" in BACKENDS and importlib.util.find_spec("triton") is not None:
+    if device.type == "cuda" and "triton" in BACKENDS and _has_triton():
         return "triton"
     return "cpu"  # runs anywhere
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -11,6 +11,7 @@ import torch
 
 from roseplay import Engine, SamplingParams
 from roseplay.core.step import StepTooLargeError
+from roseplay.engine.errors import EngineError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.model.emulation import emulate_gpu
@@ -205,6 +206,19 @@ def test_a_step_that_cannot_be_smaller_fails(engine: Engine, monkeypatch: pytest
         failed = engine.submit([3, 4, 5], LONG).result(20)
     assert failed.error == f"{StepTooLargeError.__name__}: CUDA out of memory"
     assert engine.submit([3, 4, 5], LONG).result(20).finish_reason == "length"
+
+
+@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "_launch"), (Launched, "_wait")])
+def test_a_lost_device_ends_every_stream_and_says_to_restart(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+):
+    break_once(monkeypatch, owner, name, torch.AcceleratorError("CUDA error: an illegal memory access\nmore"), 3)
+    streams = [engine.submit([6 + i] * 5, LONG) for i in range(3)]
+    errors = {stream.result(20).error for stream in streams}
+    assert len(errors) == 1
+    assert "the device is lost (CUDA error: an illegal memory access)" in errors.pop()
+    with pytest.raises(EngineError, match="restart"):
+        engine.submit([3], LONG)
 
 
 def test_an_engine_without_a_gpu_refuses_its_switches(tiny_llama: Any):
