@@ -23,6 +23,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 # Imported as, and installed by a declared dependency that cannot go without it.
 COMES_WITH = {
     "llvmlite": "numba",
+    "pydantic": "gradio",
     "fastapi": "gradio",
     "gradio_client": "gradio",
     "starlette": "gradio",
