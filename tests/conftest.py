@@ -10,6 +10,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Triton's kernels run interpreted, on the CPU; it looks at this once, when it is imported. 0 tries them on a CUDA device.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 # The models here are too small for two threads to gain anything, and on a busy machine they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,0 +1,40 @@
+"""Writing keys and values into their slots in Triton: both of a layer in one launch."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _write(source, target, token, slot, head, token_stride, head_stride, block_stride, target_head_stride,
+           NUM_HEADS: tl.constexpr, BLOCK_SIZE: tl.constexpr, DIM: tl.constexpr, PAD: tl.constexpr):  # fmt: skip
+    dims = tl.arange(0, PAD)
+    mask = (head < NUM_HEADS)[:, None] & (dims < DIM)[None, :]
+    numbers = tl.load(source + token * token_stride + head[:, None] * head_stride + dims[None, :], mask=mask, other=0.0)
+    finite = tl.abs(numbers.to(tl.float32)) < float("inf")  # false for NaN as well
+    numbers = tl.where(finite, numbers, 0.0)
+    place = (slot // BLOCK_SIZE) * block_stride + head.to(tl.int64) * target_head_stride + (slot % BLOCK_SIZE) * DIM
+    tl.store(target + place[:, None] + dims[None, :], numbers.to(target.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def append_kernel(
+    k, v, keys, values, slot_mapping,
+    k_token_stride, k_head_stride, v_token_stride, v_head_stride,
+    keys_block_stride, keys_head_stride, values_block_stride, values_head_stride,
+    NUM_HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
+):  # fmt: skip
+    """The keys and values of one token and ``BLOCK_H`` KV heads. Grid: tokens, groups of heads.
+
+    ``k`` [tokens, kv_heads, k_dim] goes to ``keys`` [blocks, kv_heads, block_size, k_dim], the same for ``v``. A slot below
+    0 is one of block 0, which no request owns. What is no finite number becomes 0, as in ``append_paged``.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    slot = tl.maximum(tl.load(slot_mapping + token), 0)
+    _write(k, keys, token, slot, head, k_token_stride, k_head_stride, keys_block_stride, keys_head_stride,
+           NUM_HEADS, BLOCK_SIZE, K_DIM, K_PAD)  # fmt: skip
+    _write(v, values, token, slot, head, v_token_stride, v_head_stride, values_block_stride, values_head_stride,
+           NUM_HEADS, BLOCK_SIZE, V_DIM, V_PAD)  # fmt: skip

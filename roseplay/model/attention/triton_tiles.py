@@ -1,0 +1,142 @@
+"""How the Triton kernel cuts its work: tile sizes by head size, and how many parts long contexts are split into.
+
+Everything here follows from shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with their
+padding, the width of the block tables, the heads. Nothing looks at how long a context really is.
+
+A tile takes ``block_q`` tokens with all query heads of one KV head, since they read the same keys: ``block_m`` rows of
+a matrix product, of which a decode of a model with 4 query heads per KV head fills 4 of the least possible 16. The rest
+is wasted arithmetic, which a kernel that waits for memory has to spare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["decode", "mixed", "prefill"]
+
+MOST_SPLITS = 64
+# Programs for each multiprocessor below which contexts are split: decodes wait for memory and want several at once,
+# prompts keep a multiprocessor busy alone.
+_DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 4, 1
+# A split shorter than this many tiles costs more to join than it gains.
+_LEAST_TILES_OF_A_SPLIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A configuration of the kernel.
+
+    Attributes:
+        block_m: rows of a query tile, ``block_q * heads`` of them used.
+        block_n: keys of a tile; blocks of the cache may be smaller or larger.
+        num_warps, num_stages: as Triton's launch options.
+        heads: query heads that one program takes, all of one KV head.
+    """
+
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+    heads: int = 1
+
+    @property
+    def block_q(self) -> int:
+        """Tokens of a query tile."""
+        return self.block_m // self.heads
+
+
+# [bytes of a number][padded head size] -> tiles, chosen so that nothing spills out of the registers of a Hopper.
+# Decodes keep 32 kB of keys and values in flight, with three or four programs to a multiprocessor. Prompts take
+# as many rows as registers hold, for tensor cores that want 64 rows a warp group. Rows of few tokens beside decodes
+# ("mixed") take half as many, so that a decode wastes less. float32 is three products of tf32 and holds less of all.
+_TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
+    2: {
+        64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
+        128: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
+        256: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(64, 32, 4, 3), "prefill": Tiles(128, 32, 8, 3)},
+        512: {"decode": Tiles(16, 16, 4, 3), "mixed": Tiles(32, 16, 8, 3), "prefill": Tiles(32, 32, 8, 2)},
+    },
+    4: {
+        64: {"decode": Tiles(16, 64, 4, 3), "mixed": Tiles(32, 32, 4, 3), "prefill": Tiles(32, 32, 4, 3)},
+        128: {"decode": Tiles(16, 32, 4, 3), "mixed": Tiles(32, 32, 8, 2), "prefill": Tiles(32, 32, 8, 2)},
+        256: {"decode": Tiles(16, 16, 8, 3), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
+        512: {"decode": Tiles(16, 16, 8, 2), "mixed": Tiles(16, 16, 8, 2), "prefill": Tiles(16, 16, 8, 2)},
+    },
+}
+
+
+def choose_tiles(
+    *,
+    decode_only: bool,
+    num_tokens: int,
+    num_rows: int,
+    group: int,
+    k_dim: int,
+    v_dim: int,
+    itemsize: int,
+    shared_memory: int,
+) -> Tiles:
+    """Tiles for ``group`` query heads on each KV head.
+
+    Args:
+        decode_only: no row has more than one token.
+        num_tokens, num_rows: of the batch, padding included; a batch is "mixed" when its rows fill no tile on average.
+        itemsize: bytes of a number in the cache.
+        shared_memory: bytes a program may have: fewer stages, then fewer keys, then fewer rows make it fit.
+
+    Raises ``ValueError`` when nothing fits, or the head is larger than 512.
+    """
+    width = max(64, next_power_of_2(max(k_dim, v_dim)))
+    if width > 512:
+        raise ValueError(f"attention heads of {max(k_dim, v_dim)} numbers: the triton backend takes up to 512")
+    table = _TABLE[max(itemsize, 2)][width]
+    tiles = _with_heads(table["prefill"], group)
+    if decode_only:
+        # A large group may fill more than the least 16 rows, and its keys are then read once for more heads.
+        block_m = min(max(16, next_power_of_2(group)), table["mixed"].block_m)
+        tiles = _with_heads(replace(table["decode"], block_m=block_m), group)
+    elif num_tokens < num_rows * tiles.block_q:
+        tiles = _with_heads(table["mixed"], group)
+    while shared_bytes(tiles, k_dim, v_dim, itemsize) > shared_memory:
+        if tiles.num_stages > 2:
+            tiles = replace(tiles, num_stages=tiles.num_stages - 1)
+        elif tiles.block_n > 16:
+            tiles = replace(tiles, block_n=tiles.block_n // 2)
+        elif tiles.block_m > 16:
+            tiles = _with_heads(replace(tiles, block_m=tiles.block_m // 2), group)
+        elif tiles.num_stages > 1:
+            tiles = replace(tiles, num_stages=1)
+        else:
+            raise ValueError(f"heads of {k_dim} and {v_dim} numbers do not fit {shared_memory} bytes of shared memory")
+    return tiles
+
+
+def _with_heads(tiles: Tiles, group: int) -> Tiles:
+    return replace(tiles, heads=min(group, tiles.block_m))
+
+
+def shared_bytes(tiles: Tiles, k_dim: int, v_dim: int, itemsize: int) -> int:
+    """An upper bound on the shared memory of a program: queries, keys and values of each stage, weights, and change."""
+    k, v = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim))
+    numbers = tiles.block_m * k + tiles.num_stages * tiles.block_n * (k + v) + tiles.block_m * tiles.block_n
+    return numbers * itemsize + 4096
+
+
+def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: int, num_processors: int) -> int:
+    """Parts that each context is cut into, a power of two: enough programs for all multiprocessors.
+
+    Args:
+        programs: how many there are without splitting.
+        most_keys: that a query tile may have to read.
+    """
+    wanted = num_processors * (_DECODES_PER_PROCESSOR if decode_only else _PROMPTS_PER_PROCESSOR)
+    most = min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT)
+    splits = 1
+    while programs * splits < wanted and 2 * splits <= most:
+        splits *= 2
+    return splits
+
+
+def next_power_of_2(number: int) -> int:
+    return 1 << (number - 1).bit_length()
