@@ -59,6 +59,7 @@ class AheadRig(Rig):
             self.ran_ahead += 1
         step = scheduler.schedule()
         self.steps.append(step)
+        assert before is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
         broken = before is not None and before[1] is None  # then nothing after it can be trusted either
         try:
             result = None if broken else self.model.execute(step)
