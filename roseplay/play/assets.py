@@ -77,6 +77,11 @@ def version() -> str:
     return digest.hexdigest()[:12]
 
 
+def plotly_address() -> str:
+    """Where the page gets it, once everything else is there (``charts.js``)."""
+    return f"/ui/plotly.min.js?v={plotly_bundle()[1]}"
+
+
 @cache
 def plotly_bundle() -> tuple[Path, str]:
     """plotly.js as the installed plotly package brings it, and its version."""
@@ -91,7 +96,6 @@ def script_tags(*, charts: bool, lab: bool = False) -> str:
     names = [name for name in CORE if has(name)]
     sources = [f"/ui/static/{version()}/{name}" for name in names]
     if charts:
-        sources.append(f"/ui/plotly.min.js?v={plotly_bundle()[1]}")
         known = {*CORE, *VIEWS, *LAB, *HEAD_SCRIPTS}
         helpers = sorted(path.name for path in STATIC.glob("*.js") if path.name not in known)
         sources += [f"/ui/static/{version()}/{name}" for name in (*helpers, *filter(has, VIEWS))]

@@ -38,6 +38,7 @@ def page_head(playground: Playground) -> str:
     boot = (assets.STATIC / "boot.js").read_text(encoding="utf-8")
     stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
     given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};window.RoseLabTerms={json.dumps(LAB)};"
+    given += f"window.RosePlotly={json.dumps(assets.plotly_address())};"
     if playground.replaying:
         given += f"window.RoseRecording={json.dumps(playground.replaying).replace('<', chr(92) + 'u003c')};"
     return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"

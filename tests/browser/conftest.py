@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from roseplay import Engine
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
+from roseplay.play.lab.arms import open_engine
+from roseplay.play.lab.lab import Lab
+from roseplay.play.playground import Playground
 from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine
 
@@ -37,10 +42,16 @@ class Served:
 
 @contextmanager
 def serving(engine: Any) -> Iterator[Served]:
-    """The page of an engine, which is closed afterwards."""
-    with serve(engine) as address:
+    """The page of an engine, which is closed afterwards. Its lab's engines are threads: processes take long to start."""
+    playground = Playground(engine)
+    playground.lab = Lab(engine, open_engine=_in_a_thread)
+    with serve(engine, playground) as address:
         yield Served(address, engine)
     engine.close()
+
+
+def _in_a_thread(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
+    return open_engine(model, dataclasses.replace(config, worker="thread"), knobs, cancelled)
 
 
 @pytest.fixture(scope="session")
@@ -106,12 +117,21 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 def ready(page: Page) -> None:
-    """Wait until the page is live and all of its parts are there."""
-    expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
-    for part in ("#rp-lane-1", "#burst", "#send"):
-        page.locator(part).wait_for()
-    page.locator("#answer-length input[type=range]").wait_for(state="attached")
-    page.wait_for_function("() => Rose.panels && Rose.panels.length >= 4")
+    """Wait until the page is live and all of its parts are there, but Plotly's axes, which come last."""
+    page.wait_for_function(
+        """() => ['.rp-live[data-state=live]', '#rp-lane-1', '#burst', '#send', '#answer-length input[type=range]']
+             .every((part) => document.querySelector(part)) && window.Rose && Rose.panels && Rose.panels.length >= 6"""
+    )
+
+
+def answer_at_most(page: Page, tokens: int) -> None:
+    """Of all lanes: the usual 256 tokens take a while."""
+    asked = {"lane": 0, "changes": {"max_new_tokens": tokens}}
+    page.evaluate(
+        """(asked) => fetch('/ui/sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},
+             body: JSON.stringify({tab: Rose.tab, ...asked})})""",
+        asked,
+    )
 
 
 def ask(page: Page, prompt: str) -> None:

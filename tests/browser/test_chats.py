@@ -426,14 +426,17 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     page = open_page(mock)
     slow_answer(mock, page)
     worst = slowest(page)
-    strongest = page.locator('#rp-lane-1 .rp-slow[style*="30%"]')
-    expect(strongest).to_have_count(1)
+    word = WORDS[worst["token"] % len(WORDS)].strip()
+    strongest = page.locator(
+        '#rp-lane-1 .rp-slow[style*="30%"]', has_text=word
+    ).last  # a busy machine makes others slow, too
+    expect(strongest).to_be_visible()
     strongest.click(position={"x": 6, "y": 6})
     popover = page.get_by_role("dialog", name="Why was this token slow?")
     expect(popover).to_contain_text(f"step {worst['step']}")
     expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
     assert page.evaluate("[Rose.selected.rid, Rose.selected.step]") == [worst["rid"], worst["step"]]
-    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[worst["token"] % len(WORDS)].strip())
+    expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
     # It stays, whatever the pointer does, until Esc.
     page.locator("#rp-kvtime").click()
     page.locator("#rp-steps canvas").click(position={"x": 200, "y": 20})
@@ -445,7 +448,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     # The tint is there after a reload too.
     page.reload()
     ready(page)
-    expect(strongest).to_have_count(1)
+    expect(strongest).to_be_visible()
 
 
 def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> None:

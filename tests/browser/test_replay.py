@@ -24,7 +24,7 @@ from roseplay.play.recording.reader import read
 from roseplay.play.recording.run import Run
 from roseplay.play.recording.theatre import Theatre
 from roseplay.play.server import create_app
-from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, serving, state, text
+from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, answer_at_most, ask, serving, state, text
 from tests.play.fake_engine import FakeEngine
 
 # What the store holds at the end of a run. A snapshot's requests that ended before are not in a recording.
@@ -110,6 +110,7 @@ def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tupl
         page = context.new_page()
         page.goto(served.address)
         page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.store.bootId")
+        answer_at_most(page, 100)
         ask(page, "What is <i>this</i>?")
         page.wait_for_function("() => Rose.store.tokens.end > 20")
         served.engine.set_knobs(prefill_max_tokens=128)
@@ -220,6 +221,7 @@ def test_nothing_is_sent_while_a_replay_is_shown(
 
 def test_back_to_live(run_on_disk: Path, mock: Served, open_page: Callable[..., Page]) -> None:
     page = open_page(mock)
+    answer_at_most(page, 20)
     ask(page, "live words")
     expect(state(page, 1)).to_have_text(ENDED)
     said = text(page, 1).text_content()
@@ -249,28 +251,25 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     expect(page.locator(".rp-pop")).to_contain_text("A recording has no contents of blocks")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("notes", "is no recording"),
-        ("", "is empty"),
-        ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "no snapshot"),
-        ('{"roseplay_recording":7}\n', "format 7"),
-        (None, "line 4 is no frame"),
-    ],
-)
-def test_a_file_that_is_none(
-    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path, content: str | None, said: str
-) -> None:
-    path = tmp_path / "some.jsonl"
+def test_a_file_that_is_none(run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path) -> None:
     lines = run_on_disk.read_text().splitlines(keepends=True)
-    path.write_text("".join([*lines[:3], "{}\n", *lines[4:]]) if content is None else content)
     page = open_page(mock)
     page.get_by_role("tab", name="Traces").click()
-    page.locator("#rp-traces-all input[type=file]").set_input_files(path)
-    expect(page.locator(".rp-open-said")).to_contain_text(said)
-    assert page.evaluate("Rose.replay.on") is False
-    expect(page.locator(".rp-live")).to_have_text("live")
+    for number, (content, said) in enumerate(
+        (
+            ("notes", "is no recording"),
+            ("", "is empty"),
+            ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "no snapshot"),
+            ('{"roseplay_recording":7}\n', "format 7"),
+            ("".join([*lines[:3], "{}\n", *lines[4:]]), "line 4 is no frame"),
+        )
+    ):
+        path = tmp_path / f"some-{number}.jsonl"
+        path.write_text(content)
+        page.locator("#rp-traces-all input[type=file]").set_input_files(path)
+        expect(page.locator(".rp-open-said")).to_contain_text(said)
+        assert page.evaluate("Rose.replay.on") is False
+        expect(page.locator(".rp-live")).to_have_text("live")
 
 
 def test_a_cut_off_file_plays_as_far_as_it_goes(

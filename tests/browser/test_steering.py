@@ -82,9 +82,10 @@ def test_the_budget_slider_acts_and_marks_every_chart(live: Served, open_page: O
     expect(slider).to_have_attribute("aria-valuetext", "512")
     page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
     for panel in ("rp-itl", "rp-tokens", "rp-kvtime"):
-        drawn = "id => document.getElementById(id).querySelectorAll('.shapelayer path, .shape-group path').length > 0"
+        drawn = "id => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((one) => one.name === 'knob')"
         page.wait_for_function(drawn, arg=panel)
-    expect(page.locator("#rp-itl")).to_contain_text(re.compile("budget.*512"))
+    said = "() => document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.some((one) => /budget.*512/.test(one.text))"
+    page.wait_for_function(said)
     slider.press("End")
     until(lambda: live.engine.knobs.prefill_max_tokens is None)
     expect(page.locator("#budget-value input")).to_have_value("∞")

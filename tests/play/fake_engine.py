@@ -69,10 +69,11 @@ class FakeEngine:
         with self._lock:
             if sum(not s.finished for s in self.streams.values()) >= self._max_waiting:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
-            stream = Stream(next(self._ids), list(prompt), params, Words(), self.abort, now(), on_update)
+            submitted = now()
+            stream = Stream(next(self._ids), list(prompt), params, Words(), self.abort, submitted, on_update)
             self.streams[stream.request_id] = stream
             self._left[stream.request_id] = len(prompt)
-            self._tell("submitted", stream)
+            self._tell("submitted", stream, submitted)
         return stream
 
     def abort(self, request_id: int) -> bool:
@@ -133,7 +134,7 @@ class FakeEngine:
         for stream in running:
             if stream.metrics.scheduled_ns is None:
                 stream.metrics.scheduled_ns = start
-                self._tell("scheduled", stream)
+                self._tell("scheduled", stream, start)
             part = min(budget, self._left[stream.request_id])
             budget -= part
             self._left[stream.request_id] -= part
@@ -153,7 +154,7 @@ class FakeEngine:
         stream.push(token_id, time_ns)
         stream.notify()
         if last is None:
-            self._tell("first_token", stream)
+            self._tell("first_token", stream, time_ns)
         if len(stream.token_ids) >= stream.params.max_new_tokens:
             self._finish(stream, FinishReason.LENGTH)
         return TokenEvent(stream.request_id, token_id, time_ns, None if last is None else time_ns - last)
@@ -170,11 +171,13 @@ class FakeEngine:
         return StepRecord(**values)
 
     def _finish(self, stream: Stream, reason: FinishReason) -> None:
-        stream.finish(reason, now())
-        self._tell("finished", stream)
+        ended = now()
+        stream.finish(reason, ended)
+        self._tell("finished", stream, ended)
 
-    def _tell(self, kind: Any, stream: Stream) -> None:
-        self.telemetry.add(RequestEvent(kind, stream.request_id, now(), stream))
+    def _tell(self, kind: Any, stream: Stream, time_ns: int) -> None:
+        """With the very time that its metrics have: between two looks at the clock a busy machine may do something else."""
+        self.telemetry.add(RequestEvent(kind, stream.request_id, time_ns, stream))
 
     def _run(self) -> None:
         while not self._closed.wait(self._step_s):

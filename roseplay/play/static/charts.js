@@ -3,11 +3,17 @@
  * So that the axes stand still, they count from the window's "now", and Plotly hears only of what is another in them. */
 "use strict";
 (function (Rose) {
-  const Plotly = window.Plotly;
-  const MONO = '"RP Mono", ui-monospace, monospace', SANS = '"RP Sans", system-ui, sans-serif';
+  const MONO = '"RP Mono", ui-monospace, monospace';
   const CONFIG = { displayModeBar: false, doubleClick: false, doubleClickDelay: 500, responsive: false, scrollZoom: false, showTips: false };
-  const CLICK_PX = 4;
+  const CLICK_PX = 4, PLOTLY_MS = 1000;
   const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
+
+  /* It is five megabytes of script: everything else is there and drawn before it is asked for. */
+  const loaded = new Promise((done) => {
+    if (window.Plotly || !window.RosePlotly) return done();
+    const script = Object.assign(document.createElement("script"), { src: window.RosePlotly, onload: done });
+    (window.requestIdleCallback || setTimeout)(() => document.head.append(script), { timeout: PLOTLY_MS });
+  });
 
   const touch = matchMedia("(pointer: coarse)");
 
@@ -17,7 +23,9 @@
   Rose.chart = function (element, spec) {
     const plot = element.querySelector(".rp-plot"), head = element.querySelector(".rp-rt");
     const margin = spec.margin;
-    const marks = Rose.marks(plot, margin);
+    const marks = Rose.marks(plot, margin), nothing = plot.appendChild(document.createElement("p"));
+    nothing.className = "rp-nothing";
+    nothing.hidden = true;
     let made = false, draggedSince = 0, shown = null, axesKey = "";
 
     head.innerHTML = (spec.timed && !spec.small ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
@@ -43,7 +51,8 @@
           const taken = addKnobs(layout, frame, spec.flags);
           addCuts(layout, frame, spec.flags && taken);
         }
-        if (drawn.empty) layout.annotations.push(emptyText(T, frame.window));
+        nothing.hidden = !drawn.empty;
+        if (drawn.empty) Rose.write(nothing, frame.window && !frame.window.live ? "Nothing here. Esc returns to now." : Rose.nothingYet());
         if (back) back.hidden = !Rose.view.zoom;
         shown = frame;
         const { shapes, annotations, ...axes } = layout;
@@ -54,6 +63,7 @@
         return true;
       },
     });
+    loaded.then(panel.soon);
     const column = spec.timed ? Rose.column(plot, margin, () => shown) : null;
 
     /* `layout` without what marks.js draws. */
@@ -62,8 +72,8 @@
       axes.xaxis = { ...axis(T, true), ...layout.xaxis };
       axes.yaxis = { ...axis(T, false), ...layout.yaxis };
       for (const name of ["range", "tickvals"]) if (spec.timed) axes.xaxis[name] = axes.xaxis[name].map((v) => tidy(v - shown.window.now / 1000));
-      const key = JSON.stringify(axes);
-      if (key === axesKey) return;
+      const key = JSON.stringify(axes), { Plotly } = window;
+      if (!Plotly || key === axesKey) return;
       axesKey = key;
       if (made) return Plotly.react(plot, [], axes, CONFIG);
       Plotly.newPlot(plot, [], axes, CONFIG);
@@ -245,14 +255,6 @@
         ...Rose.words(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", yref: "paper", y: 1, yanchor: "middle", yshift: 10,
       });
     }
-  }
-
-  function emptyText(T, window) {
-    const zoomed = window && !window.live;
-    return {
-      name: "empty", text: zoomed ? "Nothing here. Esc returns to now." : Rose.nothingYet(), xref: "paper", yref: "paper", x: 0.5, y: 0.5,
-      font: { family: SANS, size: 12, color: T.ink3 },
-    };
   }
 
   // ---- small things for the charts' own files ---------------------------------------------------------------

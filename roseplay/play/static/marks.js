@@ -6,7 +6,7 @@
 "use strict";
 (function (Rose) {
   const NEAR_PX = 12, LINE = 1.3, SQUARE_PX = 2.2; // dots smaller than this are as good as squares
-  const SANS = '"RP Sans", system-ui, sans-serif', MONO = '"RP Mono", ui-monospace, monospace';
+  const MONO = '"RP Mono", ui-monospace, monospace';
 
   Rose.marks = function (plot, margin) {
     const canvas = plot.appendChild(document.createElement("canvas")), pen = Rose.pen(canvas), { g } = pen;
@@ -127,9 +127,9 @@
       const lines = text.split("<br>").map((line) => ({
         words: line.replace(/<[^>]*>/g, ""), bold: line.includes("<b"), color: (/color:([^"]+)"/.exec(line) || [])[1] || font.color,
       }));
-      const size = font.size || 10, high = size * LINE, family = font.family === undefined ? MONO : SANS;
+      const size = font.size || 10, high = size * LINE;
       for (const line of lines) {
-        line.font = `${line.bold ? "700 " : ""}${size}px ${family}`;
+        line.font = `${line.bold ? "700 " : ""}${size}px ${MONO}`;
         g.font = line.font;
         line.wide = g.measureText(line.words).width;
       }
