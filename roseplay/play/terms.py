@@ -74,7 +74,7 @@ LAB = {
     "lab-rate_per_s": "Requests that arrive in a second, on average.",
     "lab-max_new_tokens": "Tokens of each answer.",
     "lab-run": "Run the scenario under both settings, in turn, each time on a new engine with an empty cache (key r).",
-    "lab-stop": "Stop the run. What is measured so far is dropped (key .).",
+    "lab-stop": "Stop the run. Repeats that both arms have had are kept (key .).",
     "lab-results": "Results that this browser keeps, and files of results.",
     "lab-ttft-limit": "The promise's first half: milliseconds until a request's first token.",
     "lab-itl-limit": "The promise's second half: milliseconds that 99 % of a request's gaps stay within.",

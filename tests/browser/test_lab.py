@@ -124,7 +124,7 @@ def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
     page = open_page(live)
     open_lab(page)
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
-    type_number(page, "lab-repeats", 20)
+    type_number(page, "lab-repeats", 6)
     expect(page.locator("#lab-stop")).to_be_disabled()
     page.locator("#lab-run").click()
     expect(page.locator("#lab-stop")).to_be_enabled()

@@ -108,7 +108,8 @@
       turn.take(one);
     }
     if (news.order) arrange(lane, news.order);
-    if (lane.sticks || other) toBottom(lane);
+    lane.sticks = lane.sticks || other;
+    if (lane.sticks) toBottom(lane);
   }
 
   /* Where a text ends is known once it is laid out: all lanes ask for it together, when that is due anyway. */
@@ -121,7 +122,7 @@
 
   function sink() {
     for (const lane of sinking) {
-      lane.sticks = true;
+      if (!lane.sticks) continue; // its reader has scrolled up meanwhile
       lane.text.scrollTop = lane.text.scrollHeight;
       lane.bottom = lane.text.scrollTop;
     }
