@@ -78,6 +78,5 @@ def test_all_tiles_compile_and_fit(architecture: int, shared_memory: int, tmp_pa
     command = [sys.executable, str(COMPILE), str(architecture), str(shared_memory)]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    assert (
-        len(result.stdout.splitlines()) == 39
-    )  # nine shapes as three kinds, and three joins and an append for each dtype
+    # Nine shapes as decodes, mixed and prompts, and three joins and an append for each dtype.
+    assert len(result.stdout.splitlines()) == 9 * 3 + 3 * 4
