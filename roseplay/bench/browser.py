@@ -24,7 +24,9 @@ _ARGUMENTS = (
 )  # fmt: skip
 _READY_MS = 60_000
 _IDLE_WITHIN_MS = 120_000
-_SETTLE_S = 3.0  # from the first tokens to the first figure
+_SETTLE_S = 6.0  # from the first tokens to the first figure
+_LOOK_S, _NEAR = 1.0, 0.03  # how often a rate is looked at, and how near it must be
+_TOKENS = "() => [Rose.store.tokens.end, performance.now()]"
 _WARM_UP_TOKENS = 64
 _SAMPLE_S = 30.0
 
@@ -70,6 +72,7 @@ class _Visit:
 
     def __init__(self, args: argparse.Namespace, served: ServedPage, browser: Any) -> None:
         self._args, self._served = args, served
+        self._slow = 1.0
         self._context = browser.new_context(viewport={"width": 1440, "height": 900})
         self._context.add_init_script(probe.SCRIPT)
 
@@ -80,12 +83,12 @@ class _Visit:
         document: dict[str, Any] = {"first_visit": first, "second_visit": again}
         pages = [page, *(self._open()[1] for _ in range(self._args.tabs - 1))]
         page.bring_to_front()  # what is behind draws once a second
-        slow = self._hold_to_rate(page)
+        self._warm_up(page)
         self._load(page)
-        time.sleep(_SETTLE_S)
+        self._hold_to_rate(page, _SETTLE_S)
         for one in pages:
             one.evaluate("() => roseProbe.start()")
-        self._keep_up(page, self._args.seconds)
+        slow = self._hold_to_rate(page, self._args.seconds)
         read = [one.evaluate("() => roseProbe.read()") for one in pages]
         document.update(probe.figures(read[0]), slow_motion=slow, tabs=self._args.tabs)
         document["polls_per_s_by_tab"] = [one["polls"] / one["seconds"] for one in read]
@@ -104,18 +107,27 @@ class _Visit:
         ready = (time.perf_counter() - began) * 1000
         return {**page.evaluate(probe.FIRST_VISIT), "ready_ms": ready}, page
 
-    def _hold_to_rate(self, page: Any) -> float:
-        """Find out how fast the engine is under this load, and slow it down to the rate asked for."""
+    def _warm_up(self, page: Any) -> None:
+        """So that nothing is compiled, and no memory is asked for, while it counts."""
         self._load(page, _WARM_UP_TOKENS)
         self._wait_until_idle(page)
-        self._load(page, 4 * _WARM_UP_TOKENS)
-        began = time.perf_counter()
-        self._wait_until_idle(page)
-        streams = self._args.lanes + self._args.others
-        rate = streams * 4 * _WARM_UP_TOKENS / (time.perf_counter() - began)
-        slow = max(1.0, round(rate / self._args.rate, 2))
-        self._served.call("set_knobs", knobs={"slow_motion": slow})
-        return slow
+
+    def _hold_to_rate(self, page: Any, seconds: float) -> float:
+        """Let time pass with the engine slowed down to the rate asked for, or not at all where it does not reach it;
+        returns the last slow motion. A step costs more the longer the answers are, so it is looked at again and again."""
+        until = time.monotonic() + seconds
+        while True:
+            before, began = page.evaluate(_TOKENS)
+            left = until - time.monotonic()
+            self._keep_up(page, min(_LOOK_S, left))
+            after, ended = page.evaluate(_TOKENS)
+            if left <= _LOOK_S:
+                return self._slow
+            rate = 1000 * (after - before) / (ended - began)
+            slow = max(1.0, round(self._slow * rate / self._args.rate, 2))
+            if abs(slow - self._slow) > _NEAR * slow:
+                self._slow = slow
+                self._served.call("set_knobs", knobs={"slow_motion": slow})
 
     def _load(self, page: Any, tokens: int | None = None) -> None:
         """Fill the page's lanes and send the others."""

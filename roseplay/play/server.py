@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
-from fastapi import FastAPI, HTTPException, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 
 from roseplay.engine.errors import EngineError
 from roseplay.play import assets
@@ -24,6 +25,8 @@ from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.recording.routes import add_recording_routes
 from roseplay.play.settings import settings_router
+
+GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a third in a fraction of a millisecond
 
 
 def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
@@ -64,9 +67,12 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
 
 def _add_routes(app: FastAPI, playground: Playground) -> None:
     @app.get("/ui/delta")
-    async def delta(since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
+    async def delta(request: Request, since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
         body = playground.delta(since, boot=boot, tab_id=tab, have=have)
-        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+        headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+        if len(body) > GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1, mtime=0), "gzip"
+        return Response(body, media_type="application/json", headers=headers)
 
     @app.get("/ui/block/{number}")
     def block(number: int, response: Response, tab: str = "") -> dict[str, Any]:

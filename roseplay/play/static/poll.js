@@ -1,4 +1,4 @@
-/* Rose.poll: the page's one connection. Asks GET /ui/delta for what is new, ten times a second while the page is seen and
+/* Rose.poll: the page's one connection. Asks GET /ui/delta for what is new, every 80 ms while the page is seen and
  * once a second while it is hidden, never twice at a time, and hands it to Rose.store. The times are fixed: when an answer or
  * a drawing takes long, only the wait for the next poll gets shorter.
  *
@@ -8,7 +8,7 @@
  * Rose.tab is this tab's id: it outlives a reload, and says which lanes and bursts on the server are this tab's. */
 "use strict";
 (function (Rose) {
-  const VISIBLE_MS = 100, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10, RETRY_MS = [300, 500, 1000, 2000, 4000];
+  const VISIBLE_MS = 80, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10, RETRY_MS = [300, 500, 1000, 2000, 4000];
 
   Rose.tab = (function () {
     const KEY = "roseplay-tab";
