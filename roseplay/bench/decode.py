@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for _ in range(args.warmup_runs):
             decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
         found = [decode_batch(engine, **sizes, time_limit_s=args.time_limit_s) for _ in range(args.repeat_runs)]
-        bandwidth = max(before, read_bandwidth(engine.info.device))
+        bandwidth = statistics.fmean((before, read_bandwidth(engine.info.device)))
         info = replace(engine.info, model=args.model)
     document = {
         **figures(info, found, args.batch_size, args.context, args.max_new_tokens, bandwidth),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 steps = decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
                 if number >= args.warmup_runs:
                     found[cell].append(steps)
-        bandwidth = max(bandwidth, read_bandwidth(engine.info.device))
+        bandwidth = statistics.fmean((bandwidth, read_bandwidth(engine.info.device)))
         info = replace(engine.info, model=args.model)
     told = [figures(info, found[cell], *cell, args.max_new_tokens, bandwidth) for cell in cells]
     document = {
