@@ -1,13 +1,13 @@
 """Replacing what a model spells out in many small operations by one that computes the same.
 
 Nothing is taken on trust: a replacement is tried on random numbers beside what it replaces, and left out where it
-differs by more than rounding. On a GPU, and without Numba, only activations are replaced.
+differs by more than rounding. Activations are replaced everywhere, the rest here is for CPUs and needs Numba; ``fuse_gpu``
+has what a GPU gets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -16,14 +16,12 @@ from transformers import PreTrainedModel
 from transformers.activations import FastGELUActivation, NewGELUActivation
 
 from roseplay.model.pack import MergedLinear, MergedPart
+from roseplay.model.swap import TOKENS, random_like, same, swap_rotary
 
 try:
     from roseplay.model import fused
 except ImportError:  # Numba is an extra
     fused = None  # type: ignore[assignment]
-
-_ROTARY = "apply_rotary_pos_emb"
-_TOKENS = 3  # of a trial
 
 
 def fuse_activations(model: PreTrainedModel) -> int:
@@ -48,14 +46,6 @@ def fuse_small_operations(model: PreTrainedModel) -> dict[str, int]:
     counts = {"norms": 0, "rotary": 0, "gates": 0}
     if fused is None or model.device.type != "cpu":
         return counts
-    trials: dict[Any, bool] = {}
-
-    def agree(kind: Any, trial: Callable[[], bool]) -> bool:
-        if kind not in trials:
-            with torch.random.fork_rng(devices=[]):
-                trials[kind] = trial()
-        return trials[kind]
-
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             norm = FusedRMSNorm.of(child)
@@ -63,10 +53,10 @@ def fuse_small_operations(model: PreTrainedModel) -> dict[str, int]:
                 setattr(module, name, norm)
                 counts["norms"] += 1
             gate = FusedGate.of(child)
-            if gate and agree((type(child), gate.dim), gate.agrees):
+            if gate and gate.agrees():
                 setattr(module, name, gate)
                 counts["gates"] += 1
-        counts["rotary"] += _fuse_rotary(module, model.dtype, agree)
+    counts["rotary"] = swap_rotary(model, fused.rotate, fused.can_rotate)
     return counts
 
 
@@ -89,8 +79,7 @@ class FusedRMSNorm(nn.Module):
         if not isinstance(weight, torch.Tensor) or weight.dim() != 1:
             return None
         norms = (cls(module, eps, plus_one) for plus_one in (False, True))
-        with torch.random.fork_rng(devices=[]):
-            return next((norm for norm in norms if norm.agrees()), None)
+        return next((norm for norm in norms if norm.agrees()), None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not fused.fits(x, self.weight):
@@ -98,7 +87,7 @@ class FusedRMSNorm(nn.Module):
         return fused.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
 
     def agrees(self) -> bool:
-        x = torch.randn(1, _TOKENS, len(self.weight), dtype=self.weight.dtype) * 3
+        x = random_like((1, TOKENS, len(self.weight)), self.weight)
         return fused.fits(x, self.weight) and _close(self.plain, self, x)
 
 
@@ -132,61 +121,12 @@ class FusedGate(nn.Module):
 
     def agrees(self) -> bool:
         linear = self._both[0].linear
-        x = torch.randn(1, _TOKENS, linear.in_features, dtype=linear.weight.dtype) * 3
+        x = random_like((1, TOKENS, linear.in_features), linear.packed)
         return _close(self.plain, self, x)
-
-
-def _fuse_rotary(module: nn.Module, dtype: torch.dtype, agree: Callable[..., bool]) -> int:
-    """Let an attention module call the fused rotary embedding by the name it knows. Its forward is a function of its
-    modelling file; the module gets a copy of it that finds another function under that name."""
-    forward, dim = type(module).forward, getattr(module, "head_dim", None)
-    if not isinstance(forward, FunctionType) or _ROTARY not in forward.__code__.co_names or not isinstance(dim, int):
-        return 0
-    plain = forward.__globals__.get(_ROTARY)
-    if not isinstance(plain, FunctionType) or dim % 2:
-        return 0
-
-    def apply(
-        q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        alike = cos.shape == sin.shape == (1, q.shape[2], q.shape[3]) and q.shape[3] == k.shape[3] and q.shape[0] == 1
-        if args or more or not alike or not fused.fits(q, k, cos, sin) or not cos.is_contiguous() & sin.is_contiguous():
-            return plain(q, k, cos, sin, *args, **more)  # type: ignore[no-any-return]
-        return fused.rotate(q, k, cos, sin)
-
-    def trial() -> bool:
-        q, k = (torch.randn(1, _TOKENS, heads, dim, dtype=dtype).transpose(1, 2) for heads in (4, 2))
-        cos, sin = (torch.randn(1, _TOKENS, dim, dtype=dtype) for _ in range(2))
-        try:
-            pairs = zip(plain(q, k, cos, sin), fused.rotate(q, k, cos, sin), strict=True)
-        except (RuntimeError, TypeError, ValueError):  # made for other shapes
-            return False
-        return fused.fits(q, k, cos, sin) and all(_same(x, y) for x, y in pairs)
-
-    if not agree((plain, dim), trial):
-        return 0
-    copied = FunctionType(
-        forward.__code__,
-        {**forward.__globals__, _ROTARY: apply},
-        forward.__name__,
-        forward.__defaults__,
-        forward.__closure__,
-    )
-    copied.__kwdefaults__ = forward.__kwdefaults__
-    module.forward = MethodType(copied, module)  # type: ignore[method-assign]
-    return 1
 
 
 def _close(plain: Callable[..., Any], new: Callable[..., Any], x: torch.Tensor) -> bool:
     try:
-        return _same(plain(x), new(x))
+        return same(plain(x), new(x))
     except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name said
         return False
-
-
-def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """But for rounding: a few units in the last place."""
-    if x.shape != y.shape or x.dtype != y.dtype:
-        return False
-    tolerance = 4 * torch.finfo(x.dtype).eps
-    return torch.allclose(x.float(), y.float(), rtol=tolerance, atol=tolerance * x.abs().max().item())

@@ -7,17 +7,12 @@ them one. Nothing is taken on trust: each is tried on random numbers beside what
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType, MethodType
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-_TOKENS = 3  # of a trial
-_ROTARY = "apply_rotary_pos_emb"
+from roseplay.model.swap import TOKENS, random_like, same, swap_rotary
 
 
 class TorchRMSNorm(nn.Module):
@@ -53,77 +48,15 @@ def _fused_norm(module: nn.Module) -> TorchRMSNorm | None:
     if not isinstance(weight, nn.Parameter) or weight.dim() != 1:
         return None
     norm = TorchRMSNorm(weight, eps)
-    x = _random((1, _TOKENS, len(weight)), weight)
+    x = random_like((1, TOKENS, len(weight)), weight)
     try:
-        return norm if _same(module(x), norm(x)) else None
+        return norm if same(module(x), norm(x)) else None
     except (RuntimeError, TypeError, ValueError):  # not what its name said
         return None
 
 
-@torch.inference_mode()
 def fuse_rotary(model: PreTrainedModel) -> int:
-    """Let attention modules rotate queries and keys in one launch; returns how many. Needs Triton.
+    """Let attention modules rotate queries and keys in one launch; returns how many. Needs Triton."""
+    from roseplay.model import rotary_triton
 
-    A module's forward is a function of its modelling file; the module gets a copy of it that finds another function under
-    the name of the old one.
-    """
-    from roseplay.model.rotary_triton import fits, rotate
-
-    trials: dict[tuple[Any, int], bool] = {}
-    replaced = 0
-    for module in model.modules():
-        forward, dim = type(module).forward, getattr(module, "head_dim", None)
-        if (
-            not isinstance(forward, FunctionType)
-            or _ROTARY not in forward.__code__.co_names
-            or "forward" in vars(module)
-        ):
-            continue
-        plain = forward.__globals__.get(_ROTARY)
-        if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
-            continue
-        if (plain, dim) not in trials:
-            trials[plain, dim] = _rotates_alike(plain, rotate, dim, next(model.parameters()))
-        if not trials[plain, dim]:
-            continue
-        names = {**forward.__globals__, _ROTARY: _choose(plain, rotate, fits)}
-        copied = FunctionType(
-            forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
-        )  # fmt: skip
-        copied.__kwdefaults__ = forward.__kwdefaults__
-        module.forward = MethodType(copied, module)  # type: ignore[method-assign]
-        replaced += 1
-    return replaced
-
-
-def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
-    """The new one where it takes what it is given, else the old one."""
-
-    def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
-        if args or more or not fits(q, k, cos, sin):
-            return plain(q, k, cos, sin, *args, **more)
-        return rotate(q, k, cos, sin)
-
-    return apply
-
-
-def _rotates_alike(plain: Callable[..., Any], rotate: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
-    q, k = (_random((1, _TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
-    cos, sin = (_random((1, _TOKENS, dim), like) for _ in range(2))
-    try:
-        return all(_same(x, y) for x, y in zip(plain(q, k, cos, sin), rotate(q, k, cos, sin), strict=True))
-    except (RuntimeError, TypeError, ValueError):  # made for other shapes
-        return False
-
-
-def _random(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    generator = torch.Generator(like.device).manual_seed(sum(shape))
-    return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
-
-
-def _same(right: torch.Tensor, found: torch.Tensor) -> bool:
-    """But for rounding: a few units in the last place."""
-    if right.shape != found.shape or right.dtype != found.dtype:
-        return False
-    tolerance = 4 * torch.finfo(right.dtype).eps
-    return torch.allclose(right.float(), found.float(), rtol=tolerance, atol=tolerance * float(right.abs().max()))
+    return swap_rotary(model, rotary_triton.rotate, rotary_triton.fits)

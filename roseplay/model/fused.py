@@ -45,6 +45,12 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
     return out
 
 
+def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
+    """Whether ``rotate`` takes these: one packed row, whole heads, a half for a half."""
+    alike = cos.shape == sin.shape == (1, q.shape[2], q.shape[3]) and q.shape[3] == k.shape[3] and q.shape[0] == 1
+    return alike and fits(q, k, cos, sin) and cos.is_contiguous() and sin.is_contiguous()
+
+
 def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary embedding of ``q`` and ``k`` ``[1, heads, tokens, dim]`` by ``cos`` and ``sin`` ``[1, tokens, dim]``: a number and
     the one half a head further on are a pair. The results lie token by token."""
