@@ -189,7 +189,7 @@ class FrameBuilder:
             *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
             *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
             *(entries, list(r.preempted), list(r.copied)),
-            graph=getattr(r, "graph", None),
+            graph=r.graph,
         )  # fmt: skip
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:

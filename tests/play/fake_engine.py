@@ -46,6 +46,8 @@ class Words:
 class FakeEngine:
     """``step()`` does one step; ``run=True`` has a thread do them all the time."""
 
+    graph: bool | None = None  # what its steps say of themselves
+
     def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
         self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
         self.model, self.config, self.paused = INFO.model, EngineConfig(), False
@@ -161,12 +163,13 @@ class FakeEngine:
 
     def _record(self, start: int, entries: list[EntryRecord], running: int, waiting: int) -> StepRecord:
         fields = dataclasses.fields(StepRecord)
-        values: dict[str, Any] = {field.name: 0 for field in fields if field.default_factory is dataclasses.MISSING}
+        missing = dataclasses.MISSING
+        values: dict[str, Any] = {f.name: 0 for f in fields if f.default is missing and f.default_factory is missing}
         active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
         values |= {
             "step_id": next(self._steps), "start_ns": start, "end_ns": now(), "running": running, "waiting": waiting,
             "prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e.decode_tokens for e in entries),
-            "blocks_active": active, "blocks_free": 448 - active, "entries": entries
+            "blocks_active": active, "blocks_free": 448 - active, "entries": entries, "graph": self.graph,
         }  # fmt: skip
         return StepRecord(**values)
 

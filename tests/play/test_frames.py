@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
-from roseplay.engine.messages import BlockChange, StepRecord
+from roseplay.engine.messages import BlockChange
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.playground import Playground
@@ -167,10 +167,8 @@ def test_ended_requests_are_forgotten(
     assert poll(playground)["snapshot"]["requests"] == []
 
 
-def test_a_step_says_whether_it_was_a_graph_where_its_record_does(
-    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StepRecord, "graph", True, raising=False)
+def test_a_step_says_whether_it_was_a_graph(engine: FakeEngine, playground: Playground) -> None:
+    engine.graph = True
     ask(playground)
     engine.step()
     playground.tick()
