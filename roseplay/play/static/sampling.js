@@ -161,7 +161,7 @@
       panel().addEventListener("focusout", ({ target }) => nameOf(target) && left(nameOf(target)));
       panel().addEventListener("keydown", (event) => {
         if (event.key === "Enter" && nameOf(event.target)) left(nameOf(event.target));
-        if (event.key !== "Escape" || document.querySelector("#rp-sampling .options")) return; // an open list closes first
+        if (event.key !== "Escape" || event.target.closest("#sampling-lane")?.querySelector(".options")) return; // an open list closes first
         event.stopPropagation();
         open(false);
       });
