@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ class LoadedModel:
     weight_bytes: int
 
 
+# transformers keeps what it is loading in globals: two at once find weights of each other's missing.
+_one_at_a_time = threading.Lock()
+
+
 def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
     """Load ``"tiny-chat"`` (the embedded model), a directory, a hub id, or take a model in memory.
 
@@ -67,6 +72,11 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedMode
 
     Raises ``UnsupportedModelError``, one line that says what to do, when the model is not found or not supported.
     """
+    with _one_at_a_time:
+        return _load(model, config)
+
+
+def _load(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
     if isinstance(model, PreTrainedModel):
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
