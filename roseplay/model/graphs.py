@@ -93,7 +93,7 @@ class CudaGraph:
         Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), _sync_is_an_error():
+        with torch.cuda.stream(self._stream), waiting_is_an_error():
             run()
         torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
@@ -109,7 +109,8 @@ class CudaGraph:
 
 
 @contextlib.contextmanager
-def _sync_is_an_error() -> Iterator[None]:
+def waiting_is_an_error() -> Iterator[None]:
+    """torch raises ``RuntimeError`` meanwhile for whatever waits for the current CUDA device."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -6,7 +6,6 @@ tokens that it draws stay on the device for that one (``Drawn``). ``execute`` la
 
 from __future__ import annotations
 
-import importlib.util
 import time
 
 import torch
@@ -15,12 +14,10 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
 from roseplay.core.step import Step, StepResult, StepTooLargeError
 from roseplay.model import memory
-from roseplay.model.attention import Paged, make_backend
-from roseplay.model.attention.interface import BACKENDS
+from roseplay.model.attention import Paged, make_backend, triton_backend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
 from roseplay.model.emulation import emulating
 from roseplay.model.forward import PackedForward
-from roseplay.model.fuse_gpu import fuse_norms, fuse_rotary
 from roseplay.model.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
@@ -55,10 +52,6 @@ class ModelRunner:
         self._on_gpu = loaded.device.type == "cuda"
         if self._on_gpu:
             torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
-            if config.fuse_ops:
-                fuse_norms(loaded.model)
-                if _has_triton():
-                    fuse_rotary(loaded.model)
         self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
         self._saved_logits: dict[int, torch.Tensor] = {}
@@ -279,10 +272,6 @@ class ModelRunner:
 
 def _default_attention(device: torch.device) -> str:
     """What ``attention="auto"`` takes."""
-    if device.type == "cuda" and "triton" in BACKENDS and _has_triton():
+    if device.type == "cuda" and triton_backend.available():
         return "triton"
     return "cpu"  # runs anywhere
-
-
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

@@ -7,10 +7,43 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
-TOKENS = 3  # of a trial
+_TOKENS = 3  # of a trial
 _ROTARY = "apply_rotary_pos_emb"
+
+
+@torch.inference_mode()
+def swap_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Module | None]) -> int:
+    """Put what ``make`` gives for a module in its place, where that is not None; returns how many."""
+    replaced = 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            new = make(child)
+            if new is not None:
+                setattr(module, name, new)
+                replaced += 1
+    return replaced
+
+
+def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
+    """The weight ``[dim]`` and the epsilon of what is an RMS norm by its name and attributes, else None."""
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
+        return None
+    return (weight, eps) if isinstance(weight, nn.Parameter) and weight.dim() == 1 else None
+
+
+@torch.inference_mode()
+def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
+    """Whether both give the same for a few tokens of random numbers ``[1, tokens, dim]``; False where either cannot."""
+    x = random_like((1, _TOKENS, dim), like)
+    try:
+        return same(plain(x), new(x))
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name said
+        return False
 
 
 @torch.inference_mode()
@@ -62,8 +95,8 @@ def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callabl
 def _rotates_alike(
     plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool], dim: int, like: torch.Tensor
 ) -> bool:
-    q, k = (random_like((1, TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
-    cos, sin = (random_like((1, TOKENS, dim), like) for _ in range(2))
+    q, k = (random_like((1, _TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
+    cos, sin = (random_like((1, _TOKENS, dim), like) for _ in range(2))
     if not fits(q, k, cos, sin):
         return False
     try:

@@ -10,11 +10,11 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from roseplay.config import EngineConfig
-from roseplay.model import fuse
 from roseplay.model.loader import load_model
 from roseplay.model.pack import MergedPart, SharedInputs, can_pack
 
 fused = pytest.importorskip("roseplay.model.fused", reason="Numba is not installed")
+from roseplay.model import fuse_cpu  # noqa: E402
 
 DTYPES = [torch.float32, torch.bfloat16]
 needs_packing = pytest.mark.skipif(
@@ -42,7 +42,7 @@ def test_norms_are_the_models_own(kind: type[nn.Module], dim: int, dtype: torch.
     norm = kind(dim, eps=1e-3)
     norm.weight.data = torch.randn(dim)
     norm = norm.to(dtype)
-    found = fuse.FusedRMSNorm.of(norm)
+    found = fuse_cpu.FusedRMSNorm.of(norm)
     assert found is not None and found.plus_one is (kind is GemmaRMSNorm)
     x = torch.randn(2, 7, 3, dim, dtype=dtype).transpose(1, 2)
     assert within_rounding(found(x), norm(x))
@@ -56,8 +56,8 @@ class UnlikeRMSNorm(LlamaRMSNorm):
 
 
 def test_a_norm_that_differs_is_left_alone() -> None:
-    assert fuse.FusedRMSNorm.of(UnlikeRMSNorm(48)) is None
-    assert fuse.FusedRMSNorm.of(nn.LayerNorm(48)) is None
+    assert fuse_cpu.FusedRMSNorm.of(UnlikeRMSNorm(48)) is None
+    assert fuse_cpu.FusedRMSNorm.of(nn.LayerNorm(48)) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,10 +95,10 @@ def test_a_model_computes_the_same_fused(dtype: str) -> None:
     plain = load_model(model, EngineConfig(dtype=dtype, pack_weights=False, fuse_ops=False)).model
     changed = load_model(model, EngineConfig(dtype=dtype)).model
     kinds = {type(module) for module in changed.modules()}
-    assert {fuse.FusedRMSNorm, fuse.FusedGate, MergedPart} <= kinds
+    assert {fuse_cpu.FusedRMSNorm, fuse_cpu.FusedGate, MergedPart} <= kinds
     attention = changed.model.layers[0].self_attn
     assert attention.forward.__func__.__globals__["apply_rotary_pos_emb"] is not apply_rotary_pos_emb
-    assert not {fuse.FusedRMSNorm, fuse.FusedGate, MergedPart} & {type(module) for module in plain.modules()}
+    assert not {fuse_cpu.FusedRMSNorm, fuse_cpu.FusedGate, MergedPart} & {type(module) for module in plain.modules()}
 
     layer, x = changed.model.layers[0], torch.randn(1, 3, 48, dtype=getattr(torch, dtype))
     before = plain.model.layers[0]

@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from roseplay.model.fuse_gpu import TorchRMSNorm, fuse_norms, fuse_rotary
+from roseplay.model.fuse_gpu import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 
@@ -63,7 +63,7 @@ def test_the_new_rotary_embedding_is_called(monkeypatch: pytest.MonkeyPatch):
     rotate = rotary_triton.rotate
     monkeypatch.setattr(rotary_triton, "rotate", lambda *args: called.append(args[0].shape) or rotate(*args))
     model = tiny_model(FAMILIES["llama"]())
-    fuse_rotary(model)
+    fuse(model)
     called.clear()
     eager_logits(model, random_tokens(5, 97, 1))
     assert called == [(1, 4, 5, 8)] * 3

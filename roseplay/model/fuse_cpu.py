@@ -1,0 +1,73 @@
+"""Small operations of a decoder in one compiled pass each, for a CPU: the modules that go in their place. Needs Numba."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from roseplay.model import fused
+from roseplay.model.pack import MergedLinear, MergedPart
+from roseplay.model.swap import agrees, parts_of_rms_norm, swap_modules, swap_rotary
+
+
+def fuse(model: PreTrainedModel) -> None:
+    """Replace RMS norms, rotary embeddings and, where gate and up are one product (``pack_linears``), gated SiLUs."""
+    swap_modules(model, FusedRMSNorm.of)
+    swap_modules(model, FusedGate.of)
+    swap_rotary(model, fused.rotate, fused.can_rotate)
+
+
+class FusedRMSNorm(nn.Module):
+    """In place of ``plain``, which still computes what is too large for one thread."""
+
+    def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float, plus_one: bool) -> None:
+        super().__init__()
+        self.plain, self.weight, self.eps, self.plus_one = plain, weight, eps, plus_one
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedRMSNorm | None:
+        """For an RMS norm that multiplies by its weight, or by one more."""
+        parts = parts_of_rms_norm(module)
+        if parts is None or isinstance(module, cls) or not fused.fits(parts[0]):
+            return None
+        weight, eps = parts
+        norms = (cls(module, weight, eps, plus_one) for plus_one in (False, True))
+        return next((norm for norm in norms if agrees(module, norm, len(weight), weight)), None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != self.weight.dtype or not fused.fits(x):
+            return self.plain(x)  # type: ignore[no-any-return]
+        return fused.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
+
+
+class FusedGate(nn.Module):
+    """``down(silu(gate(x)) * up(x))``, with gate and up in one product."""
+
+    def __init__(self, plain: nn.Module, both: MergedLinear) -> None:
+        super().__init__()
+        assert isinstance(plain.down_proj, nn.Module)
+        self.plain, self.down_proj = plain, plain.down_proj
+        self.dim = both.sizes[0]
+        self._both = [both]  # not a child a second time
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedGate | None:
+        gate, up = getattr(module, "gate_proj", None), getattr(module, "up_proj", None)
+        if not isinstance(gate, MergedPart) or not isinstance(up, MergedPart) or not hasattr(module, "down_proj"):
+            return None
+        alike = gate.merged is up.merged and (gate.number, up.number) == (0, 1) and len(set(gate.merged.sizes)) == 1
+        if not alike or len(gate.merged.sizes) != 2:
+            return None
+        found, linear = cls(module, gate.merged), gate.merged.linear
+        return found if agrees(module, found, linear.in_features, linear.packed) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self._both[0].linear
+        if x.numel() // x.shape[-1] * 2 * self.dim > fused.MOST_NUMBERS:
+            return self.plain(x)  # type: ignore[no-any-return]
+        product = both(x)
+        out = product.new_empty((*x.shape[:-1], self.dim))
+        fused.silu_times(product, out)
+        down: torch.Tensor = self.down_proj(out)
+        return down
