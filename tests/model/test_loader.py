@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,18 @@ def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load_model(str(checkpoint), EngineConfig(device="cpu", dtype="bfloat16", max_model_len=32))
     assert asked.dtype == torch.bfloat16
     assert asked.max_model_len == 32
+
+
+def test_two_at_once(checkpoint: Path):
+    """transformers keeps what it loads in globals: without a lock one finds the other's weights missing."""
+    together = threading.Barrier(4)
+
+    def load(number: int) -> int:
+        together.wait(timeout=30)
+        return sum(load_model(str(checkpoint), EngineConfig(device="cpu")).num_parameters for _ in range(5))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(load, range(4)))) == 1
 
 
 def test_eos_list_of_the_generation_config(checkpoint: Path, tmp_path: Path):

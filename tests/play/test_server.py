@@ -12,6 +12,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
+from roseplay.config import SamplingParams
 from roseplay.play import assets
 from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
@@ -28,6 +29,26 @@ def test_health_and_delta_answer(address: str) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json()["boot_id"] == health["boot_id"]
     assert httpx.get(f"{address}/ui/delta?since=many").status_code == 422
+
+
+def test_a_poll_is_compressed_for_who_takes_it(engine: FakeEngine) -> None:
+    playground = Playground(engine)
+    client = TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    engine.submit([1, 2, 3], SamplingParams(max_new_tokens=40))
+    for _ in range(40):
+        engine.step()
+    playground.tick()
+    plain = client.get("/ui/delta?since=0", headers={"Accept-Encoding": "identity"})
+    packed = client.get("/ui/delta?since=0", headers={"Accept-Encoding": "br, gzip"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < len(plain.content) / 2
+    told, told_plain = packed.json(), plain.json()
+    assert told["snapshot"]["requests"] == told_plain["snapshot"]["requests"]
+    assert told["frames"] == told_plain["frames"]
+    assert "Accept-Encoding" in plain.headers["vary"]
+    empty = client.get(f"/ui/delta?since={told['next']}", headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in empty.headers  # a few bytes would only grow
 
 
 def test_health_of_an_engine_that_has_stopped(engine: FakeEngine) -> None:
