@@ -54,6 +54,47 @@ def share_out() -> Any:
     return compiled(share_out, parallel=True)
 
 
+@numba.njit(inline="always")
+def _take_queries(query, q, order, scaling, narrow):
+    """``q [heads, dim]`` times ``scaling`` into the lanes of ``query``, in their order; those without a number stay 0."""
+    bits = query.view(np.uint32)
+    for head in range(len(query)):
+        for lane in range(len(order)):
+            d = order[lane]
+            if d >= 0 and narrow:
+                bits[head, lane] = np.uint32(q[head, d]) << np.uint32(16)
+            elif d >= 0:
+                query[head, lane] = q[head, d]
+            query[head, lane] *= scaling
+
+
+@numba.njit(inline="always")
+def _add_sinks(total, weight, top, sinks):
+    """A sink weighs like a token, and adds nothing."""
+    for head in range(len(sinks)):
+        highest = max(top[head], sinks[head])
+        fade = np.float32(math.exp(top[head] - highest))
+        weight[head] = weight[head] * fade + math.exp(sinks[head] - highest)
+        for lane in range(total.shape[1]):
+            total[head, lane] *= fade
+
+
+@numba.njit(inline="always")
+def _give_out(out, total, weight, place, narrow):
+    """``total`` over ``weight`` to ``out [heads, dim]``, each number from its lane."""
+    sums = total.view(np.uint32)
+    for head in range(len(out)):
+        for d in range(len(place)):
+            lane = place[d]
+            total[head, lane] /= weight[head]
+            if narrow:  # to the nearest, a tie to the even one
+                wide = sums[head, lane]
+                odd = (wide >> np.uint32(16)) & np.uint32(1)
+                out[head, d] = (wide + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+            else:
+                out[head, d] = total[head, lane]
+
+
 @cache
 def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
     """The kernel for one shape of layer, with its ``address``: attends with one share of one row's heads.
@@ -89,15 +130,7 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
 
         query, total = np.zeros((heads, k_size), np.float32), np.zeros((heads, v_size), np.float32)
         weight, top = np.zeros(heads, np.float32), np.full(heads, LOWEST, np.float32)
-        bits = query.view(np.uint32)
-        for head in range(heads):
-            for lane in range(k_size):
-                d = k_order[lane]
-                if d >= 0 and narrow_q:
-                    bits[head, lane] = np.uint32(q[head, d]) << np.uint32(16)
-                elif d >= 0:
-                    query[head, lane] = q[head, d]
-                query[head, lane] *= scaling
+        _take_queries(query, q, k_order, scaling, narrow_q)
 
         columns = (last + block_size - 1) // block_size
         for column in range(first // block_size, columns):
@@ -123,23 +156,7 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
 
         if given[NUM_SINKS]:
             sinks = numba.carray(pointer(given[SINKS], types.float32), given[NUM_SINKS])
-            for head in range(heads):  # a sink weighs like a token, and adds nothing
-                sink = sinks[share * heads + head]
-                highest = max(top[head], sink)
-                fade = np.float32(math.exp(top[head] - highest))
-                weight[head] = weight[head] * fade + math.exp(sink - highest)
-                for lane in range(v_size):
-                    total[head, lane] *= fade
-        sums = total.view(np.uint32)
-        for head in range(heads):
-            for d in range(v_dim):
-                lane = v_place[d]
-                total[head, lane] /= weight[head]
-                if narrow_q:  # to the nearest, a tie to the even one
-                    wide = sums[head, lane]
-                    odd = (wide >> np.uint32(16)) & np.uint32(1)
-                    out[head, d] = (wide + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-                else:
-                    out[head, d] = total[head, lane]
+            _add_sinks(total, weight, top, sinks[share * heads : (share + 1) * heads])
+        _give_out(out, total, weight, v_place, narrow_q)
 
     return compiled_c(attend, types.CPointer(types.int64), types.int64)

@@ -116,6 +116,46 @@ def _attend_tiles(
     return acc, total, top
 
 
+@triton.jit
+def _attend_context(
+    acc, total, top, queries, position, first_position, end, first, last, keys, values, table,
+    keys_block_stride, values_block_stride, scale, cap,
+    BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
+):  # fmt: skip
+    """Key tiles ``first`` to ``last - 1``, with masks only where the tokens of the query tile do not all see all keys."""
+    if DECODE:  # one loop: masks cost nothing beside memory, a second loop would fill its pipeline again
+        acc, total, top = _attend_tiles(
+            acc, total, top, queries, position, end, first, last, keys, values, table,
+            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
+            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
+        )  # fmt: skip
+    else:
+        whole_first = first
+        if WINDOW:  # tiles before this one hold keys that have left the window of the last token
+            whole_first = tl.minimum((tl.maximum(end - WINDOW, 0) + BLOCK_N - 1) // BLOCK_N, last)
+            whole_first = tl.maximum(whole_first, first)
+            acc, total, top = _attend_tiles(
+                acc, total, top, queries, position, end, first, whole_first, keys, values, table,
+                keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
+                WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
+            )  # fmt: skip
+        # Tiles from this one on hold keys that the first token does not see yet.
+        whole_last = tl.maximum(tl.minimum((first_position + 1) // BLOCK_N, last), whole_first)
+        acc, total, top = _attend_tiles(
+            acc, total, top, queries, position, end, whole_first, whole_last, keys, values, table,
+            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
+            WINDOW, SOFTCAP, False, WIDEN, PRECISION, "",
+        )  # fmt: skip
+        acc, total, top = _attend_tiles(
+            acc, total, top, queries, position, end, whole_last, last, keys, values, table,
+            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
+            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
+        )  # fmt: skip
+    return acc, total, top
+
+
 @triton.jit(do_not_specialize=["num_tokens", "num_rows", "table_stride"])
 def attend_kernel(
     out, lse, q, keys, values, block_tables, cu_seqlens_q, seq_lens, sinks,
@@ -205,34 +245,11 @@ def attend_kernel(
     my_keys = keys + kv_head.to(tl.int64) * keys_head_stride
     my_values = values + kv_head.to(tl.int64) * values_head_stride
     table = block_tables + row.to(tl.int64) * table_stride
-    if DECODE:  # one loop: masks cost nothing beside memory, a second loop would fill its pipeline again
-        acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, first, last, my_keys, my_values, table,
-            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
-        )  # fmt: skip
-    else:
-        whole_first = first
-        if WINDOW:  # tiles before this one hold keys that have left the window of the last token
-            whole_first = tl.minimum((tl.maximum(end - WINDOW, 0) + BLOCK_N - 1) // BLOCK_N, last)
-            whole_first = tl.maximum(whole_first, first)
-            acc, total, top = _attend_tiles(
-                acc, total, top, queries, position, end, first, whole_first, my_keys, my_values, table,
-                keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-                WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
-            )  # fmt: skip
-        # Tiles from this one on hold keys that the first token does not see yet.
-        whole_last = tl.maximum(tl.minimum((first_position + 1) // BLOCK_N, last), whole_first)
-        acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, whole_first, whole_last, my_keys, my_values, table,
-            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, False, WIDEN, PRECISION, "",
-        )  # fmt: skip
-        acc, total, top = _attend_tiles(
-            acc, total, top, queries, position, end, whole_last, last, my_keys, my_values, table,
-            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
-        )  # fmt: skip
+    acc, total, top = _attend_context(
+        acc, total, top, queries, position, first_position, end, first, last, my_keys, my_values, table,
+        keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
+        WINDOW, SOFTCAP, WIDEN, PRECISION, DECODE,
+    )  # fmt: skip
 
     if SPLITS > 1:
         tl.store(lse + place, top + tl.log2(total), mask=mine)
