@@ -75,6 +75,13 @@ class Emitter:
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
         return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
 
+    def prefetch(self, at: Any, level: int) -> None:
+        """Have a cache line brought into the first- or second-level cache; ``at`` is an ``i8*`` and may point anywhere."""
+        kind = ir.FunctionType(ir.VoidType(), [at.type, INT, INT, INT])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        read, data = 0, 1
+        self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, 4 - level, data))])
+
     def exp(self, x: Any) -> Any:
         """For numbers up to 0; below -87 it stays at e**-87."""
         b = self.builder
@@ -141,13 +148,9 @@ def prefetch(context, pointer, numbers):
     size = numbers.literal_value * pointer.dtype.bitwidth // 8
 
     def generate(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, INT, INT, INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        begin = builder.bitcast(args[0], byte)
-        how = [ir.Constant(INT, flag) for flag in (0, 2, 1)]  # to read, second level, data
+        begin = builder.bitcast(args[0], ir.IntType(8).as_pointer())
         for offset in range(0, size, 64):
-            builder.call(function, [builder.gep(begin, [ir.Constant(INT, offset)]), *how])
+            Emitter(builder).prefetch(builder.gep(begin, [ir.Constant(INT, offset)]), level=2)
         return context.get_dummy_value()
 
     return signature, generate

@@ -25,7 +25,12 @@ needs_packing = pytest.mark.skipif(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 7, 32, 65])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_product_is_the_plain_one(dtype: torch.dtype, rows: int, bias: bool) -> None:
+@pytest.mark.parametrize("strips", [True, False], ids=["ours", "oneDNN"])
+def test_a_packed_product_is_the_plain_one(
+    dtype: torch.dtype, rows: int, bias: bool, strips: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not strips:
+        monkeypatch.setattr("roseplay.model.pack.matmul", None)
     torch.manual_seed(rows)
     weight, x = torch.randn(50, 24, dtype=dtype), torch.randn(1, rows, 24, dtype=dtype)
     offset = torch.randn(50, dtype=dtype) if bias else None

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
-from roseplay.model.lanes import LANES, address, call, compiled, compiled_c, moved, pointer, prefetch
+from roseplay.model.lanes import LANES, address, compiled, compiled_c, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
@@ -40,18 +40,6 @@ def append() -> Any:
                     blocks[block, head, offset, d] = 0 if bits & infinite == infinite else bits
 
     return compiled(append)
-
-
-@cache
-def share_out() -> Any:
-    """Calls the kernel that ``arguments`` name for each of so many pieces, with all threads. Compiled once for all
-    kernels, because what makes a loop parallel takes longer to compile than they do."""
-
-    def share_out(arguments, pieces):
-        for piece in numba.prange(pieces):
-            call(arguments[KERNEL], address(arguments, 0), np.int64(piece))
-
-    return compiled(share_out, parallel=True)
 
 
 @numba.njit(inline="always")

@@ -6,7 +6,6 @@ Gathering blocks first, as plain torch must, reads and writes every key and valu
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -17,21 +16,17 @@ from roseplay.model.attention.cpu_plan import Decodes
 from roseplay.model.batch import Ints
 
 try:
-    import numba
-
     from roseplay.model.attention import cpu_compiled
+    from roseplay.model.parallel import share_out
 except ImportError:  # an extra: without it decodes are gathered
-    numba = None
+    cpu_compiled = None  # type: ignore[assignment]
 
-# Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
-# other down.
-_one_at_a_time = threading.Lock()
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether a cache of this dtype can be read in place."""
-    return numba is not None and device.type == "cpu" and dtype in _DTYPES
+    return cpu_compiled is not None and device.type == "cpu" and dtype in _DTYPES
 
 
 def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: Ints) -> None:
@@ -77,21 +72,10 @@ def attend_in_place(
     q = q.contiguous()
     floats = np.array([scaling, softcap or 0.0], np.float32)
     sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
-    threads = torch.get_num_threads()
-    shares = _head_shares(kv_heads, threads)
+    shares = _head_shares(kv_heads, torch.get_num_threads())
     arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
-    with _one_at_a_time:
-        _use_threads(threads)
-        cpu_compiled.share_out()(np.array(arguments), len(decodes.tokens) * shares)
-
-
-def _use_threads(number: int) -> None:
-    """As many of Numba's threads as torch has. Numba's first call starts its own, and with them sets OpenMP's number, which
-    is torch's too where both use one OpenMP: it is put back."""
-    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
-    if torch.get_num_threads() != number:
-        torch.set_num_threads(number)
+    share_out(arguments, len(decodes.tokens) * shares)
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:
