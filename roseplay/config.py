@@ -55,6 +55,8 @@ class EngineConfig:
             layers of one input as one product; CPU only.
         fuse_ops: norms, rotary embeddings and gates in one compiled pass each (with Numba), on a GPU norms and rotary
             embeddings in one kernel each, where that is proven to be the same.
+        replay_steps: decode steps on a CPU are recorded once for each number of requests and replayed as lists of calls,
+            where a replay is proven to give the same (with Numba). A GPU has CUDA graphs for it.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.
@@ -75,6 +77,7 @@ class EngineConfig:
     attention: str = "auto"
     pack_weights: bool = True
     fuse_ops: bool = True
+    replay_steps: bool = True
     trust_remote_code: bool = False
     worker: str = "thread"
     step_timeout_s: float = 120.0

@@ -99,6 +99,7 @@ def page_flags(args: argparse.Namespace) -> list[str]:
     given: list[str] = ["--random-weights"] if args.random_weights else []
     given += ["--no-pack-weights"] if args.no_pack_weights else []
     given += ["--no-fuse-ops"] if args.no_fuse_ops else []
+    given += ["--no-replay-steps"] if args.no_replay_steps else []
     for name in ("device", "dtype", "num_blocks", "threads", "seed", "worker", "attention"):
         if getattr(args, name) is not None:
             given += ["--" + name.replace("_", "-"), str(getattr(args, name))]

@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from roseplay.model.lanes import FLOATS, INT, INTS, LANES, Emitter, address, compiled_c, moved, pointer
+from roseplay.model.tape import run
 
 _DTYPES = (torch.float32, torch.bfloat16)
 # One thread does it all: beyond this many numbers torch's operations, which share their work out, are as fast.
@@ -41,7 +42,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
     kernel = _rms_norm(x.dtype == torch.bfloat16, plus_one).ctypes
-    kernel(x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps)
+    run(kernel, x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps)
     return out
 
 
@@ -58,8 +59,14 @@ def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     for x in (q, k):
         heads, tokens, dim = x.shape[1:]
         out = torch.empty((1, tokens, heads, dim), dtype=x.dtype).transpose(1, 2)
-        _rotate(x.dtype == torch.bfloat16).ctypes(
-            *(t.data_ptr() for t in (x, cos, sin, out)), tokens, heads, dim // 2, x.stride(2), x.stride(1)
+        run(
+            _rotate(x.dtype == torch.bfloat16).ctypes,
+            *(t.data_ptr() for t in (x, cos, sin, out)),
+            tokens,
+            heads,
+            dim // 2,
+            x.stride(2),
+            x.stride(1),
         )
         outs.append(out)
     return outs[0], outs[1]
@@ -69,7 +76,7 @@ def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
     """``silu(gate) * up`` into ``out [..., dim]``, of ``both [..., 2 * dim]``: gate, then up."""
     dim = out.shape[-1]
     kernel = _silu_times(both.dtype == torch.bfloat16).ctypes
-    kernel(both.data_ptr(), out.data_ptr(), out.numel() // dim, dim)
+    run(kernel, both.data_ptr(), out.data_ptr(), out.numel() // dim, dim)
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:

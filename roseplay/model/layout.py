@@ -16,6 +16,7 @@ class RecordingBackend:
     """An ``AttentionBackend`` that keeps the shapes it is given and attends to nothing."""
 
     name = "recording"
+    in_place = False
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}

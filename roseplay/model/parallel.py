@@ -10,6 +10,7 @@ import numba
 import numpy as np
 import torch
 
+from roseplay.model import tape
 from roseplay.model.lanes import address, call, compiled
 
 # Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
@@ -18,15 +19,19 @@ _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
 
-def share_out(arguments: list[int], pieces: int) -> None:
+def share_out(arguments: list[int], pieces: int, hold: tuple[Any, ...] = ()) -> None:
     """Call the kernel whose address ``arguments`` begin with for each of so many pieces, by as many threads as torch has.
 
-    The kernel is a C function of a pointer to ``arguments`` and of the piece's number.
+    The kernel is a C function of a pointer to ``arguments`` and of the piece's number; ``hold`` is as in ``tape.run``.
     """
     given = np.array(arguments)
     if pieces == 1:
-        _alone()(given)
-        return
+        tape.run(_alone(), given, hold=hold)
+    else:
+        tape.run(_share_out, given, pieces, hold=hold)
+
+
+def _share_out(given: Any, pieces: int) -> None:
     with _one_at_a_time:
         _use_threads(torch.get_num_threads())
         _together()(given, pieces)

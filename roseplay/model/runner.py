@@ -23,6 +23,7 @@ from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
 from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
+from roseplay.model.replay import RecordedSteps
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.upload import Download, to_device
 
@@ -73,6 +74,7 @@ class ModelRunner:
         self.backend = make_backend(attention, self.cache)
         self._warm_up()
         self.graphs = self._make_graphs() if self.runs_ahead else None
+        self.recorded = self._make_recorded(config) if not self.runs_ahead else None
 
     def info(self) -> EngineInfo:
         loaded, graphs = self.loaded, self.graphs
@@ -180,7 +182,12 @@ class ModelRunner:
         bucket = graphs.find(host) if graphs is not None and step.cuda_graphs else None
         if graphs is not None and bucket is not None:
             return graphs.replay(bucket, host, self._drawn), True
-        return self._run(host.upload(self.loaded.device, self._drawn)), None if graphs is None else False
+        if self.recorded is not None:
+            found = self.recorded.run(host)
+            if found is not None:
+                return found
+        none = graphs is None and (self.recorded is None or self.recorded.refused is not None)
+        return self._run(host.upload(self.loaded.device, self._drawn)), None if none else False
 
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch))
@@ -268,6 +275,11 @@ class ModelRunner:
         )
         graphs.capture()
         return graphs
+
+    def _make_recorded(self, config: EngineConfig) -> RecordedSteps | None:
+        if not config.replay_steps or not self.backend.in_place:
+            return None
+        return RecordedSteps(self._run, -(-self.loaded.max_model_len // self.block_size))
 
 
 def _default_attention(device: torch.device) -> str:

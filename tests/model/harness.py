@@ -65,7 +65,7 @@ class Driver:
             self.computed[i] += count
         step = Step(self.steps, entries, batched_append=self.batched_append)
         self.steps += 1
-        self.runner.execute(step)
+        self.result = self.runner.execute(step)
         return {i: self.runner._saved_logits[i] for i in counts}
 
 

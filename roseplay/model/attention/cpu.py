@@ -30,11 +30,11 @@ class CPUBackend:
         # Each layer's blocks as rows of one [block, head] part.
         self._keys = {layer: _parts(tensor) for layer, tensor in cache.keys.items()}
         self._values = {layer: _parts(tensor) for layer, tensor in cache.values.items()}
-        self._in_place = in_place and cpu_kernel.available(cache.dtype, cache.device)
+        self.in_place = in_place and cpu_kernel.available(cache.dtype, cache.device)
         self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        if self._in_place and batch.batched_append:
+        if self.in_place and batch.batched_append:
             slots = batch.memo.get("slots")
             if slots is None:
                 slots = batch.memo["slots"] = batch.slot_mapping.numpy()
@@ -56,7 +56,7 @@ class CPUBackend:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
-        if self._in_place:
+        if self.in_place:
             decodes = self._decodes(batch, window)
             if decodes is not None:
                 cpu_kernel.attend_in_place(
@@ -88,7 +88,7 @@ class CPUBackend:
         kind = LayerKind(window, kv_heads, head_dim, block_size, explicit, dtype)
         plan = batch.memo.get(kind)
         if plan is None:
-            plan = batch.memo[kind] = plan_pieces(batch, kind, with_decodes=not self._in_place)
+            plan = batch.memo[kind] = plan_pieces(batch, kind, with_decodes=not self.in_place)
         return plan
 
     def _decodes(self, batch: PagedBatch, window: int | None) -> Decodes | None:

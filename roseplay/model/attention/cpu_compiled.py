@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
-from roseplay.model.lanes import LANES, address, compiled, compiled_c, moved, pointer, prefetch
+from roseplay.model.lanes import LANES, address, compiled_c, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
@@ -26,20 +26,25 @@ from roseplay.model.lanes import LANES, address, compiled, compiled_c, moved, po
 
 
 @cache
-def append() -> Any:
-    """Bits of ``[tokens, heads, dim]`` into ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0."""
+def append(narrow: bool) -> Any:
+    """Tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, into ``[blocks, heads, block_size, dim]``; numbers that are
+    not finite become 0. ``narrow`` is bfloat16."""
+    item = types.uint16 if narrow else types.uint32
+    infinite = np.uint32(0x7F80 if narrow else 0x7F800000)  # an exponent of ones: infinity or NaN
 
-    def append(new, blocks, slots):
-        infinite = np.uint32(0x7F80 if new.itemsize == 2 else 0x7F800000)  # an exponent of ones: infinity or NaN
-        block_size = blocks.shape[2]
-        for token in range(new.shape[0]):
+    def append(new_at, blocks_at, slots_at, tokens, stride, heads, block_size, dim):
+        slots = numba.carray(pointer(slots_at, types.int64), tokens)
+        for token in range(tokens):
             block, offset = slots[token] // block_size, slots[token] % block_size
-            for head in range(new.shape[1]):
-                for d in range(new.shape[2]):
-                    bits = new[token, head, d]
-                    blocks[block, head, offset, d] = 0 if bits & infinite == infinite else bits
+            for head in range(heads):
+                new = numba.carray(moved(pointer(new_at, item), token * stride + head * dim), dim)
+                kept = numba.carray(
+                    moved(pointer(blocks_at, item), ((block * heads + head) * block_size + offset) * dim), dim
+                )
+                for d in range(dim):
+                    kept[d] = 0 if new[d] & infinite == infinite else new[d]
 
-    return compiled(append)
+    return compiled_c(append, *[types.int64] * 8)
 
 
 @numba.njit(inline="always")

@@ -6,12 +6,10 @@ Gathering blocks first, as plain torch must, reads and writes every key and valu
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from roseplay.model import tape
 from roseplay.model.attention.cpu_plan import Decodes
 from roseplay.model.batch import Ints
 
@@ -34,8 +32,15 @@ def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values
 
     What is not a finite number becomes 0, as in ``append_paged``.
     """
+    heads, block_size = keys.shape[1:3]
     for new, blocks in ((k, keys), (v, values)):
-        cpu_compiled.append()(_bits(new.to(blocks.dtype)), _bits(blocks), slots)
+        dim = blocks.shape[-1]
+        new = new.to(blocks.dtype)
+        if new.stride(2) != 1 or new.stride(1) != dim:
+            new = new.contiguous()
+        places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
+        sizes = (len(slots), new.stride(0), heads, block_size, dim)
+        tape.run(cpu_compiled.append(new.dtype == torch.bfloat16).ctypes, *places, *sizes)
 
 
 def attend_in_place(
@@ -75,15 +80,10 @@ def attend_in_place(
     shares = _head_shares(kv_heads, torch.get_num_threads())
     arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
-    share_out(arguments, len(decodes.tokens) * shares)
+    share_out(arguments, len(decodes.tokens) * shares, hold=(floats, decodes, sink if sinks is None else None))
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:
     """In how many shares a row's KV heads are worked on: at least one a thread where there are as many, so that threads
     get equal work however long the rows are; and no more, because the heads of a block lie side by side."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
-
-
-def _bits(x: torch.Tensor) -> npt.NDArray[Any]:
-    """NumPy has no bfloat16."""
-    return x.contiguous().view(torch.uint16 if x.dtype == torch.bfloat16 else torch.uint32).numpy()

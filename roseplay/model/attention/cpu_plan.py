@@ -97,6 +97,12 @@ class Decodes:
             self._arguments.extend([*(array.ctypes.data for array in arrays), *self.tables.shape])
         return self._arguments
 
+    def refill(self, tables: Ints, seq_lens: Ints, window: int | None) -> None:
+        """Another step's rows in the same arrays: as many, of no more blocks than these have columns."""
+        self.tables[:, : tables.shape[1]] = tables
+        self.seq_lens[:] = seq_lens
+        self.firsts[:] = np.maximum(0, seq_lens - window) if window else 0
+
 
 def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
     """The batch's rows of one query; None if there is none."""

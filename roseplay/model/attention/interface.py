@@ -31,6 +31,7 @@ class AttentionBackend(Protocol):
     """
 
     name: str
+    in_place: bool  # decodes read blocks where they lie, by calls that can be recorded (see ``replay``)
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         """Write the batch's keys and values into their slots: one write, or one a row (``batch.batched_append``)."""

@@ -14,6 +14,7 @@ class ReferenceBackend:
     """Slow and simple; see ``AttentionBackend`` for the calls. It reads only the cache, never ``k`` and ``v``."""
 
     name = "reference"
+    in_place = False
 
     def __init__(self, cache: KVCache) -> None:
         self.cache = cache

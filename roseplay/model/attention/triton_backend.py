@@ -58,6 +58,7 @@ class TritonBackend:
     """
 
     name = "triton"
+    in_place = False
 
     def __init__(self, cache: KVCache) -> None:
         if not available():

@@ -17,7 +17,7 @@
       num_blocks: ["KV blocks", "engine: memory", "whole"], block_size: ["Block size", "engine: tokens a block", "whole"],
       max_model_len: ["Longest request", "engine: tokens", "whole"], max_waiting: ["Queue length", "engine: requests", "whole"],
       threads: ["Threads", "engine: cores", "whole"], pack_weights: ["Packed weights", "engine: bandwidth", "switch"],
-      fuse_ops: ["Fused operations", "engine: few tokens", "switch"],
+      fuse_ops: ["Fused operations", "engine: few tokens", "switch"], replay_steps: ["Replayed steps", "engine: few tokens", "switch"],
       attention: ["Attention", "engine: KV reads", ["auto", "cpu", "gather", "reference"]], dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
     },
   };

@@ -1,0 +1,89 @@
+"""Memory for a step's tensors that lie in the same places every time."""
+
+from __future__ import annotations
+
+import math
+import weakref
+
+import numpy as np
+import torch
+
+_ALIGNED = 64
+
+
+class Arena:
+    """Gives tensors out of one piece of memory, and takes their places back when nothing refers to them.
+
+    ``reset`` forgets what was given, for another step's tensors in the same memory: of several steps only one can be run
+    at a time.
+    """
+
+    def __init__(self) -> None:
+        self._memory = [np.empty(0, np.uint8)]
+        self._free: list[tuple[int, int, int]] = []  # memory, begin, end
+        self._given: dict[int, tuple[int, int, int]] = {}
+        self.reset()
+
+    @property
+    def in_use(self) -> int:
+        """Tensors given that something refers to."""
+        return len(self._given)
+
+    def reset(self) -> None:
+        self._given = {}
+        self._free = [(i, 0, len(memory)) for i, memory in enumerate(self._memory)]
+
+    def tensor(self, like: torch.Tensor) -> torch.Tensor:
+        """Of ``like``'s sizes, strides and dtype, its numbers not copied."""
+        size = _bytes_of(like)
+        place = self._take(math.ceil(size / _ALIGNED) * _ALIGNED)
+        where, begin, _ = place
+        part = self._memory[where][begin : begin + size]
+        given = self._given
+        given[id(part)] = place
+        weakref.finalize(part, self._give_back, given, id(part)).atexit = False
+        return torch.frombuffer(part, dtype=like.dtype).as_strided(like.shape, like.stride())
+
+    def alias(self, x: torch.Tensor) -> torch.Tensor:
+        """The same place, not counted as a reference to it; ``x`` itself where it does not lie in here."""
+        at = x.data_ptr()
+        for memory in self._memory:
+            begin = memory.ctypes.data
+            if begin <= at < begin + len(memory):
+                part = memory[at - begin : at - begin + _bytes_of(x)]
+                return torch.frombuffer(part, dtype=x.dtype).as_strided(x.shape, x.stride())
+        return x
+
+    def _take(self, size: int) -> tuple[int, int, int]:
+        for number, (where, begin, end) in enumerate(self._free):
+            if end - begin >= size:
+                self._free[number] = (where, begin + size, end)
+                return where, begin, begin + size
+        fresh = np.empty(max(size, 2**20) + _ALIGNED, np.uint8)
+        skip = -fresh.ctypes.data % _ALIGNED
+        self._memory.append(fresh[skip : len(fresh) - _ALIGNED + skip])
+        self._free.append((len(self._memory) - 1, size, len(self._memory[-1])))
+        return len(self._memory) - 1, 0, size
+
+    def _give_back(self, given: dict[int, tuple[int, int, int]], key: int) -> None:
+        place = given.pop(key)
+        if given is not self._given:  # of before the last reset
+            return
+        where, begin, end = place
+        merged = []
+        for other in self._free:
+            if other[0] == where and other[2] == begin:
+                begin = other[1]
+            elif other[0] == where and other[1] == end:
+                end = other[2]
+            else:
+                merged.append(other)
+        self._free = sorted([*merged, (where, begin, end)])
+
+
+def _bytes_of(x: torch.Tensor) -> int:
+    """From its first number to its last one."""
+    if not x.numel():
+        return x.element_size()
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return (last + 1) * x.element_size()

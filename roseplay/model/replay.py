@@ -1,0 +1,244 @@
+"""Decode steps on a CPU as recorded lists of calls: what a CUDA graph is to a GPU.
+
+A decode step of a small model spends more time in Python, in its modules and in torch's dispatcher, than in its numbers.
+But all that comes out of it for a batch of some size is the same list of operations on tensors of the same shapes. It is
+recorded once for a size, by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each
+result is put where it will lie in all later steps; views then need not be made again, and results are written in place.
+A replay fills in tokens, positions and block tables, and calls the list.
+
+Nothing is taken on trust: the first replay of a size runs beside the step as it is, on numbers that it was not recorded
+with, and must give the same logits. A model whose operations depend on its numbers is left to run as it is.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from roseplay.model import tape
+from roseplay.model.arena import Arena
+from roseplay.model.attention.cpu_plan import Decodes
+from roseplay.model.batch import HostBatch, PagedBatch
+from roseplay.model.swap import same
+
+logger = logging.getLogger(__name__)
+
+MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
+_ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
+
+
+class NotReplayableError(RuntimeError):
+    """A step does something that cannot be recorded; says what."""
+
+
+class Recorder(TorchDispatchMode):
+    """Puts torch's operations on ``calls``, with results that lie in the arena."""
+
+    def __init__(self, arena: Arena, calls: list[Callable[[], Any]]) -> None:
+        super().__init__()
+        self._arena, self._calls = arena, calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        found, structure = pytree.tree_flatten(result)
+        if not all(isinstance(x, torch.Tensor) for x in found):
+            raise NotReplayableError(f"{func} tells the host numbers")
+        mutable = func._schema.is_mutable
+        if not mutable and any(_share_memory(x, y) for x in found for y in given):
+            return result  # a view lies where it lies
+        if any(tag in func.tags for tag in _UNFIT) and not _takes_by_number(func, args):
+            raise NotReplayableError(f"{func} depends on numbers or chance")
+        if mutable:
+            args, kwargs = self._aliases((args, kwargs))
+            self._calls.append(partial(func, *args, **kwargs))
+            return result
+        kept = [self._arena.tensor(x) for x in found]
+        if func._overloadpacket.__name__ not in _ALLOCATIONS:
+            self._calls.append(_written_to(func, *self._aliases((args, kwargs, found, kept))))
+        return pytree.tree_unflatten(kept, structure)
+
+    def _aliases(self, tree: Any) -> Any:
+        """What is kept for replays must not keep a place from being used again later in the step."""
+        return pytree.tree_map_only(torch.Tensor, self._arena.alias, tree)
+
+
+def _takes_by_number(func: Any, args: Any) -> bool:
+    """Whether it is an index by whole numbers: one by a mask has as many results as the mask says."""
+    if func._overloadpacket is not torch.ops.aten.index:
+        return False
+    return all(index is None or index.dtype == torch.int64 for index in args[1])
+
+
+def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.numel() > 0 and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def _written_to(
+    func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], kept: list[torch.Tensor]
+) -> Callable[[], Any]:
+    """The operation with its results written to ``kept``: by its variant that does so, if it has one that gives the same.
+
+    ``found`` is copied there now.
+    """
+    if func._overloadpacket.__name__ in ("_to_copy", "clone"):
+        kept[0].copy_(found[0])
+        return partial(kept[0].copy_, args[0])
+    for name in func._overloadpacket.overloads():
+        variant = getattr(func._overloadpacket, name)
+        outs = [argument.name for argument in variant._schema.arguments if argument.is_out]
+        if len(outs) != len(kept) or not outs:
+            continue
+        named = dict(zip(outs, kept, strict=True))
+        places = [x.data_ptr() for x in kept]
+        try:
+            variant(*args, **kwargs, **named)
+        except (RuntimeError, TypeError):  # another overload's
+            continue
+        if places == [x.data_ptr() for x in kept] and all(map(same_bits, found, kept)):
+            return partial(variant, *args, **kwargs, **named)
+    for x, y in zip(kept, found, strict=True):
+        x.copy_(y)
+
+    def compute_and_copy() -> None:
+        for x, y in zip(kept, pytree.tree_leaves(func(*args, **kwargs)), strict=True):
+            x.copy_(y)
+
+    return compute_and_copy
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num())
+
+
+class RecordedStep:
+    """One size of decode step: its static inputs, its tape, the logits it leaves."""
+
+    def __init__(self, size: int, columns: int) -> None:
+        self.size = size
+        self.tape = tape.Tape()
+        self.logits = torch.empty(0)
+        self.checked = False
+        ints = torch.zeros((4, size), dtype=torch.int64)
+        self._input_ids, self._positions, self._slots, self._rows = ints
+        self._tables = np.zeros((size, columns), np.int64)
+        self._decodes: dict[int | None, Decodes] = {}
+
+    def record(self, host: HostBatch, arena: Arena, forward: Callable[[PagedBatch], torch.Tensor]) -> torch.Tensor:
+        """Run the step and keep its calls; returns the logits. Raises ``NotReplayableError``."""
+        self._load_tokens(host)
+        columns = host.block_tables.shape[1]
+        self._tables[:, :columns] = host.block_tables
+        batch = PagedBatch(
+            input_ids=self._input_ids,
+            positions=self._positions,
+            slot_mapping=self._slots,
+            cu_seqlens_q=torch.from_numpy(host.cu_seqlens_q),
+            seq_lens=torch.from_numpy(host.seq_lens),
+            block_tables=torch.from_numpy(self._tables),
+            logits_rows=self._rows,
+            host_cu_seqlens_q=host.cu_seqlens_q,
+            host_seq_lens=host.seq_lens,
+            host_block_tables=self._tables,
+        )
+        arena.reset()
+        with tape.record(self.tape), Recorder(arena, self.tape.calls):
+            self.logits = forward(batch)
+        for key, planned in batch.memo.items():
+            if isinstance(planned, Decodes):
+                self._decodes[key[1]] = planned  # type: ignore[index]
+            elif isinstance(planned, list) and planned:
+                raise NotReplayableError("its attention gathers blocks")
+        batch.memo.clear()
+        return self.logits
+
+    def replay(self, host: HostBatch) -> torch.Tensor:
+        """The step's logits, until the next replay of any size."""
+        self._load_tokens(host)
+        for window, decodes in self._decodes.items():
+            decodes.refill(host.block_tables, host.seq_lens, window)
+        self.tape.replay()
+        return self.logits
+
+    def _load_tokens(self, host: HostBatch) -> None:
+        parts = (self._input_ids, self._positions, self._slots, self._rows)
+        arrays = (host.input_ids, host.positions, host.slot_mapping, host.logits_rows)
+        for static, array in zip(parts, arrays, strict=True):
+            static.numpy()[:] = array
+
+
+class RecordedSteps:
+    """The recordings of a model, by size; made when a size comes a second time.
+
+    Args:
+        forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
+        columns: blocks of the longest request.
+
+    Attributes:
+        refused: why steps are not recorded, None when they are.
+    """
+
+    def __init__(self, forward: Callable[[PagedBatch], torch.Tensor], columns: int) -> None:
+        self._forward = forward
+        self._columns = columns
+        self._arena = Arena()
+        self._steps: dict[int, RecordedStep | None] = {}
+        self.refused: str | None = None
+
+    def __len__(self) -> int:
+        return sum(step is not None for step in self._steps.values())
+
+    def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
+        """The step's logits, and whether a replay gave them; None for a step to run as it is."""
+        size = host.num_tokens
+        whole = host.decodes_only and host.batched_append and len(host.logits_rows) == size and not host.places.size
+        if self.refused or not whole:
+            return None
+        known = size in self._steps
+        step = self._steps.pop(size, None)
+        self._steps[size] = step  # the last one used is the last one
+        if len(self._steps) > MOST_SIZES:
+            del self._steps[next(iter(self._steps))]
+        if step is not None and step.checked:
+            return step.replay(host), True
+        try:
+            if step is not None:
+                return self._check(step, host), False
+            return (self._record(host), False) if known else None
+        except NotReplayableError as error:
+            self._refuse(str(error))
+            return None
+
+    def _record(self, host: HostBatch) -> torch.Tensor:
+        step = RecordedStep(host.num_tokens, self._columns)
+        logits = step.record(host, self._arena, self._forward)
+        if self._arena.in_use > 1:
+            gc.collect()
+        if self._arena.in_use != 1:  # the logits
+            raise NotReplayableError("it keeps tensors of a step for the next one")
+        self._steps[host.num_tokens] = step
+        return logits
+
+    def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
+        """The step as it is, with which its replay must agree."""
+        replayed = step.replay(host).clone()
+        logits = self._forward(host.upload(torch.device("cpu")))
+        if not same(logits, replayed):
+            raise NotReplayableError("a replay gave other logits")
+        step.checked = True
+        return logits
+
+    def _refuse(self, why: str) -> None:
+        self.refused = why
+        self._steps.clear()
+        logger.info("decode steps are not replayed: %s", why)

@@ -1,0 +1,200 @@
+"""Recorded decode steps: the same logits as without, for whichever requests and blocks; and what cannot be recorded."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from roseplay.config import EngineConfig
+from roseplay.core.step import Step, StepEntry
+from roseplay.model.arena import Arena
+from roseplay.model.attention import cpu_kernel
+from roseplay.model.loader import load_model
+from roseplay.model.replay import Recorder
+from roseplay.model.runner import ModelRunner
+from roseplay.model.tape import Tape, record
+from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
+from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
+
+needs_numba = pytest.mark.skipif(
+    not cpu_kernel.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
+)
+
+
+def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
+    """One whose steps are replayed, and one whose steps are not."""
+    tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
+    made = [Driver(make_runner(model, replay_steps=replays), tokens) for replays in (True, False)]
+    return made[0], made[1]
+
+
+@needs_numba
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30, 30, 30])
+    graphs = []
+    for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 8]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert plain.result.graph is None
+    recorded = replaying.runner.recorded
+    assert recorded is not None
+    assert recorded.refused is None
+    # a prompt; the size for the first time; recorded; checked; replayed
+    assert graphs == [False, False, False, False, *[True] * 5]
+
+
+@needs_numba
+def test_sizes_come_and_go_and_requests_change() -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES["llama"]()), [LENGTH - 1] * 5)
+    replayed = 0
+    for number in range(40):
+        running = [i for i in range(5) if (number >> i) & 1 or number % 5 == i]
+        counts = {i: 1 if replaying.computed[i] else 2 + i for i in running if replaying.computed[i] < LENGTH - 3}
+        found, expected = replaying.step(counts), plain.step(counts)
+        replayed += bool(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert replayed > 15
+    assert replaying.runner.recorded is not None and len(replaying.runner.recorded) >= 3
+
+
+@needs_numba
+def test_what_is_not_a_decode_of_all_runs_as_it_is() -> None:
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [20, 20])
+    replaying.step({0: 4, 1: 4})
+    for _ in range(4):
+        replaying.step({0: 1, 1: 1})
+    assert replaying.result.graph
+    replaying.step({0: 1, 1: 2})
+    assert replaying.result.graph is False
+    replaying.batched_append = False
+    replaying.step({0: 1, 1: 1})
+    assert replaying.result.graph is False
+    entries = [StepEntry(request, 9 + i, 1) for i, request in enumerate(replaying.requests)]  # no logits wanted
+    assert not replaying.runner.execute(Step(99, entries)).graph
+
+
+@needs_numba
+@pytest.mark.parametrize("settings", [{"attention": "gather"}, {"attention": "reference"}, {"replay_steps": False}])
+def test_what_switches_it_off(settings: dict[str, object]) -> None:
+    assert make_runner(tiny_model(FAMILIES["llama"]()), **settings).recorded is None
+
+
+class Moody(nn.Module):
+    """Adds something that no list of operations on the step's tensors can know."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain, self.steps = plain, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.plain(x) + self.steps
+
+
+class Asking(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.plain(x) * (2.0 if x.abs().max().item() > 1e9 else 1.0)
+
+
+class Keeping(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.plain(x)
+        return self.kept
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Moody, "a replay gave other logits"), (Asking, "numbers"), (Keeping, "keeps tensors")]
+)
+def test_a_step_that_is_more_than_its_operations_is_not_replayed(kind: type[Moody], why: str) -> None:
+    config = EngineConfig(num_blocks=32, block_size=BLOCK_SIZE)
+    loaded = load_model(tiny_model(FAMILIES["llama"]()), config)
+    layer = loaded.model.model.layers[0]
+    layer.mlp = kind(layer.mlp)
+    driver = Driver(ModelRunner(loaded, config), [random_tokens(20, VOCABULARY, 0)])
+    for _ in range(6):
+        driver.step({0: 1})
+        assert not driver.result.graph
+    recorded = driver.runner.recorded
+    assert recorded is not None and recorded.refused is not None and why in recorded.refused
+
+
+@needs_numba
+def test_two_engines_do_not_record_each_other() -> None:
+    model = tiny_model(FAMILIES["llama"]())
+    replaying, plain = drivers(model, [20])
+    other, _ = drivers(model, [20])
+    for _ in range(8):
+        found, expected = replaying.step({0: 1}), plain.step({0: 1})
+        other.step({0: 1})
+        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert replaying.result.graph and other.result.graph
+
+
+def test_the_sizes_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.model.replay.MOST_SIZES", 2)
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [40] * 3)
+    recorded = replaying.runner.recorded
+    if recorded is None:
+        pytest.skip("Numba is not installed")
+    replaying.step({0: 1, 1: 1, 2: 1})
+    for running in ([0], [0, 1], [0, 1, 2]):
+        for _ in range(5):
+            replaying.step(dict.fromkeys(running, 1))
+    assert len(recorded) == 2
+    replaying.step({0: 1})
+    assert not replaying.result.graph
+    replaying.step({0: 1, 1: 1, 2: 1})
+    assert replaying.result.graph
+
+
+@torch.inference_mode()
+def test_a_tape_calls_what_was_computed_with_new_numbers() -> None:
+    x, table = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
+
+    def compute() -> torch.Tensor:
+        y = (x.T @ x).softmax(-1)[table]
+        y.add_(1)
+        mean, largest = y.mean(0), y.max(1)
+        return torch.cat([mean[None], largest.values[None].to(torch.float64).float(), y.view(1, 4)[:, :2]])
+
+    arena, tape = Arena(), Tape()
+    with record(tape), Recorder(arena, tape.calls):
+        out = compute()
+    gc.collect()
+    assert arena.in_use == 1
+    for number in range(3):
+        x += number
+        table.copy_(table.flip(0))
+        expected = compute()
+        tape.replay()
+        assert torch.equal(out, expected)
+
+
+def test_an_arena_gives_a_place_again_when_nothing_lies_there() -> None:
+    arena = Arena()
+    first = arena.tensor(torch.empty(100))
+    place = first.data_ptr()
+    part, alias = first[50:], arena.alias(first)
+    del first
+    other = arena.tensor(torch.empty(100))
+    assert other.data_ptr() != place and arena.in_use == 2  # a view keeps it, an alias does not
+    assert alias.data_ptr() == place
+    del part
+    again = arena.tensor(torch.empty(3, 7).T)
+    assert again.data_ptr() == place and again.stride() == (1, 7)
+    outside = torch.empty(3)
+    assert arena.alias(outside) is outside
+    arena.reset()
+    assert arena.tensor(torch.empty(2)).data_ptr() == min(place, other.data_ptr())
+    large = arena.tensor(torch.empty(10**6))
+    large.fill_(1)
+    assert large.sum() == 10**6
