@@ -12,8 +12,10 @@ from roseplay.model.swap import agrees, parts_of_rms_norm, swap_modules, swap_ro
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Replace RMS norms, rotary embeddings and, where gate and up are one product (``pack_linears``), gated SiLUs."""
+    """Replace norms, rotary embeddings, GELUs and, where gate and up are one product (``pack_linears``), gated SiLUs."""
     swap_modules(model, FusedRMSNorm.of)
+    swap_modules(model, FusedLayerNorm.of)
+    swap_modules(model, lambda module: FusedGELU.of(module, model.dtype))
     swap_modules(model, FusedGate.of)
     swap_rotary(model, fused.rotate, fused.can_rotate)
 
@@ -39,6 +41,43 @@ class FusedRMSNorm(nn.Module):
         if x.dtype != self.weight.dtype or not fused.fits(x):
             return self.plain(x)  # type: ignore[no-any-return]
         return fused.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
+
+
+class FusedLayerNorm(nn.Module):
+    """In place of ``plain``, which still computes what is too large for one thread."""
+
+    def __init__(self, plain: nn.LayerNorm) -> None:
+        super().__init__()
+        self.plain, self.weight, self.bias, self.eps = plain, plain.weight, plain.bias, plain.eps
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedLayerNorm | None:
+        if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1 or module.bias is None:
+            return None
+        weight = module.weight
+        norm = cls(module)
+        return norm if fused.fits(weight, module.bias) and agrees(module, norm, len(weight), weight) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != self.weight.dtype or not fused.fits(x):
+            return self.plain(x)  # type: ignore[no-any-return]
+        return fused.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class FusedGELU(nn.Module):
+    """In place of torch's GELU by the tanh approximation."""
+
+    @classmethod
+    def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedGELU | None:
+        if type(module) is not nn.GELU or module.approximate != "tanh":
+            return None
+        gelu = cls()
+        return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not fused.takes(x.dtype):
+            return nn.functional.gelu(x, approximate="tanh")
+        return fused.gelu_tanh(x)
 
 
 class FusedGate(nn.Module):

@@ -20,11 +20,19 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from roseplay.model.lanes import FLOATS, INT, INTS, LANES, Emitter, address, compiled_c, moved, pointer
+from roseplay.model.parallel import share_out
 from roseplay.model.tape import run
 
 _DTYPES = (torch.float32, torch.bfloat16)
+_ROOT_2_PI = math.sqrt(2 / math.pi)
 # One thread does it all: beyond this many numbers torch's operations, which share their work out, are as fast.
 MOST_NUMBERS = 2**18
+_ALONE_NUMBERS = 2**14  # up to here a GELU is over before another thread is awake
+_GELU_STRETCH = 32 * LANES
+
+
+def takes(dtype: torch.dtype) -> bool:
+    return dtype in _DTYPES
 
 
 def fits(*tensors: torch.Tensor) -> bool:
@@ -43,6 +51,15 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
     out, dim = torch.empty_like(x), x.shape[-1]
     kernel = _rms_norm(x.dtype == torch.bfloat16, plus_one).ctypes
     run(kernel, x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps)
+    return out
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    """``x [..., dim]`` less its mean over its standard deviation, times ``weight`` plus ``bias``; rounded once."""
+    x = x.contiguous()
+    out, dim = torch.empty_like(x), x.shape[-1]
+    places = (t.data_ptr() for t in (x, weight, bias, out))
+    run(_layer_norm(x.dtype == torch.bfloat16).ctypes, *places, x.numel() // dim, dim, eps)
     return out
 
 
@@ -77,6 +94,16 @@ def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
     dim = out.shape[-1]
     kernel = _silu_times(both.dtype == torch.bfloat16).ctypes
     run(kernel, both.data_ptr(), out.data_ptr(), out.numel() // dim, dim)
+
+
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    """GELU by its tanh approximation, of any shape and size; rounded once."""
+    x = x.contiguous()
+    out, numbers = torch.empty_like(x), x.numel()
+    kernel = _gelu_tanh(x.dtype == torch.bfloat16).address
+    pieces = torch.get_num_threads() if numbers > _ALONE_NUMBERS else 1
+    share_out([kernel, x.data_ptr(), out.data_ptr(), numbers, pieces], pieces)
+    return out
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
@@ -165,6 +192,43 @@ def _rms_norm(narrow: bool, plus_one: bool) -> Any:
 
 
 @cache
+def _layer_norm(narrow: bool) -> Any:
+    item = types.uint16 if narrow else types.float32
+
+    def layer_norm(x_at, weight_at, bias_at, out_at, rows, dim, eps):
+        y, weight, bias = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
+        for given_at, wide in ((weight_at, weight), (bias_at, bias)):
+            given = numba.carray(pointer(given_at, item), dim)
+            if narrow:
+                _widen(given, wide.view(np.uint32))
+            else:
+                _copy(given, wide)
+        for row in range(rows):
+            x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
+            out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
+            if narrow:
+                _widen(x, y.view(np.uint32))
+            else:
+                _copy(x, y)
+            total, squares = np.float32(0), np.float32(0)
+            for d in range(dim):
+                total += y[d]
+            mean = total / np.float32(dim)
+            for d in range(dim):
+                y[d] -= mean
+                squares += y[d] * y[d]
+            scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
+            for d in range(dim):
+                y[d] = y[d] * scale * weight[d] + bias[d]
+            if narrow:
+                _narrow(y.view(np.uint32), out)
+            else:
+                _copy(y, out)
+
+    return compiled_c(layer_norm, *[types.int64] * 6, types.float64)
+
+
+@cache
 def _rotate(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.float32
 
@@ -207,21 +271,55 @@ def _rotate(narrow: bool) -> Any:
     return compiled_c(rotate, *[types.int64] * 9)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _silu(context, at):
-    """``x / (1 + e**-x)`` of 16 numbers, in place."""
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _gate(context, at, curved):
+    """``x / (1 + e**-y)`` of 16 numbers, in place: y is x, or with ``curved`` (a literal) GELU's cubic of it."""
 
     def generate(context, builder, signature, args):
         emit, b = Emitter(builder), builder
-        one, zero = (ir.Constant(FLOATS, [number] * LANES) for number in (1.0, 0.0))
+
+        def constant(number):
+            return ir.Constant(FLOATS, [number] * LANES)
+
         x = emit.numbers(args[0], 0, ir.FloatType(), LANES)
-        e = emit.exp(b.fneg(emit.call(f"llvm.fabs.v{LANES}f32", FLOATS, x)))
-        share = b.fdiv(b.select(b.fcmp_ordered(">=", x, zero), one, e), b.fadd(one, e))
+        y = x
+        if curved.literal_value:
+            square = b.fmul(x, x)
+            y = b.fmul(x, emit.fma(square, constant(2 * _ROOT_2_PI * 0.044715), constant(2 * _ROOT_2_PI)))
+        e = emit.exp(b.fneg(emit.call(f"llvm.fabs.v{LANES}f32", FLOATS, y)))
+        share = b.fdiv(b.select(b.fcmp_ordered(">=", y, constant(0.0)), constant(1.0), e), b.fadd(constant(1.0), e))
         place = b.bitcast(b.gep(args[0], [ir.Constant(INT, 0)]), FLOATS.as_pointer())
         b.store(b.fmul(x, share), place, align=4)
         return context.get_dummy_value()
 
-    return types.void(at), generate
+    return types.void(at, curved), generate
+
+
+@cache
+def _gelu_tanh(narrow: bool) -> Any:
+    item = types.uint16 if narrow else types.float32
+
+    def gelu_tanh(given, piece):
+        numbers, pieces = given[3], given[4]
+        stretches = (numbers + _GELU_STRETCH - 1) // _GELU_STRETCH
+        y = np.zeros(_GELU_STRETCH, np.float32)
+        for stretch in range(stretches * piece // pieces, stretches * (piece + 1) // pieces):
+            begin = stretch * _GELU_STRETCH
+            count = min(_GELU_STRETCH, numbers - begin)
+            x = numba.carray(moved(pointer(given[1], item), begin), count)
+            out = numba.carray(moved(pointer(given[2], item), begin), count)
+            if narrow:
+                _widen(x, y.view(np.uint32)[:count])
+            else:
+                _copy(x, y[:count])
+            for first in range(0, count, LANES):
+                _gate(address(y, first), 1)
+            if narrow:
+                _narrow(y.view(np.uint32)[:count], out)
+            else:
+                _copy(y[:count], out)
+
+    return compiled_c(gelu_tanh, types.CPointer(types.int64), types.int64)
 
 
 @cache
@@ -241,7 +339,7 @@ def _silu_times(narrow: bool) -> Any:
                 _copy(given_gate, gate[:dim])
                 _copy(given_up, up)
             for first in range(0, dim, LANES):
-                _silu(address(gate, first))
+                _gate(address(gate, first), 0)
             if narrow:
                 _round(gate.view(np.uint32))
             for d in range(dim):

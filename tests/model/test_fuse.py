@@ -48,6 +48,30 @@ def test_norms_are_the_models_own(kind: type[nn.Module], dim: int, dtype: torch.
     assert within_rounding(found(x), norm(x))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [5, 48, 768])
+def test_layer_norms_are_torchs_own(dim: int, dtype: torch.dtype) -> None:
+    norm = nn.LayerNorm(dim, eps=1e-3)
+    norm.weight.data, norm.bias.data = torch.randn(dim), torch.randn(dim)
+    norm = norm.to(dtype)
+    found = fuse_cpu.FusedLayerNorm.of(norm)
+    assert found is not None
+    x = (torch.randn(2, 7, 3, dim) * 5 + 3).to(dtype).transpose(1, 2)
+    torch.testing.assert_close(found(x), norm(x), rtol=4 * torch.finfo(dtype).eps, atol=4e-6)
+    assert fuse_cpu.FusedLayerNorm.of(nn.LayerNorm(dim, bias=False)) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 15, 512, 513, 40_000])
+def test_gelus_are_torchs_own(size: int, dtype: torch.dtype) -> None:
+    gelu = fuse_cpu.FusedGELU.of(nn.GELU(approximate="tanh"), dtype)
+    assert gelu is not None
+    x = (torch.linspace(-12, 12, size)).to(dtype)
+    expected = nn.functional.gelu(x.double(), approximate="tanh").to(dtype)
+    torch.testing.assert_close(gelu(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+    assert fuse_cpu.FusedGELU.of(nn.GELU(), dtype) is None
+
+
 class UnlikeRMSNorm(LlamaRMSNorm):
     """Has the name and the attributes, and computes something else."""
 

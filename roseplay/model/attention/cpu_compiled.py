@@ -20,9 +20,9 @@ from roseplay.model.lanes import LANES, address, compiled_c, moved, pointer, pre
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
-    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, KV_HEADS, SHARES, NUM_SINKS,
+    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS,
     TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
-) = range(16)  # fmt: skip
+) = range(17)  # fmt: skip
 
 
 @cache
@@ -111,8 +111,11 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
         share, row = piece // rows, piece % rows
         count = kv_heads // shares
         heads = count * group
-        first_head = numba.carray(pointer(given[TOKENS], types.int64), rows)[row] * kv_heads * group + share * heads
-        q = numba.carray(moved(pointer(given[Q], item_q), first_head * k_dim), (heads, k_dim))
+        token = numba.carray(pointer(given[TOKENS], types.int64), rows)[row]
+        q = numba.carray(
+            moved(pointer(given[Q], item_q), token * given[Q_STRIDE] + share * heads * k_dim), (heads, k_dim)
+        )
+        first_head = token * kv_heads * group + share * heads
         out = numba.carray(moved(pointer(given[OUT], item_q), first_head * v_dim), (heads, v_dim))
         keys, values = pointer(given[KEYS], item), pointer(given[VALUES], item)
         table = numba.carray(pointer(given[TABLES], types.int64), (rows, given[WIDTH]))[row]

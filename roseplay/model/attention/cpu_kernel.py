@@ -35,9 +35,7 @@ def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values
     heads, block_size = keys.shape[1:3]
     for new, blocks in ((k, keys), (v, values)):
         dim = blocks.shape[-1]
-        new = new.to(blocks.dtype)
-        if new.stride(2) != 1 or new.stride(1) != dim:
-            new = new.contiguous()
+        new = _heads_dense(new.to(blocks.dtype))
         places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
         sizes = (len(slots), new.stride(0), heads, block_size, dim)
         tape.run(cpu_compiled.append(new.dtype == torch.bfloat16).ctypes, *places, *sizes)
@@ -74,12 +72,12 @@ def attend_in_place(
         block_size,
         bool(softcap),
     )
-    q = q.contiguous()
+    q = _heads_dense(q)
     floats = np.array([scaling, softcap or 0.0], np.float32)
     sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
     shares = _head_shares(kv_heads, torch.get_num_threads())
     arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
-    arguments += [kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
+    arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
     share_out(arguments, len(decodes.tokens) * shares, hold=(floats, decodes, sink if sinks is None else None))
 
 
@@ -87,3 +85,8 @@ def _head_shares(kv_heads: int, threads: int) -> int:
     """In how many shares a row's KV heads are worked on: at least one a thread where there are as many, so that threads
     get equal work however long the rows are; and no more, because the heads of a block lie side by side."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
+
+
+def _heads_dense(x: torch.Tensor) -> torch.Tensor:
+    """``[tokens, heads, dim]`` with a token's heads side by side; tokens may be further apart."""
+    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
