@@ -26,12 +26,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roseplay.model import tape
 from roseplay.model.arena import Arena
 from roseplay.model.attention.cpu_plan import Decodes
-from roseplay.model.batch import HostBatch, PagedBatch
+from roseplay.model.batch import HostBatch, Ints, PagedBatch
 from roseplay.model.swap import same
 
 logger = logging.getLogger(__name__)
 
 MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
+MOST_ROWS = 512  # of a step: beyond, Python's share is small
 _ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
@@ -122,31 +123,32 @@ def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 class RecordedStep:
-    """One size of decode step: its static inputs, its tape, the logits it leaves."""
+    """One size of decode step: its static inputs, its tape, the logits it leaves.
 
-    def __init__(self, size: int, columns: int) -> None:
-        self.size = size
+    Args:
+        tables: ``[size, most blocks]``, block tables of the step that is run; of all sizes in one place.
+    """
+
+    def __init__(self, size: int, tables: Ints) -> None:
         self.tape = tape.Tape()
         self.logits = torch.empty(0)
         self.checked = False
-        ints = torch.zeros((4, size), dtype=torch.int64)
-        self._input_ids, self._positions, self._slots, self._rows = ints
-        self._tables = np.zeros((size, columns), np.int64)
+        self._inputs = torch.zeros((4, size), dtype=torch.int64)
+        self._tables = tables
         self._decodes: dict[int | None, Decodes] = {}
 
     def record(self, host: HostBatch, arena: Arena, forward: Callable[[PagedBatch], torch.Tensor]) -> torch.Tensor:
         """Run the step and keep its calls; returns the logits. Raises ``NotReplayableError``."""
-        self._load_tokens(host)
-        columns = host.block_tables.shape[1]
-        self._tables[:, :columns] = host.block_tables
+        self._load(host)
+        input_ids, positions, slots, rows = self._inputs
         batch = PagedBatch(
-            input_ids=self._input_ids,
-            positions=self._positions,
-            slot_mapping=self._slots,
+            input_ids=input_ids,
+            positions=positions,
+            slot_mapping=slots,
             cu_seqlens_q=torch.from_numpy(host.cu_seqlens_q),
             seq_lens=torch.from_numpy(host.seq_lens),
             block_tables=torch.from_numpy(self._tables),
-            logits_rows=self._rows,
+            logits_rows=rows,
             host_cu_seqlens_q=host.cu_seqlens_q,
             host_seq_lens=host.seq_lens,
             host_block_tables=self._tables,
@@ -164,17 +166,15 @@ class RecordedStep:
 
     def replay(self, host: HostBatch) -> torch.Tensor:
         """The step's logits, until the next replay of any size."""
-        self._load_tokens(host)
+        self._load(host)
         for window, decodes in self._decodes.items():
-            decodes.refill(host.block_tables, host.seq_lens, window)
+            decodes.refill(host.seq_lens, window)
         self.tape.replay()
         return self.logits
 
-    def _load_tokens(self, host: HostBatch) -> None:
-        parts = (self._input_ids, self._positions, self._slots, self._rows)
-        arrays = (host.input_ids, host.positions, host.slot_mapping, host.logits_rows)
-        for static, array in zip(parts, arrays, strict=True):
-            static.numpy()[:] = array
+    def _load(self, host: HostBatch) -> None:
+        self._inputs.numpy()[:] = (host.input_ids, host.positions, host.slot_mapping, host.logits_rows)
+        self._tables[:, : host.block_tables.shape[1]] = host.block_tables
 
 
 class RecordedSteps:
@@ -190,7 +190,7 @@ class RecordedSteps:
 
     def __init__(self, forward: Callable[[PagedBatch], torch.Tensor], columns: int) -> None:
         self._forward = forward
-        self._columns = columns
+        self._tables = np.zeros((MOST_ROWS, columns), np.int64)  # pages that nothing is written to take no memory
         self._arena = Arena()
         self._steps: dict[int, RecordedStep | None] = {}
         self.refused: str | None = None
@@ -202,7 +202,7 @@ class RecordedSteps:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
         size = host.num_tokens
         whole = host.decodes_only and host.batched_append and len(host.logits_rows) == size and not host.places.size
-        if self.refused or not whole:
+        if self.refused or not whole or size > MOST_ROWS:
             return None
         known = size in self._steps
         step = self._steps.pop(size, None)
@@ -215,12 +215,12 @@ class RecordedSteps:
             if step is not None:
                 return self._check(step, host), False
             return (self._record(host), False) if known else None
-        except NotReplayableError as error:
+        except Exception as error:  # the step's own will come again when it runs as it is
             self._refuse(str(error))
             return None
 
     def _record(self, host: HostBatch) -> torch.Tensor:
-        step = RecordedStep(host.num_tokens, self._columns)
+        step = RecordedStep(host.num_tokens, self._tables[: host.num_tokens])
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()

@@ -104,6 +104,14 @@ class Asking(Moody):
         return self.plain(x) * (2.0 if x.abs().max().item() > 1e9 else 1.0)
 
 
+class Failing(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        if self.steps == 4:  # the one that is recorded; the prompt's and the loader's own come before
+            raise ValueError("not now")
+        return self.plain(x)
+
+
 class Keeping(Moody):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.kept = self.plain(x)
@@ -112,7 +120,8 @@ class Keeping(Moody):
 
 @needs_numba
 @pytest.mark.parametrize(
-    ("kind", "why"), [(Moody, "a replay gave other logits"), (Asking, "numbers"), (Keeping, "keeps tensors")]
+    ("kind", "why"),
+    [(Moody, "a replay gave other logits"), (Asking, "numbers"), (Keeping, "keeps tensors"), (Failing, "not now")],
 )
 def test_a_step_that_is_more_than_its_operations_is_not_replayed(kind: type[Moody], why: str) -> None:
     config = EngineConfig(num_blocks=32, block_size=BLOCK_SIZE)

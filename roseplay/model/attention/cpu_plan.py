@@ -97,9 +97,8 @@ class Decodes:
             self._arguments.extend([*(array.ctypes.data for array in arrays), *self.tables.shape])
         return self._arguments
 
-    def refill(self, tables: Ints, seq_lens: Ints, window: int | None) -> None:
-        """Another step's rows in the same arrays: as many, of no more blocks than these have columns."""
-        self.tables[:, : tables.shape[1]] = tables
+    def refill(self, seq_lens: Ints, window: int | None) -> None:
+        """As many rows of another step in the same arrays; the tables are the batch's own where all its rows are in here."""
         self.seq_lens[:] = seq_lens
         self.firsts[:] = np.maximum(0, seq_lens - window) if window else 0
 
@@ -111,7 +110,8 @@ def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
         return None
     seq_lens = batch.host_seq_lens[rows]
     firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
-    return Decodes(batch.host_cu_seqlens_q[rows], np.ascontiguousarray(batch.host_block_tables[rows]), seq_lens, firsts)
+    tables = batch.host_block_tables if rows.size == batch.num_rows else batch.host_block_tables[rows]
+    return Decodes(batch.host_cu_seqlens_q[rows], np.ascontiguousarray(tables), seq_lens, firsts)
 
 
 def plan_pieces(batch: PagedBatch, kind: LayerKind, *, with_decodes: bool = True) -> list[Piece]:
