@@ -1,8 +1,8 @@
-"""Decode steps on a CPU as recorded lists of calls: what a CUDA graph is to a GPU.
+"""Small steps on a CPU as recorded lists of calls: what a CUDA graph is to a GPU.
 
 A decode step of a small model spends more time in Python, in its modules and in torch's dispatcher, than in its numbers.
-But all that comes out of it for a batch of some size is the same list of operations on tensors of the same shapes. It is
-recorded once for a size, by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each
+But all that comes out of it for so many tokens is the same list of operations on tensors of the same shapes; a short
+prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for a size, by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each
 result is put where it will lie in all later steps; views then need not be made again, and results are written in place.
 A replay fills in tokens, positions and block tables, and calls the list.
 
@@ -25,14 +25,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roseplay.model import tape
 from roseplay.model.arena import Arena
-from roseplay.model.attention.cpu_plan import Decodes
+from roseplay.model.attention.cpu_plan import SHORT_QUERIES, Decodes
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
 from roseplay.model.swap import same
 
 logger = logging.getLogger(__name__)
 
 MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
-MOST_ROWS = 512  # of a step: beyond, Python's share is small
+MOST_TOKENS = 512  # of a step: beyond, Python's share is small
+MOST_UNWANTED = 32  # tokens whose logits nobody wants: a replay computes them all the same
 _ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
@@ -123,34 +124,36 @@ def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 class RecordedStep:
-    """One size of decode step: its static inputs, its tape, the logits it leaves.
+    """One size of step: its static inputs, its tape, the logits it leaves for each token.
 
     Args:
-        tables: ``[size, most blocks]``, block tables of the step that is run; of all sizes in one place.
+        tables: ``[tokens, most blocks]``, block tables of the step that is run; of all sizes in one place.
     """
 
-    def __init__(self, size: int, tables: Ints) -> None:
+    def __init__(self, tables: Ints) -> None:
         self.tape = tape.Tape()
         self.logits = torch.empty(0)
         self.checked = False
-        self._inputs = torch.zeros((4, size), dtype=torch.int64)
         self._tables = tables
+        self._inputs = torch.zeros((3, len(tables)), dtype=torch.int64)
         self._decodes: dict[int | None, Decodes] = {}
 
     def record(self, host: HostBatch, arena: Arena, forward: Callable[[PagedBatch], torch.Tensor]) -> torch.Tensor:
-        """Run the step and keep its calls; returns the logits. Raises ``NotReplayableError``."""
+        """Run the step and keep its calls; returns the wanted logits. Raises ``NotReplayableError``."""
         self._load(host)
-        input_ids, positions, slots, rows = self._inputs
+        input_ids, positions, slots = self._inputs
+        each = np.arange(len(self._tables) + 1)
+        seen = host.positions + 1
         batch = PagedBatch(
             input_ids=input_ids,
             positions=positions,
             slot_mapping=slots,
-            cu_seqlens_q=torch.from_numpy(host.cu_seqlens_q),
-            seq_lens=torch.from_numpy(host.seq_lens),
+            cu_seqlens_q=torch.from_numpy(each),
+            seq_lens=torch.from_numpy(seen),
             block_tables=torch.from_numpy(self._tables),
-            logits_rows=rows,
-            host_cu_seqlens_q=host.cu_seqlens_q,
-            host_seq_lens=host.seq_lens,
+            logits_rows=torch.from_numpy(each[:-1]),
+            host_cu_seqlens_q=each,
+            host_seq_lens=seen,
             host_block_tables=self._tables,
         )
         arena.reset()
@@ -162,23 +165,29 @@ class RecordedStep:
             elif isinstance(planned, list) and planned:
                 raise NotReplayableError("its attention gathers blocks")
         batch.memo.clear()
-        return self.logits
+        return self._wanted(host)
 
     def replay(self, host: HostBatch) -> torch.Tensor:
-        """The step's logits, until the next replay of any size."""
+        """The wanted logits, until the next replay of any size."""
         self._load(host)
         for window, decodes in self._decodes.items():
-            decodes.refill(host.seq_lens, window)
+            decodes.refill(host.positions + 1, window)
         self.tape.replay()
-        return self.logits
+        return self._wanted(host)
 
     def _load(self, host: HostBatch) -> None:
-        self._inputs.numpy()[:] = (host.input_ids, host.positions, host.slot_mapping, host.logits_rows)
-        self._tables[:, : host.block_tables.shape[1]] = host.block_tables
+        self._inputs.numpy()[:] = (host.input_ids, host.positions, host.slot_mapping)
+        row_of_token = np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))
+        self._tables[:, : host.block_tables.shape[1]] = host.block_tables[row_of_token]
+
+    def _wanted(self, host: HostBatch) -> torch.Tensor:
+        if np.array_equal(host.logits_rows, np.arange(len(self.logits))):
+            return self.logits
+        return self.logits.index_select(0, torch.from_numpy(host.logits_rows))
 
 
 class RecordedSteps:
-    """The recordings of a model, by size; made when a size comes a second time.
+    """The recordings of a model, by tokens of a step; made when a size comes a second time.
 
     Args:
         forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
@@ -190,7 +199,7 @@ class RecordedSteps:
 
     def __init__(self, forward: Callable[[PagedBatch], torch.Tensor], columns: int) -> None:
         self._forward = forward
-        self._tables = np.zeros((MOST_ROWS, columns), np.int64)  # pages that nothing is written to take no memory
+        self._tables = np.zeros((MOST_TOKENS, columns), np.int64)  # pages that nothing is written to take no memory
         self._arena = Arena()
         self._steps: dict[int, RecordedStep | None] = {}
         self.refused: str | None = None
@@ -201,8 +210,7 @@ class RecordedSteps:
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
         size = host.num_tokens
-        whole = host.decodes_only and host.batched_append and len(host.logits_rows) == size and not host.places.size
-        if self.refused or not whole or size > MOST_ROWS:
+        if self.refused or not _fits(host):
             return None
         known = size in self._steps
         step = self._steps.pop(size, None)
@@ -220,7 +228,7 @@ class RecordedSteps:
             return None
 
     def _record(self, host: HostBatch) -> torch.Tensor:
-        step = RecordedStep(host.num_tokens, self._tables[: host.num_tokens])
+        step = RecordedStep(self._tables[: host.num_tokens])
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()
@@ -242,3 +250,12 @@ class RecordedSteps:
         self.refused = why
         self._steps.clear()
         logger.info("decode steps are not replayed: %s", why)
+
+
+def _fits(host: HostBatch) -> bool:
+    """Whether a step may be run as if all its tokens were decodes."""
+    if host.num_tokens > MOST_TOKENS or not host.batched_append or host.places.size:
+        return False
+    if host.num_tokens - len(host.logits_rows) > MOST_UNWANTED:
+        return False
+    return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES

@@ -10,7 +10,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
-from roseplay.core.step import Step, StepEntry
 from roseplay.model.arena import Arena
 from roseplay.model.attention import cpu_kernel
 from roseplay.model.loader import load_model
@@ -66,19 +65,36 @@ def test_sizes_come_and_go_and_requests_change() -> None:
 
 
 @needs_numba
-def test_what_is_not_a_decode_of_all_runs_as_it_is() -> None:
-    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [20, 20])
-    replaying.step({0: 4, 1: 4})
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt_oss"])
+def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [40] * 4)
+    graphs = []
+    for counts in [{0: 2, 1: 4}, {2: 6}, {0: 1, 1: 5}, {0: 1, 3: 3, 2: 1, 1: 1}, {0: 6}, {3: 3, 1: 3}, {2: 1, 3: 5}]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert graphs == [False, False, False, True, True, True, True]
+
+
+@needs_numba
+def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60, 60])
     for _ in range(4):
         replaying.step({0: 1, 1: 1})
     assert replaying.result.graph
-    replaying.step({0: 1, 1: 2})
-    assert replaying.result.graph is False
     replaying.batched_append = False
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph is False
-    entries = [StepEntry(request, 9 + i, 1) for i, request in enumerate(replaying.requests)]  # no logits wanted
-    assert not replaying.runner.execute(Step(99, entries)).graph
+    replaying.batched_append = True
+    monkeypatch.setattr("roseplay.model.replay.SHORT_QUERIES", 4)  # of a longer chunk
+    for _ in range(5):
+        replaying.step({0: 5})
+    assert replaying.result.graph is False
+    monkeypatch.setattr("roseplay.model.replay.MOST_UNWANTED", 2)
+    for _ in range(5):
+        replaying.step({1: 4})
+    assert replaying.result.graph is False
 
 
 @needs_numba

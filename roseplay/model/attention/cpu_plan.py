@@ -20,6 +20,8 @@ from roseplay.model.batch import Ints, PagedBatch
 WORKSPACE_NUMBERS = 3 * 2**18
 # Blocks that a group may hold in padding: a share of its real ones, and a few for free.
 PADDING_SHARE, PADDING_FREE = 0.25, 32
+# Up to so many queries of a row attend one by one where blocks are read in place, each as if it were a decode.
+SHORT_QUERIES = 32
 # Queries of a prompt that attend at once where a mask is needed: it bounds the memory of mask and scores.
 SPAN_QUERIES = 256
 
@@ -77,11 +79,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """The rows of one query, for a kernel that reads blocks in place.
+    """Single tokens, each a row for a kernel that reads blocks in place.
 
     Attributes:
         tokens: ``[rows]``, each row's token in the batch; all arrays are contiguous.
-        tables: ``[rows, most blocks]``; the row sees its cached tokens ``firsts`` to ``seq_lens - 1``.
+        tables: ``[rows, most blocks]``; the row sees its request's tokens ``firsts`` to ``seq_lens - 1``.
     """
 
     tokens: Ints
@@ -104,23 +106,29 @@ class Decodes:
 
 
 def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
-    """The batch's rows of one query; None if there is none."""
-    rows = np.flatnonzero(np.diff(batch.host_cu_seqlens_q) == 1)
+    """The tokens that attend one by one: decodes, and a few of a prompt; None if there is none."""
+    counts = np.diff(batch.host_cu_seqlens_q)
+    rows = np.flatnonzero(counts <= SHORT_QUERIES)
     if not rows.size:
         return None
-    seq_lens = batch.host_seq_lens[rows]
+    if rows.size == len(counts) and batch.num_tokens == rows.size:
+        tokens, seq_lens, tables = np.arange(rows.size), batch.host_seq_lens.copy(), batch.host_block_tables
+    else:
+        counts = counts[rows]
+        back = np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1  # tokens of its row that follow
+        tokens = np.repeat(batch.host_cu_seqlens_q[rows + 1], counts) - 1 - back
+        seq_lens = np.repeat(batch.host_seq_lens[rows], counts) - back
+        tables = np.repeat(batch.host_block_tables[rows], counts, axis=0)
     firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
-    tables = batch.host_block_tables if rows.size == batch.num_rows else batch.host_block_tables[rows]
-    return Decodes(batch.host_cu_seqlens_q[rows], np.ascontiguousarray(tables), seq_lens, firsts)
+    return Decodes(tokens, np.ascontiguousarray(tables), seq_lens, firsts)
 
 
 def plan_pieces(batch: PagedBatch, kind: LayerKind, *, with_decodes: bool = True) -> list[Piece]:
-    """Cut the batch for layers of this kind; the rows of one query are left out unless ``with_decodes``."""
+    """Cut the batch for layers of this kind; the rows of ``plan_decodes`` are left out unless ``with_decodes``."""
     planner = _Planner(batch, kind)
     counts = np.diff(batch.host_cu_seqlens_q)
-    is_decode = counts == 1
-    pieces = planner.decodes(np.flatnonzero(is_decode)) if with_decodes else []
-    prompts = np.flatnonzero(~is_decode).tolist()
+    pieces = planner.decodes(np.flatnonzero(counts == 1)) if with_decodes else []
+    prompts = np.flatnonzero(counts > (1 if with_decodes else SHORT_QUERIES)).tolist()
     at = 0
     while at < len(prompts):
         row, length = prompts[at], int(counts[prompts[at]])
