@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 try:
-    from roseplay.model import matmul
+    from roseplay.model.cpu import matmul
 except ImportError:  # Numba is an extra
     matmul = None  # type: ignore[assignment]
 

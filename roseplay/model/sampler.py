@@ -25,9 +25,9 @@ from roseplay.model.noise import gumbel, gumbel_of, row_keys
 from roseplay.model.upload import Download, pack_ints, to_device
 
 try:
-    from roseplay.model import fused
+    from roseplay.model.cpu.argmax import argmax, can_argmax
 except ImportError:  # Numba is an extra
-    fused = None  # type: ignore[assignment]
+    argmax = None  # type: ignore[assignment]
 
 # Temperatures below are greedy: dividing by them would overflow before it changed a token.
 GREEDY_BELOW = 1e-5
@@ -66,7 +66,7 @@ def draw(
 
 
 def _largest(logits: torch.Tensor) -> torch.Tensor:
-    return fused.argmax(logits) if fused is not None and fused.can_argmax(logits) else logits.argmax(-1)
+    return argmax(logits) if argmax is not None and can_argmax(logits) else logits.argmax(-1)
 
 
 class Logprobs:

@@ -13,8 +13,9 @@ from roseplay.config import EngineConfig
 from roseplay.model.loader import load_model
 from roseplay.model.pack import MergedPart, SharedInputs, can_pack
 
-fused = pytest.importorskip("roseplay.model.fused", reason="Numba is not installed")
-from roseplay.model import fuse_cpu  # noqa: E402
+pytest.importorskip("roseplay.model.cpu.rows", reason="Numba is not installed")
+from roseplay.model.cpu import argmax, gates, rotary, rows
+from roseplay.model.cpu import fuse as fuse_cpu
 
 DTYPES = [torch.float32, torch.bfloat16]
 needs_packing = pytest.mark.skipif(
@@ -89,7 +90,7 @@ def test_rotary_embeddings_of_parts_of_a_product(dtype: torch.dtype) -> None:
     both = torch.randn(1, 5, 6 * 20, dtype=dtype).view(1, 5, 6, 20).transpose(1, 2)
     q, k = both[:, :4], both[:, 4:]
     cos, sin = torch.randn(2, 1, 5, 20, dtype=dtype)
-    for found, expected in zip(fused.rotate(q, k, cos, sin), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
+    for found, expected in zip(rotary.rotate(q, k, cos, sin), apply_rotary_pos_emb(q, k, cos, sin), strict=True):
         assert torch.equal(found, expected)
 
 
@@ -98,15 +99,15 @@ def test_rotary_embeddings_of_parts_of_a_product(dtype: torch.dtype) -> None:
 def test_gates(dim: int, dtype: torch.dtype) -> None:
     both = (torch.randn(4, 2 * dim) * 20).to(dtype)
     out = torch.empty(4, dim, dtype=dtype)
-    fused.silu_times(both, out)
+    gates.silu_times(both, out)
     assert within_rounding(out, nn.functional.silu(both[:, :dim]) * both[:, dim:])
 
 
 def test_what_is_too_large_for_one_thread_is_left_to_torch() -> None:
-    assert fused.fits(torch.empty(1, fused.MOST_NUMBERS))
-    assert not fused.fits(torch.empty(2, fused.MOST_NUMBERS))
-    assert not fused.fits(torch.empty(4, dtype=torch.float64))
-    assert not fused.fits(torch.empty(4, 4).T)
+    assert rows.fits(torch.empty(1, rows.MOST_NUMBERS))
+    assert not rows.fits(torch.empty(2, rows.MOST_NUMBERS))
+    assert not rows.fits(torch.empty(4, dtype=torch.float64))
+    assert not rows.fits(torch.empty(4, 4).T)
 
 
 @needs_packing
@@ -184,5 +185,5 @@ def test_the_largest_number_is_found(columns: int, dtype: torch.dtype) -> None:
     x[3] = -torch.inf
     x[4, columns // 2] = torch.inf
     x[5, columns - 1] = 50
-    assert torch.equal(fused.argmax(x), x.argmax(-1))
-    assert torch.equal(fused.argmax(x.T.contiguous().T), x.argmax(-1))
+    assert torch.equal(argmax.argmax(x), x.argmax(-1))
+    assert torch.equal(argmax.argmax(x.T.contiguous().T), x.argmax(-1))

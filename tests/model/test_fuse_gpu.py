@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from roseplay.model.fuse_gpu import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
+from roseplay.model.gpu.fuse import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 
@@ -57,7 +57,7 @@ def test_rotary_embeddings_are_replaced_and_logits_stay(family: str, layers: int
 
 @interpreted
 def test_the_new_rotary_embedding_is_called(monkeypatch: pytest.MonkeyPatch):
-    from roseplay.model import rotary_triton
+    from roseplay.model.gpu import rotary as rotary_triton
 
     called = []
     rotate = rotary_triton.rotate

@@ -20,8 +20,8 @@ from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
-from roseplay.model.emulation import emulate_gpu
-from roseplay.model.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
+from roseplay.model.gpu.emulation import emulate_gpu
+from roseplay.model.gpu.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, make_runner, random_tokens, step_of

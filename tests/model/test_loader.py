@@ -195,10 +195,12 @@ def test_a_model_without_logits_to_keep():
     assert (driver.step({0: 9})[0] - eager_logits(model, tokens)[-1]).abs().max() < 1e-4
 
 
-def test_spelled_out_activations_are_fused_in_the_copy_alone():
+@pytest.mark.parametrize("fuse_ops", [True, False])
+def test_spelled_out_activations_are_fused_in_the_copy_alone(fuse_ops: bool):
     model = tiny_model(FAMILIES["gpt2"]())
-    ours, theirs = load_model(model, EngineConfig()).model.transformer.h[0].mlp.act, model.transformer.h[0].mlp.act
-    assert isinstance(ours, torch.nn.GELU)
+    config = EngineConfig(fuse_ops=fuse_ops)
+    ours, theirs = load_model(model, config).model.transformer.h[0].mlp.act, model.transformer.h[0].mlp.act
+    assert "GELU" in type(ours).__name__ and isinstance(ours, torch.nn.GELU) is not fuse_ops
     assert not isinstance(theirs, torch.nn.GELU)
     x = torch.linspace(-8, 8, 1001)
     assert (ours(x) - theirs(x)).abs().max() < 1e-5

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-matmul = pytest.importorskip("roseplay.model.matmul", reason="Numba is not installed")
+matmul = pytest.importorskip("roseplay.model.cpu.matmul", reason="Numba is not installed")
 
 DTYPES = [
     pytest.param(dtype, marks=pytest.mark.skipif(not matmul.available(dtype), reason="this CPU has no such vectors"))

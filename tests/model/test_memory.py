@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.model.gpu.memory import kv_cache_bytes, largest_step, profile
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
-from roseplay.model.memory import kv_cache_bytes, largest_step, profile
 
 GPU = torch.device("cuda")
 

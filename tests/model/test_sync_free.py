@@ -18,9 +18,9 @@ from roseplay.model import runner as runner_module
 from roseplay.model.attention import Paged
 from roseplay.model.batch import Drawn
 from roseplay.model.cuts import cut_threshold
-from roseplay.model.emulation import emulate_gpu
 from roseplay.model.forward import PackedForward
-from roseplay.model.graphs import small_buckets
+from roseplay.model.gpu.emulation import emulate_gpu
+from roseplay.model.gpu.graphs import small_buckets
 from roseplay.model.layout import RecordingBackend, null_batch
 from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
-from roseplay.model.lanes import LANES, address, compiled_c, moved, pointer, prefetch
+from roseplay.model.cpu.lanes import LANES, address, compiled_c, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (

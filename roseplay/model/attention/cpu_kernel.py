@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from roseplay.model import tape
 from roseplay.model.attention.cpu_plan import Decodes
 from roseplay.model.batch import Ints
+from roseplay.model.cpu import tape
 
 try:
     from roseplay.model.attention import cpu_compiled
-    from roseplay.model.parallel import share_out
+    from roseplay.model.cpu.parallel import share_out
 except ImportError:  # an extra: without it decodes are gathered
     cpu_compiled = None  # type: ignore[assignment]
 

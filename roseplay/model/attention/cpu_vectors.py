@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from roseplay.model.lanes import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emitter
+from roseplay.model.cpu.lanes import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emitter
 
 LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
 

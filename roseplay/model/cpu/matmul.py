@@ -20,8 +20,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.model.lanes import FLOAT, FLOATS, INT, INTS, LANES, Emitter, address, compiled_c, moved, pointer
-from roseplay.model.parallel import share_out
+from roseplay.model.cpu.lanes import FLOAT, FLOATS, INT, INTS, LANES, Emitter, address, compiled_c, moved, pointer
+from roseplay.model.cpu.parallel import share_out
 
 STRIP = 2 * LANES  # outputs
 # Rows of a tile. Its sums, the strip's two vectors and one of x fill the 32 registers; LLVM wants more of them for float32.

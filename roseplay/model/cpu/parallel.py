@@ -10,8 +10,8 @@ import numba
 import numpy as np
 import torch
 
-from roseplay.model import tape
-from roseplay.model.lanes import address, call, compiled
+from roseplay.model.cpu import tape
+from roseplay.model.cpu.lanes import address, call, compiled
 
 # Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
 # other down.

@@ -30,7 +30,7 @@ def fuse_norms(model: PreTrainedModel) -> int:
 
 def fuse_rotary(model: PreTrainedModel) -> int:
     """Let attention modules rotate queries and keys in one launch; returns how many. Needs Triton."""
-    from roseplay.model import rotary_triton
+    from roseplay.model.gpu import rotary as rotary_triton
 
     return swap_rotary(model, rotary_triton.rotate, rotary_triton.fits)
 

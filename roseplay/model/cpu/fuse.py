@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from roseplay.model import fused
+from roseplay.model.cpu import gates, norms, rotary, rows
 from roseplay.model.pack import MergedLinear, MergedPart
 from roseplay.model.swap import agrees, parts_of_rms_norm, swap_modules, swap_rotary
 
@@ -17,7 +17,7 @@ def fuse(model: PreTrainedModel) -> None:
     swap_modules(model, FusedLayerNorm.of)
     swap_modules(model, lambda module: FusedGELU.of(module, model.dtype))
     swap_modules(model, FusedGate.of)
-    swap_rotary(model, fused.rotate, fused.can_rotate)
+    swap_rotary(model, rotary.rotate, rotary.can_rotate)
 
 
 class FusedRMSNorm(nn.Module):
@@ -31,16 +31,16 @@ class FusedRMSNorm(nn.Module):
     def of(cls, module: nn.Module) -> FusedRMSNorm | None:
         """For an RMS norm that multiplies by its weight, or by one more."""
         parts = parts_of_rms_norm(module)
-        if parts is None or isinstance(module, cls) or not fused.fits(parts[0]):
+        if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
             return None
         weight, eps = parts
         norms = (cls(module, weight, eps, plus_one) for plus_one in (False, True))
         return next((norm for norm in norms if agrees(module, norm, len(weight), weight)), None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dtype != self.weight.dtype or not fused.fits(x):
+        if x.dtype != self.weight.dtype or not rows.fits(x):
             return self.plain(x)  # type: ignore[no-any-return]
-        return fused.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
+        return norms.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
 
 
 class FusedLayerNorm(nn.Module):
@@ -56,12 +56,12 @@ class FusedLayerNorm(nn.Module):
             return None
         weight = module.weight
         norm = cls(module)
-        return norm if fused.fits(weight, module.bias) and agrees(module, norm, len(weight), weight) else None
+        return norm if rows.fits(weight, module.bias) and agrees(module, norm, len(weight), weight) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dtype != self.weight.dtype or not fused.fits(x):
+        if x.dtype != self.weight.dtype or not rows.fits(x):
             return self.plain(x)  # type: ignore[no-any-return]
-        return fused.layer_norm(x, self.weight, self.bias, self.eps)
+        return norms.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class FusedGELU(nn.Module):
@@ -75,9 +75,9 @@ class FusedGELU(nn.Module):
         return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not fused.takes(x.dtype):
+        if not rows.takes(x.dtype):
             return nn.functional.gelu(x, approximate="tanh")
-        return fused.gelu_tanh(x)
+        return gates.gelu_tanh(x)
 
 
 class FusedGate(nn.Module):
@@ -103,10 +103,10 @@ class FusedGate(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         both = self._both[0].linear
-        if x.numel() // x.shape[-1] * 2 * self.dim > fused.MOST_NUMBERS:
+        if x.numel() // x.shape[-1] * 2 * self.dim > rows.MOST_NUMBERS:
             return self.plain(x)  # type: ignore[no-any-return]
         product = both(x)
         out = product.new_empty((*x.shape[:-1], self.dim))
-        fused.silu_times(product, out)
+        gates.silu_times(product, out)
         down: torch.Tensor = self.down_proj(out)
         return down

@@ -1,0 +1,56 @@
+"""Rows of numbers for compiled loops, which count in float32 whatever the numbers are, and round where torch rounds."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import torch
+
+_DTYPES = (torch.float32, torch.bfloat16)
+# One thread does it all: beyond this many numbers torch's operations, which share their work out, are as fast.
+MOST_NUMBERS = 2**18
+
+
+def takes(dtype: torch.dtype) -> bool:
+    return dtype in _DTYPES
+
+
+def fits(*tensors: torch.Tensor) -> bool:
+    """Whether these can be given to the functions of this file: one dtype, not too large, rows in one piece."""
+    first = tensors[0]
+    return first.dtype in _DTYPES and all(
+        x.dtype == first.dtype and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
+        for x in tensors
+    )
+
+
+@numba.njit(inline="always")
+def widen(narrow, wide):
+    """bfloat16 bits to float32 bits."""
+    for i in range(wide.shape[0]):
+        wide[i] = np.uint32(narrow[i]) << np.uint32(16)
+
+
+@numba.njit(inline="always")
+def copy_row(given, to):
+    for i in range(to.shape[0]):
+        to[i] = given[i]
+
+
+@numba.njit(inline="always")
+def _rounded(bits):
+    """The bits of the nearest bfloat16, a tie to the even one; as float32 bits."""
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+
+
+@numba.njit(inline="always")
+def round_row(wide):
+    for i in range(wide.shape[0]):
+        wide[i] = _rounded(wide[i])
+
+
+@numba.njit(inline="always")
+def narrow_row(wide, narrow):
+    for i in range(wide.shape[0]):
+        narrow[i] = _rounded(wide[i]) >> np.uint32(16)
