@@ -31,10 +31,10 @@ def fuse_activations(model: PreTrainedModel) -> int:
 def fuse_small_operations(model: PreTrainedModel) -> None:
     """Replace norms, rotary embeddings and gates by what the model's device has for them; a CPU needs Numba for it."""
     if model.device.type == "cuda":
-        from roseplay.model.gpu import fuse as fuse_gpu
+        from roseplay.model import fuse_gpu
 
         fuse_gpu.fuse(model)
     elif model.device.type == "cpu" and importlib.util.find_spec("numba") is not None:
-        from roseplay.model.cpu import fuse as fuse_cpu
+        from roseplay.model import fuse_cpu
 
         fuse_cpu.fuse(model)

@@ -15,7 +15,6 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.step import Step, StepResult, StepTooLargeError
 from roseplay.model.attention import Paged, make_backend, triton_backend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
-from roseplay.model.cpu.replay import RecordedSteps
 from roseplay.model.forward import PackedForward
 from roseplay.model.gpu import memory
 from roseplay.model.gpu.emulation import emulating
@@ -24,6 +23,7 @@ from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
 from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
+from roseplay.model.replay import RecordedSteps
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.upload import Download, to_device
 

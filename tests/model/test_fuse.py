@@ -14,8 +14,8 @@ from roseplay.model.loader import load_model
 from roseplay.model.pack import MergedPart, SharedInputs, can_pack
 
 pytest.importorskip("roseplay.model.cpu.rows", reason="Numba is not installed")
+from roseplay.model import fuse_cpu
 from roseplay.model.cpu import argmax, gates, rotary, rows
-from roseplay.model.cpu import fuse as fuse_cpu
 
 DTYPES = [torch.float32, torch.bfloat16]
 needs_packing = pytest.mark.skipif(

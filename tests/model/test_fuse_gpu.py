@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from roseplay.model.gpu.fuse import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
+from roseplay.model.fuse_gpu import TorchRMSNorm, fuse, fuse_norms, fuse_rotary
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, random_tokens
 

@@ -10,11 +10,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.model.arena import Arena
 from roseplay.model.attention import cpu_kernel
-from roseplay.model.cpu.arena import Arena
-from roseplay.model.cpu.replay import Recorder
 from roseplay.model.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
+from roseplay.model.replay import Recorder
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
@@ -87,11 +87,11 @@ def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph is False
     replaying.batched_append = True
-    monkeypatch.setattr("roseplay.model.cpu.replay.SHORT_QUERIES", 4)  # of a longer chunk
+    monkeypatch.setattr("roseplay.model.replay.SHORT_QUERIES", 4)  # of a longer chunk
     for _ in range(5):
         replaying.step({0: 5})
     assert replaying.result.graph is False
-    monkeypatch.setattr("roseplay.model.cpu.replay.MOST_UNWANTED", 2)
+    monkeypatch.setattr("roseplay.model.replay.MOST_UNWANTED", 2)
     for _ in range(5):
         replaying.step({1: 4})
     assert replaying.result.graph is False
@@ -165,7 +165,7 @@ def test_two_engines_do_not_record_each_other() -> None:
 
 
 def test_the_sizes_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.model.cpu.replay.MOST_SIZES", 2)
+    monkeypatch.setattr("roseplay.model.replay.MOST_SIZES", 2)
     replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [40] * 3)
     recorded = replaying.runner.recorded
     if recorded is None:

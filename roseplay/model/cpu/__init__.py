@@ -1,1 +1,1 @@
-"""What a CPU computes with: kernels that Numba compiles, and steps recorded as lists of their calls."""
+"""Kernels for CPUs that Numba compiles, and the tape on which a step's calls are recorded."""

@@ -1,1 +1,1 @@
-"""What only a GPU needs: steps as CUDA graphs, its memory, fused operations; and a CPU that goes the same way for tests."""
+"""What only a GPU needs: steps as CUDA graphs, its memory, rotary embeddings; and a CPU that goes the same way for tests."""
