@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roseplay.model.arena import Arena
@@ -52,27 +51,41 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        found, structure = pytree.tree_flatten(result)
+        found = list(result) if isinstance(result, list | tuple) else [result]
         if not all(isinstance(x, torch.Tensor) for x in found):
             raise NotReplayableError(f"{func} tells the host numbers")
         mutable = func._schema.is_mutable
-        if not mutable and any(_share_memory(x, y) for x in found for y in given):
+        if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
             return result  # a view lies where it lies
         if any(tag in func.tags for tag in _UNFIT) and not _takes_by_number(func, args):
             raise NotReplayableError(f"{func} depends on numbers or chance")
+        # What is kept for replays must not keep a place from being used again later in the step.
+        args, kwargs = (
+            _mapped(self._arena.alias, args),
+            {name: _mapped(self._arena.alias, kwargs[name]) for name in kwargs},
+        )
         if mutable:
-            args, kwargs = self._aliases((args, kwargs))
             self._calls.append(partial(func, *args, **kwargs))
             return result
         kept = [self._arena.tensor(x) for x in found]
         if func._overloadpacket.__name__ not in _ALLOCATIONS:
-            self._calls.append(_written_to(func, *self._aliases((args, kwargs, found, kept))))
-        return pytree.tree_unflatten(kept, structure)
+            self._calls.append(_written_to(func, args, kwargs, found, [self._arena.alias(x) for x in kept]))
+        return kept[0] if isinstance(result, torch.Tensor) else type(result)(kept)
 
-    def _aliases(self, tree: Any) -> Any:
-        """What is kept for replays must not keep a place from being used again later in the step."""
-        return pytree.tree_map_only(torch.Tensor, self._arena.alias, tree)
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """Those of an operation's arguments, also in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    return type(value)(_mapped(change, part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def _takes_by_number(func: Any, args: Any) -> bool:
@@ -93,30 +106,42 @@ def _written_to(
 
     ``found`` is copied there now.
     """
-    if func._overloadpacket.__name__ in ("_to_copy", "clone"):
-        kept[0].copy_(found[0])
-        return partial(kept[0].copy_, args[0])
-    for name in func._overloadpacket.overloads():
-        variant = getattr(func._overloadpacket, name)
-        outs = [argument.name for argument in variant._schema.arguments if argument.is_out]
-        if len(outs) != len(kept) or not outs:
-            continue
-        named = dict(zip(outs, kept, strict=True))
-        places = [x.data_ptr() for x in kept]
-        try:
-            variant(*args, **kwargs, **named)
-        except (RuntimeError, TypeError):  # another overload's
-            continue
-        if places == [x.data_ptr() for x in kept] and all(map(same_bits, found, kept)):
-            return partial(variant, *args, **kwargs, **named)
     for x, y in zip(kept, found, strict=True):
         x.copy_(y)
+    if func._overloadpacket.__name__ in ("_to_copy", "clone"):
+        return partial(kept[0].copy_, args[0])
+    if func not in _variants:
+        _variants[func] = _find_variant(func, args, kwargs, found)
+    variant = _variants[func]
+    if variant is not None:
+        return partial(variant[0], *args, **kwargs, **dict(zip(variant[1], kept, strict=True)))
 
     def compute_and_copy() -> None:
-        for x, y in zip(kept, pytree.tree_leaves(func(*args, **kwargs)), strict=True):
+        for x, y in zip(kept, _tensors([func(*args, **kwargs)]), strict=True):
             x.copy_(y)
 
     return compute_and_copy
+
+
+_variants: dict[Any, tuple[Any, list[str]] | None] = {}
+
+
+def _find_variant(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
+    """The overload that writes its results to tensors it is given, and the names it gives these."""
+    for name in func._overloadpacket.overloads():
+        variant = getattr(func._overloadpacket, name)
+        names = [argument.name for argument in variant._schema.arguments if argument.is_out]
+        if not names or len(names) != len(found):
+            continue
+        outs = [torch.empty_like(x) for x in found]
+        places = [x.data_ptr() for x in outs]
+        try:
+            variant(*args, **kwargs, **dict(zip(names, outs, strict=True)))
+        except (RuntimeError, TypeError):  # another overload's
+            continue
+        if places == [x.data_ptr() for x in outs] and all(map(same_bits, found, outs)):
+            return variant, names
+    return None
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
