@@ -102,7 +102,7 @@ def test_prompts_in_its_step(page: Page) -> None:
     assert bar == pytest.approx([100 * 2 / 514, 100 * 512 / 514], abs=0.01)
 
 
-@pytest.mark.parametrize(("graph", "told"), [(True, "as a graph"), (False, "eagerly")])
+@pytest.mark.parametrize(("graph", "told"), [(True, "as a replay"), (False, "eagerly")])
 def test_how_its_step_was_computed(page: Page, graph: bool, told: str) -> None:
     story = Story(page)
     story.why(story.step(20, graph=graph))

@@ -29,9 +29,9 @@
       if (subtitle.textContent !== words) subtitle.textContent = words;
     });
 
-    /* Host and device time of a step, and whether it was a graph, where the record has them. */
+    /* Host and device time of a step, and whether it was replayed, where the record has them. */
     function parts(i) {
-      const { host, device, graph } = Rose.store.steps, how = graph[i] === null ? "" : graph[i] ? ", a graph" : ", eager";
+      const { host, device, graph } = Rose.store.steps, how = graph[i] === null ? "" : graph[i] ? ", replayed" : ", eager";
       return host[i] || device[i] ? ` (host ${Rose.format.ms(host[i])}, device ${Rose.format.ms(device[i])}${how})` : how;
     }
 

@@ -140,7 +140,7 @@
       ["preempted", [known && known.preempted.length ? (known.preempted.length === 1 ? "once" : `${known.preempted.length} times`) : "no"]],
       ["cached, shared", [`${count(steps.cached[slot])}, ${count(steps.shared[slot])} prompt tokens`]],
       [factor > 1 ? "host + sleep, device" : "host, device", [`${ms(step.host)}, ${ms(step.device)} ms`]],
-      ...(step.graph === null ? [] : [["computed", [step.graph ? "as a graph" : "eagerly"]]]),
+      ...(step.graph === null ? [] : [["computed", [step.graph ? "as a replay" : "eagerly"]]]),
     ];
   }
 
