@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
 MOST_TOKENS = 512  # of a step: beyond, Python's share is small
 MOST_UNWANTED = 32  # tokens whose logits nobody wants: a replay computes them all the same
+RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, and can be seen as slow tokens
+# Before the first request, sizes up to so many tokens are recorded for so long.
+WARM_UP_TOKENS, WARM_UP_S = 32, 0.5
 _ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
@@ -212,7 +217,7 @@ class RecordedStep:
 
 
 class RecordedSteps:
-    """The recordings of a model, by tokens of a step; made when a size comes a second time.
+    """The recordings of a model, by tokens of a step; made when a size has come ``RECORD_AFTER`` times, or by ``warm_up``.
 
     Args:
         forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
@@ -226,28 +231,38 @@ class RecordedSteps:
         self._forward = forward
         self._tables = np.zeros((MOST_TOKENS, columns), np.int64)  # pages that nothing is written to take no memory
         self._arena = Arena()
-        self._steps: dict[int, RecordedStep | None] = {}
+        self._steps: dict[int, RecordedStep] = {}
+        self._seen: Counter[int] = Counter()
         self.refused: str | None = None
 
     def __len__(self) -> int:
-        return sum(step is not None for step in self._steps.values())
+        return len(self._steps)
+
+    def warm_up(self) -> None:
+        """Record and check the sizes that nearly all traffic has, on block 0, which no request owns."""
+        until = time.perf_counter() + WARM_UP_S
+        for size in range(1, WARM_UP_TOKENS + 1):
+            self._seen[size] = RECORD_AFTER
+            for position in (0, 1):  # recorded with the one, checked with the other
+                if self.refused or time.perf_counter() >= until:
+                    return
+                self.run(_alike(size, position))
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
         size = host.num_tokens
         if self.refused or not _fits(host):
             return None
-        known = size in self._steps
         step = self._steps.pop(size, None)
-        self._steps[size] = step  # the last one used is the last one
-        if len(self._steps) > MOST_SIZES:
-            del self._steps[next(iter(self._steps))]
+        if step is not None:
+            self._steps[size] = step  # the last one used is the last one
         if step is not None and step.checked:
             return step.replay(host), True
         try:
             if step is not None:
                 return self._check(step, host), False
-            return (self._record(host), False) if known else None
+            self._seen[size] += 1
+            return (self._record(host), False) if self._seen[size] > RECORD_AFTER else None
         except Exception as error:  # the step's own will come again when it runs as it is
             self._refuse(str(error))
             return None
@@ -260,6 +275,8 @@ class RecordedSteps:
         if self._arena.in_use != 1:  # the logits
             raise NotReplayableError("it keeps tensors of a step for the next one")
         self._steps[host.num_tokens] = step
+        if len(self._steps) > MOST_SIZES:
+            del self._steps[next(iter(self._steps))]
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
@@ -284,3 +301,20 @@ def _fits(host: HostBatch) -> bool:
     if host.num_tokens - len(host.logits_rows) > MOST_UNWANTED:
         return False
     return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES
+
+
+def _alike(size: int, position: int) -> HostBatch:
+    """So many decodes of the same token at one position, in block 0."""
+    same = np.full(size, position)
+    return HostBatch(
+        input_ids=same,
+        positions=same,
+        slot_mapping=same,
+        cu_seqlens_q=np.arange(size + 1),
+        seq_lens=same + 1,
+        block_tables=np.zeros((size, 1), np.int64),
+        logits_rows=np.arange(size),
+        places=np.zeros(0, np.int64),
+        sources=np.zeros(0, np.int64),
+        batched_append=True,
+    )

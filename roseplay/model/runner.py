@@ -24,7 +24,7 @@ from roseplay.model.launch import DeviceTimer, Launched, lost
 from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
 from roseplay.model.replay import RecordedSteps
-from roseplay.model.sampler import Logprobs, draw
+from roseplay.model.sampler import Logprobs, draw, likeliest
 from roseplay.model.upload import Download, to_device
 
 
@@ -259,7 +259,7 @@ class ModelRunner:
     def _warm_up(self) -> None:
         """Run the model on a prompt and a decode of block 0, which no request owns."""
         for num_tokens in {1, min(self.block_size, self.loaded.max_model_len)}:
-            self._run(null_batch(num_tokens, self.loaded.device))
+            likeliest(self._run(null_batch(num_tokens, self.loaded.device)))
 
     @torch.inference_mode()
     def _make_graphs(self) -> StepGraphs:
@@ -276,10 +276,14 @@ class ModelRunner:
         graphs.capture()
         return graphs
 
+    @torch.inference_mode()
     def _make_recorded(self, config: EngineConfig) -> RecordedSteps | None:
         if not config.replay_steps or not self.backend.in_place:
             return None
-        return RecordedSteps(self._run, -(-self.loaded.max_model_len // self.block_size))
+        recorded = RecordedSteps(self._run, -(-self.loaded.max_model_len // self.block_size))
+        if self.block_size > 1 and self.loaded.max_model_len > 1:
+            recorded.warm_up()
+        return recorded
 
 
 def _default_attention(device: torch.device) -> str:

@@ -58,14 +58,15 @@ def draw(
     sampled = [row for row, request in enumerate(requests) if request.sampling.temperature >= GREEDY_BELOW]
     if len(sampled) == len(requests):
         return _draw(logits, requests, wait)
-    tokens = _largest(logits)
+    tokens = likeliest(logits)
     if sampled:
         rows = to_device(sampled, torch.int64, logits.device)
         tokens.index_copy_(0, rows, _draw(logits.index_select(0, rows), [requests[row] for row in sampled], wait))
     return tokens
 
 
-def _largest(logits: torch.Tensor) -> torch.Tensor:
+def likeliest(logits: torch.Tensor) -> torch.Tensor:
+    """Each row's first token of the largest logit: int64 ``[rows]`` of ``[rows, vocabulary]``."""
     return argmax(logits) if argmax is not None and can_argmax(logits) else logits.argmax(-1)
 
 

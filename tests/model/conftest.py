@@ -1,4 +1,4 @@
-"""One torch thread: the models are tiny, and two threads on busy cores wait for each other."""
+"""One torch thread: the models are tiny, and two threads on busy cores wait for each other. And short warm-ups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from roseplay.model import replay
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -14,3 +16,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="package")
+def short_warm_up() -> Iterator[None]:
+    """A hundred engines start here: each records a size or two, the others when they come."""
+    before, replay.WARM_UP_TOKENS = replay.WARM_UP_TOKENS, 2
+    yield
+    replay.WARM_UP_TOKENS = before

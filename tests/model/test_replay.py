@@ -24,6 +24,13 @@ needs_numba = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size is recorded when it comes a second time, and none before."""
+    monkeypatch.setattr("roseplay.model.replay.RECORD_AFTER", 1)
+    monkeypatch.setattr("roseplay.model.replay.WARM_UP_S", 0)
+
+
 def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
     """One whose steps are replayed, and one whose steps are not."""
     tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
@@ -47,6 +54,20 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
     assert recorded.refused is None
     # a prompt; the size for the first time; recorded; checked; replayed
     assert graphs == [False, False, False, False, *[True] * 5]
+
+
+@needs_numba
+def test_small_sizes_are_recorded_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.model.replay.WARM_UP_S", 30)
+    monkeypatch.setattr("roseplay.model.replay.WARM_UP_TOKENS", 3)
+    replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)
+    for counts in [{0: 1}, {0: 1, 1: 2}, {2: 3}]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        assert replaying.result.graph
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    replaying.step({0: 1, 1: 1, 2: 1, 3: 1})
+    assert not replaying.result.graph
 
 
 @needs_numba

@@ -54,17 +54,17 @@ def _largest(context, at, numbers):
     return types.int32(at, numbers), generate
 
 
+@numba.njit(inline="always")  # outside of what calls it: compiled code that holds on to a function is not found again
+def _order(bits, most):
+    """As integers, numbers are in order but for the negative ones, which run the other way."""
+    wide = np.int64(bits)
+    return wide ^ most if wide < 0 else wide
+
+
 @cache
 def _argmax(narrow: bool) -> Any:
     item, most = (types.int16, 0x7FFF) if narrow else (types.int32, 0x7FFFFFFF)
     stretch = 64 * LANES
-
-    def order(bits):
-        """As integers, numbers are in order but for the negative ones, which run the other way."""
-        wide = np.int64(bits)
-        return wide ^ most if wide < 0 else wide
-
-    order = numba.njit(inline="always")(order)
 
     def argmax(x_at, out_at, rows, columns):
         out = numba.carray(pointer(out_at, types.int64), rows)
@@ -78,9 +78,9 @@ def _argmax(narrow: bool) -> Any:
                 if highest > best:
                     best, at = highest, first
             for i in range(whole, columns):
-                if order(x[i]) > best:
-                    best, at = order(x[i]), i
-            while order(x[at]) != best:
+                if _order(x[i], most) > best:
+                    best, at = _order(x[i], most), i
+            while _order(x[at], most) != best:
                 at += 1
             out[row] = at
 
