@@ -94,7 +94,8 @@ class StepResult:
         prepare_ns, forward_ns, sample_ns: the host's time in building the batch, in the model, and in drawing tokens; on a
             GPU that is the time it takes to launch them.
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
-        graph: whether the step was replayed, as a CUDA graph or from a recording; None where there are none, or nothing was computed.
+        graph: whether the step was replayed, as a CUDA graph or from a recording; None where there are none, or nothing was
+            computed.
     """
 
     token_ids: list[int | None]

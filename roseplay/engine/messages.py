@@ -133,7 +133,8 @@ class StepRecord:
 
     Where steps overlap, one is told to begin when the one before it ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
-    step was replayed, as a CUDA graph or from a recording, None where there are none. ``out_of_memory``: steps undone before it for lack of memory.
+    step was replayed, as a CUDA graph or from a recording, None where there are none. ``out_of_memory``: steps undone
+    before it for lack of memory.
     """
 
     step_id: int

@@ -2,9 +2,10 @@
 
 A decode step of a small model spends more time in Python, in its modules and in torch's dispatcher, than in its numbers.
 But all that comes out of it for so many tokens is the same list of operations on tensors of the same shapes; a short
-prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for a size, by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each
-result is put where it will lie in all later steps; views then need not be made again, and results are written in place.
-A replay fills in tokens, positions and block tables, and calls the list.
+prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for a size,
+by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each result is put where it
+will lie in all later steps; views then need not be made again, and results are written in place. A replay fills in
+tokens, positions and block tables, and calls the list.
 
 Nothing is taken on trust: the first replay of a size runs beside the step as it is, on numbers that it was not recorded
 with, and must give the same logits. A model whose operations depend on its numbers is left to run as it is.

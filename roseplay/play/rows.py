@@ -23,7 +23,8 @@ class EntryRow(NamedTuple):
 class StepRow(NamedTuple):
     """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
 
-    ``graph``: it was replayed (as a CUDA graph, or on a CPU from its recording), or computed eagerly; None where there was no choice, or nobody told.
+    ``graph``: it was replayed (as a CUDA graph, or on a CPU from its recording), or computed eagerly; None where there was no
+    choice, or nobody told.
     """
 
     step: int

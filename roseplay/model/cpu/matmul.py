@@ -36,7 +36,7 @@ _KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _PIECES = range(9)
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this CPU is one of those that this file is for. With AMX, bfloat16 is better multiplied by it, which oneDNN does."""
+    """Whether this CPU is one of those that this file is for. Where it has AMX, oneDNN multiplies bfloat16 with that."""
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES or dtype not in _TILES:
         return False
     has = binding.get_host_cpu_features()
