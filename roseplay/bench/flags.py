@@ -52,10 +52,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--num-blocks", type=int, help="KV blocks, block 0 included; left out, the pool sizes itself")
     group.add_argument("--attention", default="auto", choices=ATTENTIONS, help="how keys and values are read")
     group.add_argument("--no-pack-weights", action="store_true", help="lay weights out anew in every product (CPU)")
-    group.add_argument(
-        "--no-replay-steps", action="store_true", help="run every decode step through the model's code (CPU)"
-    )
-    group.add_argument("--no-fuse-ops", action="store_true", help="norms, rotary embeddings and gates by torch (CPU)")
+    group.add_argument("--no-replay-steps", action="store_true", help="run every step through the model's code (CPU)")
+    group.add_argument("--no-fuse-ops", action="store_true", help="norms, rotary embeddings, GELUs and gates by torch")
     group.add_argument("--threads", type=int, help="torch's threads; left out, torch chooses")
     group.add_argument("--seed", type=int, default=0, help="of random weights, synthetic prompts and sampling")
 

@@ -56,7 +56,8 @@ class FusedLayerNorm(nn.Module):
             return None
         weight = module.weight
         norm = cls(module)
-        return norm if rows.fits(weight, module.bias) and agrees(module, norm, len(weight), weight) else None
+        alike = rows.fits(weight) and rows.fits(module.bias) and weight.dtype == module.bias.dtype
+        return norm if alike and agrees(module, norm, len(weight), weight) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype != self.weight.dtype or not rows.fits(x):

@@ -78,6 +78,7 @@ def attend_in_place(
     shares = _head_shares(kv_heads, torch.get_num_threads())
     arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
+    # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
     share_out(arguments, len(decodes.tokens) * shares, hold=(floats, decodes, sink if sinks is None else None))
 
 

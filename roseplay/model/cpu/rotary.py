@@ -18,7 +18,8 @@ from roseplay.model.cpu.tape import run
 def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
     """Whether ``rotate`` takes these: one packed row, whole heads, a half for a half."""
     alike = cos.shape == sin.shape == (1, q.shape[2], q.shape[3]) and q.shape[3] == k.shape[3] and q.shape[0] == 1
-    return alike and fits(q, k, cos, sin) and cos.is_contiguous() and sin.is_contiguous()
+    alike = alike and q.dtype == k.dtype == cos.dtype == sin.dtype
+    return alike and fits(q) and fits(k) and fits(cos) and fits(sin) and cos.is_contiguous() and sin.is_contiguous()
 
 
 def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

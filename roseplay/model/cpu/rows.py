@@ -15,13 +15,9 @@ def takes(dtype: torch.dtype) -> bool:
     return dtype in _DTYPES
 
 
-def fits(*tensors: torch.Tensor) -> bool:
-    """Whether these can be given to the functions of this file: one dtype, not too large, rows in one piece."""
-    first = tensors[0]
-    return first.dtype in _DTYPES and all(
-        x.dtype == first.dtype and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
-        for x in tensors
-    )
+def fits(x: torch.Tensor) -> bool:
+    """Whether norms and rotary embeddings take it: a dtype they know, not too large, rows in one piece."""
+    return takes(x.dtype) and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
 
 
 @numba.njit(inline="always")
