@@ -44,7 +44,7 @@ class PagedBatch:
         cu_seqlens_q: ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``.
         seq_lens: ``[rows]``: tokens of the request that are in the cache once this step has appended.
         block_tables: ``[rows, most blocks]``, padded with 0.
-        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows).
+        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
         batched_append: one write a layer; else one a row and layer.
         memo: what a backend worked out in one layer and needs in the others.
     """
@@ -55,7 +55,7 @@ class PagedBatch:
     cu_seqlens_q: torch.Tensor
     seq_lens: torch.Tensor
     block_tables: torch.Tensor
-    logits_rows: torch.Tensor
+    logits_rows: torch.Tensor | None
     host_cu_seqlens_q: Ints
     host_seq_lens: Ints
     host_block_tables: Ints

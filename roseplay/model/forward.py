@@ -18,9 +18,10 @@ class PackedForward:
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(self, paged: Paged) -> torch.Tensor:
-        """Logits ``[len(batch.logits_rows), vocabulary]`` in the model's dtype."""
+        """Logits ``[wanted, vocabulary]`` in the model's dtype, as ``batch.logits_rows`` says."""
         batch = paged.batch
-        keep = {"logits_to_keep": batch.logits_rows} if self._keeps_rows else {}
+        # The first 0 of the last tokens are all.
+        keep = {"logits_to_keep": 0 if batch.logits_rows is None else batch.logits_rows} if self._keeps_rows else {}
         with carry(paged):
             output = self.model(
                 input_ids=batch.input_ids[None],
@@ -30,4 +31,4 @@ class PackedForward:
                 **keep,
             )
         logits: torch.Tensor = output.logits[0]
-        return logits if self._keeps_rows else logits[batch.logits_rows]
+        return logits if self._keeps_rows or batch.logits_rows is None else logits[batch.logits_rows]

@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 try:
     from roseplay.model.cpu import matmul
+    from roseplay.model.cpu.tiles import STRIP
 except ImportError:  # Numba is an extra
     matmul = None  # type: ignore[assignment]
 
@@ -36,7 +37,7 @@ class PackedLinear(nn.Module):
         self.strips = matmul is not None and matmul.fits(weight)
         if self.strips:
             self.packed = matmul.lay_out(weight.detach())
-            self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * matmul.STRIP)
+            self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * STRIP)
             if bias is not None:
                 self.bias[: self.out_features] = bias.detach()
         else:

@@ -31,6 +31,11 @@ from roseplay.model.batch import HostBatch, Ints, PagedBatch
 from roseplay.model.cpu import tape
 from roseplay.model.swap import same
 
+try:
+    from roseplay.model.cpu import sums
+except ImportError:  # Numba is an extra
+    sums = None  # type: ignore[assignment]
+
 logger = logging.getLogger(__name__)
 
 MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
@@ -74,7 +79,9 @@ class Recorder(TorchDispatchMode):
             self._calls.append(partial(func, *args, **kwargs))
             return result
         kept = [self._arena.tensor(x) for x in found]
-        if func._overloadpacket.__name__ not in _ALLOCATIONS:
+        if func is torch.ops.aten.add.Tensor and sums is not None and not kwargs and sums.can_add(args[0], args[1]):
+            sums.add(args[0], args[1], self._arena.alias(kept[0]))
+        elif func._overloadpacket.__name__ not in _ALLOCATIONS:
             self._calls.append(_written_to(func, args, kwargs, found, [self._arena.alias(x) for x in kept]))
         return kept[0] if isinstance(result, torch.Tensor) else type(result)(kept)
 
@@ -182,7 +189,7 @@ class RecordedStep:
             cu_seqlens_q=torch.from_numpy(each),
             seq_lens=torch.from_numpy(seen),
             block_tables=torch.from_numpy(self._tables),
-            logits_rows=torch.from_numpy(each[:-1]),
+            logits_rows=None,
             host_cu_seqlens_q=each,
             host_seq_lens=seen,
             host_block_tables=self._tables,
@@ -190,6 +197,7 @@ class RecordedStep:
         arena.reset()
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
             self.logits = forward(batch)
+        self.tape.join()
         for key, planned in batch.memo.items():
             if isinstance(planned, Decodes):
                 self._decodes[key[1]] = planned  # type: ignore[index]
@@ -221,7 +229,7 @@ class RecordedSteps:
     """The recordings of a model, by tokens of a step; made when a size has come ``RECORD_AFTER`` times, or by ``warm_up``.
 
     Args:
-        forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
+        forward: a batch's logits, ``[wanted, vocabulary]``.
         columns: blocks of the longest request.
 
     Attributes:

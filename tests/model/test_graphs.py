@@ -279,6 +279,7 @@ def test_the_largest_size_is_captured_first():
 
     def forward(batch: Any) -> torch.Tensor:
         captured.append(batch.num_tokens)
+        assert batch.logits_rows is not None
         return torch.zeros(batch.logits_rows.shape[0], 5)
 
     graphs = StepGraphs(

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from roseplay.model.attention import cpu_kernel
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.cpu_plan import Decodes, LayerKind, Piece, plan_decodes, plan_pieces
+from roseplay.model.attention.cpu_plan import Decodes, LayerKind, Piece, Spans, plan_decodes, plan_pieces, plan_spans
 from roseplay.model.attention.interface import register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
@@ -69,6 +69,22 @@ class CPUBackend:
                     softcap=softcap,
                     sinks=sinks,
                 )
+            span = cpu_kernel.prompt_span(q, self.cache.keys[layer])
+            if span is not None:
+                spans = self._spans(batch, span)
+                if spans is not None:
+                    cpu_kernel.attend_prompts(
+                        q,
+                        out,
+                        self.cache.keys[layer],
+                        self.cache.values[layer],
+                        spans,
+                        scaling=scaling,
+                        window=window,
+                        softcap=softcap,
+                        sinks=sinks,
+                    )
+                return out
         for piece in self._plan(layer, batch, window, softcap is not None or sinks is not None, q.dtype):
             shape = (piece.rows, piece.queries)
             if piece.index is None:
@@ -97,6 +113,14 @@ class CPUBackend:
         if name not in batch.memo:
             batch.memo[name] = plan_decodes(batch, window)
         found: Decodes | None = batch.memo[name]
+        return found
+
+    def _spans(self, batch: PagedBatch, most: int) -> Spans | None:
+        """The queries of longer prompts, worked out once a step."""
+        name = ("spans", most)
+        if name not in batch.memo:
+            batch.memo[name] = plan_spans(batch, most)
+        found: Spans | None = batch.memo[name]
         return found
 
     def _gather(

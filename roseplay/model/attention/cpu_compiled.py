@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
-from roseplay.model.cpu.lanes import LANES, address, compiled_c, moved, pointer, prefetch
+from roseplay.model.cpu.lanes import LANES, address, kernel, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
@@ -32,7 +32,9 @@ def append(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.uint32
     infinite = np.uint32(0x7F80 if narrow else 0x7F800000)  # an exponent of ones: infinity or NaN
 
-    def append(new_at, blocks_at, slots_at, tokens, stride, heads, block_size, dim):
+    def append(given, _):
+        new_at, blocks_at, slots_at, tokens = given[1], given[2], given[3], given[4]
+        stride, heads, block_size, dim = given[5], given[6], given[7], given[8]
         slots = numba.carray(pointer(slots_at, types.int64), tokens)
         for token in range(tokens):
             block, offset = slots[token] // block_size, slots[token] % block_size
@@ -44,7 +46,7 @@ def append(narrow: bool) -> Any:
                 for d in range(dim):
                     kept[d] = 0 if new[d] & infinite == infinite else new[d]
 
-    return compiled_c(append, *[types.int64] * 8)
+    return kernel(append)
 
 
 @numba.njit(inline="always")
@@ -155,4 +157,4 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
             _add_sinks(total, weight, top, sinks[share * heads : (share + 1) * heads])
         _give_out(out, total, weight, v_place, narrow_q)
 
-    return compiled_c(attend, types.CPointer(types.int64), types.int64)
+    return kernel(attend)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from roseplay.model.attention.cpu_plan import Decodes
+from roseplay.model.attention.cpu_plan import Decodes, Spans
 from roseplay.model.batch import Ints
-from roseplay.model.cpu import tape
 
 try:
-    from roseplay.model.attention import cpu_compiled
+    from roseplay.model.attention import cpu_compiled, cpu_prompts
     from roseplay.model.cpu.parallel import share_out
 except ImportError:  # an extra: without it decodes are gathered
     cpu_compiled = None  # type: ignore[assignment]
@@ -38,7 +37,7 @@ def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values
         new = _heads_dense(new.to(blocks.dtype))
         places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
         sizes = (len(slots), new.stride(0), heads, block_size, dim)
-        tape.run(cpu_compiled.append(new.dtype == torch.bfloat16).ctypes, *places, *sizes)
+        share_out(cpu_compiled.append(new.dtype == torch.bfloat16), [*places, *sizes], 1)
 
 
 def attend_in_place(
@@ -76,10 +75,45 @@ def attend_in_place(
     floats = np.array([scaling, softcap or 0.0], np.float32)
     sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
     shares = _head_shares(kv_heads, torch.get_num_threads())
-    arguments = [kernel.address, *(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
     # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
-    share_out(arguments, len(decodes.tokens) * shares, hold=(floats, decodes, sink if sinks is None else None))
+    hold = (floats, decodes, sink if sinks is None else None)
+    share_out(kernel, arguments, len(decodes.tokens) * shares, hold)
+
+
+def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
+    """Queries of the spans for ``attend_prompts``; None where it cannot attend with q and keys of these shapes."""
+    if q.dtype != keys.dtype or not cpu_prompts.fits(q.dtype, keys.shape[-1]):
+        return None
+    return cpu_prompts.span_queries(q.shape[1] // keys.shape[1])
+
+
+def attend_prompts(
+    q: torch.Tensor,
+    out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spans: Spans,
+    *,
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> None:
+    """Spans of queries attend to what is cached up to each of them; the rest is as with ``attend_in_place``.
+
+    In bfloat16 what a token weighs is rounded before it is multiplied by the value, as torch does.
+    """
+    kv_heads, block_size, k_dim = keys.shape[1:]
+    group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
+    kernel = cpu_prompts.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
+    q = _heads_dense(q)
+    floats = np.array([scaling, softcap or 0.0], np.float32)
+    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments += [q.stride(0), kv_heads, 0 if sinks is None else len(sink), window or 0, *spans.arguments()]
+    share_out(kernel, arguments, len(spans.tokens) * kv_heads, hold=(floats, spans, sink))
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:

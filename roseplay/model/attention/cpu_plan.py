@@ -123,6 +123,46 @@ def plan_decodes(batch: PagedBatch, window: int | None) -> Decodes | None:
     return Decodes(tokens, np.ascontiguousarray(tables), seq_lens, firsts)
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Queries that lie side by side, of one request, for a kernel that reads blocks in place; all arrays are contiguous.
+
+    Attributes:
+        tokens: ``[spans]``, each one's first query in the batch.
+        counts: ``[spans]``, its queries.
+        positions: ``[spans]``, of its first query in the request; it sees the tokens up to itself.
+        tables: ``[spans, most blocks]``.
+    """
+
+    tokens: Ints
+    counts: Ints
+    positions: Ints
+    tables: Ints
+
+    def arguments(self) -> list[int]:
+        """For the kernel: the arrays' addresses, the number of spans, the width of the tables."""
+        arrays = (self.tokens, self.counts, self.positions, self.tables)
+        return [*(array.ctypes.data for array in arrays), *self.tables.shape]
+
+
+def plan_spans(batch: PagedBatch, most: int) -> Spans | None:
+    """What ``plan_decodes`` leaves, ``most`` queries at a time; None if that is nothing."""
+    counts = np.diff(batch.host_cu_seqlens_q)
+    rows = np.flatnonzero(counts > SHORT_QUERIES)
+    if not rows.size:
+        return None
+    rows = np.repeat(rows, -(-counts[rows] // most))
+    first_of_row = np.concatenate([[True], np.diff(rows) > 0])
+    number = np.arange(rows.size)
+    begins = (number - np.maximum.accumulate(np.where(first_of_row, number, 0))) * most  # in the row's queries
+    return Spans(
+        batch.host_cu_seqlens_q[rows] + begins,
+        np.minimum(most, counts[rows] - begins),
+        batch.host_seq_lens[rows] - counts[rows] + begins,
+        np.ascontiguousarray(batch.host_block_tables[rows]),
+    )
+
+
 def plan_pieces(batch: PagedBatch, kind: LayerKind, *, with_decodes: bool = True) -> list[Piece]:
     """Cut the batch for layers of this kind; the rows of ``plan_decodes`` are left out unless ``with_decodes``."""
     planner = _Planner(batch, kind)

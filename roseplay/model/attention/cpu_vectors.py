@@ -27,7 +27,7 @@ def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.concatenate([order, rest]).astype(np.int64)
 
 
-class _Attention(Emitter):
+class AttentionEmitter(Emitter):
     """The steps of attention to 16 tokens; ``narrow`` blocks are bfloat16."""
 
     def __init__(self, builder: Any, narrow: bool) -> None:
@@ -137,7 +137,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
 
     def generate(context, builder, signature, args):
         query, keys, values, begin, end, softcap, top, weight, total, _ = args
-        emit = _Attention(builder, narrow)
+        emit = AttentionEmitter(builder, narrow)
 
         def of_head(pointer, head, numbers):
             return builder.gep(pointer, [ir.Constant(INT, head * numbers)])

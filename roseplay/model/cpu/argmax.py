@@ -13,8 +13,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.model.cpu.lanes import INT, INTS, LANES, Emitter, compiled_c, moved, pointer
-from roseplay.model.cpu.rows import takes
+from roseplay.model.cpu.lanes import INT, INTS, LANES, Emitter, kernel, moved, pointer
+from roseplay.model.cpu.parallel import share_out
+from roseplay.model.cpu.rows import pieces_of, takes
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
@@ -22,7 +23,8 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
     its time; a NaN is the largest."""
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=torch.int64)
-    _argmax(x.dtype == torch.bfloat16).ctypes(x.data_ptr(), out.data_ptr(), *x.shape)
+    rows, pieces = pieces_of(x)
+    share_out(_argmax(x.dtype == torch.bfloat16), [x.data_ptr(), out.data_ptr(), rows, pieces, x.shape[1]], pieces)
     return out
 
 
@@ -66,9 +68,10 @@ def _argmax(narrow: bool) -> Any:
     item, most = (types.int16, 0x7FFF) if narrow else (types.int32, 0x7FFFFFFF)
     stretch = 64 * LANES
 
-    def argmax(x_at, out_at, rows, columns):
-        out = numba.carray(pointer(out_at, types.int64), rows)
-        for row in range(rows):
+    def argmax(given, piece):
+        x_at, rows, pieces, columns = given[1], given[3], given[4], given[5]
+        out = numba.carray(pointer(given[2], types.int64), rows)
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             begin = moved(pointer(x_at, item), row * columns)
             x = numba.carray(begin, columns)
             best, at = np.int64(-(2**40)), 0
@@ -84,4 +87,4 @@ def _argmax(narrow: bool) -> Any:
                 at += 1
             out[row] = at
 
-    return compiled_c(argmax, *[types.int64] * 4)
+    return kernel(argmax)

@@ -13,30 +13,28 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from roseplay.model.cpu.lanes import FLOATS, INT, LANES, Emitter, address, compiled_c, moved, pointer
+from roseplay.model.cpu.lanes import FLOATS, INT, LANES, Emitter, address, kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import copy_row, narrow_row, round_row, widen
-from roseplay.model.cpu.tape import run
+from roseplay.model.cpu.rows import copy_row, narrow_row, pieces_of, round_row, widen
 
 _ROOT_2_PI = math.sqrt(2 / math.pi)
-_ALONE_NUMBERS = 2**14  # up to here a GELU is over before another thread is awake
 _GELU_STRETCH = 32 * LANES
 
 
 def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
     """``silu(gate) * up`` into ``out [..., dim]``, of ``both [..., 2 * dim]``: gate, then up."""
     dim = out.shape[-1]
-    kernel = _silu_times(both.dtype == torch.bfloat16).ctypes
-    run(kernel, both.data_ptr(), out.data_ptr(), out.numel() // dim, dim)
+    rows, pieces = pieces_of(out)
+    given = [both.data_ptr(), out.data_ptr(), rows, pieces, dim]
+    share_out(_silu_times(both.dtype == torch.bfloat16), given, pieces)
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     """GELU by its tanh approximation, of any shape and size; rounded once."""
     x = x.contiguous()
     out, numbers = torch.empty_like(x), x.numel()
-    kernel = _gelu_tanh(x.dtype == torch.bfloat16).address
-    pieces = torch.get_num_threads() if numbers > _ALONE_NUMBERS else 1
-    share_out([kernel, x.data_ptr(), out.data_ptr(), numbers, pieces], pieces)
+    pieces = pieces_of(x)[1] if numbers > _GELU_STRETCH else 1
+    share_out(_gelu_tanh(x.dtype == torch.bfloat16), [x.data_ptr(), out.data_ptr(), numbers, pieces], pieces)
     return out
 
 
@@ -88,16 +86,17 @@ def _gelu_tanh(narrow: bool) -> Any:
             else:
                 copy_row(y[:count], out)
 
-    return compiled_c(gelu_tanh, types.CPointer(types.int64), types.int64)
+    return kernel(gelu_tanh)
 
 
 @cache
 def _silu_times(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.float32
 
-    def silu_times(both_at, out_at, rows, dim):
+    def silu_times(given, piece):
+        both_at, out_at, rows, pieces, dim = given[1], given[2], given[3], given[4], given[5]
         gate, up = np.zeros((dim + LANES - 1) // LANES * LANES, np.float32), np.empty(dim, np.float32)
-        for row in range(rows):
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             given_gate = numba.carray(moved(pointer(both_at, item), row * 2 * dim), dim)
             given_up = numba.carray(moved(pointer(both_at, item), (row * 2 + 1) * dim), dim)
             out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
@@ -118,4 +117,4 @@ def _silu_times(narrow: bool) -> Any:
             else:
                 copy_row(up, out)
 
-    return compiled_c(silu_times, *[types.int64] * 4)
+    return kernel(silu_times)

@@ -7,6 +7,7 @@ AVX2, four of NEON).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -34,13 +35,14 @@ def compiled(function: Callable[..., None], **options: Any) -> Any:
         return numba.njit(**options)(function)
 
 
-def compiled_c(function: Callable[..., None], *arguments: Any) -> Any:
-    """The same as a C function of these types of arguments: it has an ``address``, and ``ctypes`` to call it."""
+def kernel(function: Callable[..., None]) -> Any:
+    """The same as a C function of a pointer to int64 and of a piece's number (see ``parallel``); it has an ``address``."""
+    signature = types.void(types.CPointer(types.int64), types.int64)
     options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
     try:
-        return numba.cfunc(types.void(*arguments), cache=True, **options)(function)
+        return numba.cfunc(signature, cache=True, **options)(function)
     except RuntimeError:
-        return numba.cfunc(types.void(*arguments), **options)(function)
+        return numba.cfunc(signature, **options)(function)
 
 
 class Emitter:
@@ -81,6 +83,16 @@ class Emitter:
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
         read, data = 0, 1
         self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, 4 - level, data))])
+
+    def rounded(self, x: Any) -> Any:
+        """The bits of the nearest bfloat16, a tie to the even one."""
+        b = self.builder
+        bits, sixteen, one, half = (
+            b.bitcast(x, INTS),
+            *(ir.Constant(INTS, [number] * LANES) for number in (16, 1, 0x7FFF)),
+        )
+        bits = b.add(b.add(bits, b.and_(b.lshr(bits, sixteen), one)), half)
+        return b.trunc(b.lshr(bits, sixteen), ir.VectorType(ir.IntType(16), LANES))
 
     def exp(self, x: Any) -> Any:
         """For numbers up to 0; below -87 it stays at e**-87."""
@@ -126,6 +138,22 @@ def pointer(context, place, kind):
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
     return signature, generate
+
+
+def bits(number: float) -> int:
+    """A float64 as the int64 of the same bits, for ``real``."""
+    found: int = struct.unpack("q", struct.pack("d", number))[0]
+    return found
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def real(context, bits):
+    """The float64 of an int64's bits."""
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(bits), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

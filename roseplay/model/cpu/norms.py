@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.model.cpu.lanes import compiled_c, moved, pointer
-from roseplay.model.cpu.rows import copy_row, narrow_row, round_row, widen
-from roseplay.model.cpu.tape import run
+from roseplay.model.cpu.lanes import bits, kernel, moved, pointer, real
+from roseplay.model.cpu.parallel import share_out
+from roseplay.model.cpu.rows import copy_row, narrow_row, pieces_of, round_row, widen
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
@@ -21,8 +21,9 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
     ``1 + weight`` (before rounding, as Gemma does)."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
-    kernel = _rms_norm(x.dtype == torch.bfloat16, plus_one).ctypes
-    run(kernel, x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // dim, dim, eps)
+    places = (t.data_ptr() for t in (x, weight, out))
+    rows, pieces = pieces_of(x)
+    share_out(_rms_norm(x.dtype == torch.bfloat16, plus_one), [*places, rows, pieces, dim, bits(eps)], pieces)
     return out
 
 
@@ -31,7 +32,8 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
     places = (t.data_ptr() for t in (x, weight, bias, out))
-    run(_layer_norm(x.dtype == torch.bfloat16).ctypes, *places, x.numel() // dim, dim, eps)
+    rows, pieces = pieces_of(x)
+    share_out(_layer_norm(x.dtype == torch.bfloat16), [*places, rows, pieces, dim, bits(eps)], pieces)
     return out
 
 
@@ -39,9 +41,11 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
 def _rms_norm(narrow: bool, plus_one: bool) -> Any:
     item = types.uint16 if narrow else types.float32
 
-    def rms_norm(x_at, weight_at, out_at, rows, dim, eps):
+    def rms_norm(given, piece):
+        x_at, weight_at, out_at, rows, pieces, dim = given[1], given[2], given[3], given[4], given[5], given[6]
+        eps = real(given[7])
         weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        bits = y.view(np.uint32)
+        wide = y.view(np.uint32)
         given_weight = numba.carray(pointer(weight_at, item), dim)
         if narrow:
             widen(given_weight, weight.view(np.uint32))
@@ -50,11 +54,11 @@ def _rms_norm(narrow: bool, plus_one: bool) -> Any:
         if plus_one:
             for d in range(dim):
                 weight[d] += np.float32(1)
-        for row in range(rows):
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
             out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
             if narrow:
-                widen(x, bits)
+                widen(x, wide)
             else:
                 copy_row(x, y)
             squares = np.float32(0)
@@ -64,22 +68,24 @@ def _rms_norm(narrow: bool, plus_one: bool) -> Any:
             for d in range(dim):
                 y[d] *= scale
             if narrow and not plus_one:
-                round_row(bits)
+                round_row(wide)
             for d in range(dim):
                 y[d] *= weight[d]
             if narrow:
-                narrow_row(bits, out)
+                narrow_row(wide, out)
             else:
                 copy_row(y, out)
 
-    return compiled_c(rms_norm, *[types.int64] * 5, types.float64)
+    return kernel(rms_norm)
 
 
 @cache
 def _layer_norm(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.float32
 
-    def layer_norm(x_at, weight_at, bias_at, out_at, rows, dim, eps):
+    def layer_norm(given, piece):
+        x_at, weight_at, bias_at, out_at, rows, pieces = given[1], given[2], given[3], given[4], given[5], given[6]
+        dim, eps = given[7], real(given[8])
         y, weight, bias = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
         for given_at, wide in ((weight_at, weight), (bias_at, bias)):
             given = numba.carray(pointer(given_at, item), dim)
@@ -87,7 +93,7 @@ def _layer_norm(narrow: bool) -> Any:
                 widen(given, wide.view(np.uint32))
             else:
                 copy_row(given, wide)
-        for row in range(rows):
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
             out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
             if narrow:
@@ -109,4 +115,4 @@ def _layer_norm(narrow: bool) -> Any:
             else:
                 copy_row(y, out)
 
-    return compiled_c(layer_norm, *[types.int64] * 6, types.float64)
+    return kernel(layer_norm)

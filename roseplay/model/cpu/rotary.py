@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.model.cpu.lanes import compiled_c, moved, pointer
-from roseplay.model.cpu.rows import copy_row, fits, narrow_row, round_row, widen
-from roseplay.model.cpu.tape import run
+from roseplay.model.cpu.lanes import kernel, moved, pointer
+from roseplay.model.cpu.parallel import share_out
+from roseplay.model.cpu.rows import copy_row, fits, narrow_row, pieces_of, round_row, widen
 
 
 def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
@@ -29,15 +29,10 @@ def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     for x in (q, k):
         heads, tokens, dim = x.shape[1:]
         out = torch.empty((1, tokens, heads, dim), dtype=x.dtype).transpose(1, 2)
-        run(
-            _rotate(x.dtype == torch.bfloat16).ctypes,
-            *(t.data_ptr() for t in (x, cos, sin, out)),
-            tokens,
-            heads,
-            dim // 2,
-            x.stride(2),
-            x.stride(1),
-        )
+        pieces = min(pieces_of(x)[1], tokens)
+        places = (t.data_ptr() for t in (x, cos, sin, out))
+        sizes = (tokens, pieces, heads, dim // 2, x.stride(2), x.stride(1))
+        share_out(_rotate(x.dtype == torch.bfloat16), [*places, *sizes], pieces)
         outs.append(out)
     return outs[0], outs[1]
 
@@ -46,11 +41,13 @@ def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
 def _rotate(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.float32
 
-    def rotate(x_at, cos_at, sin_at, out_at, tokens, heads, half, by_token, by_head):
+    def rotate(given, piece):
+        x_at, cos_at, sin_at, out_at, tokens, pieces = given[1], given[2], given[3], given[4], given[5], given[6]
+        heads, half, by_token, by_head = given[7], given[8], given[9], given[10]
         dim = 2 * half
         cos, sin, x = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
         turned, across = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        for token in range(tokens):
+        for token in range(tokens * piece // pieces, tokens * (piece + 1) // pieces):
             given_cos = numba.carray(moved(pointer(cos_at, item), token * dim), dim)
             given_sin = numba.carray(moved(pointer(sin_at, item), token * dim), dim)
             if narrow:
@@ -82,4 +79,4 @@ def _rotate(narrow: bool) -> Any:
                 else:
                     copy_row(turned, out)
 
-    return compiled_c(rotate, *[types.int64] * 9)
+    return kernel(rotate)

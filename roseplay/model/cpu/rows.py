@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 _DTYPES = (torch.float32, torch.bfloat16)
-# One thread does it all: beyond this many numbers torch's operations, which share their work out, are as fast.
+# Beyond, a step's time goes elsewhere, and torch's operations will do.
 MOST_NUMBERS = 2**18
+_PIECE_NUMBERS = 2**11  # a microsecond's work, and as long as it takes another thread to begin
 
 
 def takes(dtype: torch.dtype) -> bool:
@@ -18,6 +19,12 @@ def takes(dtype: torch.dtype) -> bool:
 def fits(x: torch.Tensor) -> bool:
     """Whether norms and rotary embeddings take it: a dtype they know, not too large, rows in one piece."""
     return takes(x.dtype) and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
+
+
+def pieces_of(x: torch.Tensor) -> tuple[int, int]:
+    """Rows of ``x [..., dim]``, and in how many pieces they are shared out."""
+    rows = x.numel() // x.shape[-1]
+    return rows, max(1, min(rows, torch.get_num_threads(), x.numel() // _PIECE_NUMBERS))
 
 
 @numba.njit(inline="always")

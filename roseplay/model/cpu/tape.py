@@ -9,31 +9,37 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from itertools import groupby
 from typing import Any
 
 _recording = threading.local()
 
 
 class Tape:
-    """Attributes: calls: in order, each without arguments. held: what they point to and nothing else may keep."""
+    """Attributes: calls: in order, each without arguments."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], Any]] = []
-        self.held: list[Any] = []
 
     def replay(self) -> None:
         for call in self.calls:
             call()
 
+    def join(self) -> None:
+        """Make one call of neighbours whose type says how (``joined``)."""
+        calls: list[Callable[[], Any]] = []
+        for kind, neighbours in groupby(self.calls, type):
+            alike = list(neighbours)
+            calls += [kind.joined(alike)] if hasattr(kind, "joined") else alike  # type: ignore[attr-defined]
+        self.calls = calls
 
-def run(kernel: Callable[..., Any], *arguments: Any, hold: tuple[Any, ...] = ()) -> None:
-    """Call a kernel of which the arguments say all; ``hold`` has what they point to beside tensors."""
+
+def run(call: Callable[[], None]) -> None:
+    """Make a call of which nothing else is known to who records."""
     tape = getattr(_recording, "tape", None)
     if tape is not None:
-        tape.calls.append(partial(kernel, *arguments))
-        tape.held.extend(hold)
-    kernel(*arguments)
+        tape.calls.append(call)
+    call()
 
 
 @contextlib.contextmanager

@@ -226,7 +226,8 @@ class StepGraphs:
 
     def _run(self, batch: PagedBatch) -> None:
         batch.memo.clear()  # what was worked out in another run is not what this one reads
-        self._logits[: batch.logits_rows.shape[0]].copy_(self._forward(batch))
+        logits = self._forward(batch)
+        self._logits[: logits.shape[0]].copy_(logits)
 
     def _static_batch(self, bucket: Bucket) -> PagedBatch:
         """Views into the buffers, holding nothing but padding."""
