@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.activations import GELUTanh
 
 from roseplay.model.cpu import gates, norms, rotary, rows
 from roseplay.model.pack import MergedLinear, MergedPart
@@ -21,7 +22,7 @@ def fuse(model: PreTrainedModel) -> None:
 
 
 class FusedRMSNorm(nn.Module):
-    """In place of ``plain``, which still computes what is too large for one thread."""
+    """In place of ``plain``, which still computes what is of another dtype."""
 
     def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float, plus_one: bool) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class FusedRMSNorm(nn.Module):
 
 
 class FusedLayerNorm(nn.Module):
-    """In place of ``plain``, which still computes what is too large for one thread."""
+    """In place of ``plain``, which still computes what is of another dtype."""
 
     def __init__(self, plain: nn.LayerNorm) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class FusedGELU(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedGELU | None:
-        if type(module) is not nn.GELU or module.approximate != "tanh":
+        if not isinstance(module, GELUTanh) and getattr(module, "approximate", None) != "tanh":
             return None
         gelu = cls()
         return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None
@@ -87,7 +88,7 @@ class FusedGate(nn.Module):
     def __init__(self, plain: nn.Module, both: MergedLinear) -> None:
         super().__init__()
         assert isinstance(plain.down_proj, nn.Module)
-        self.plain, self.down_proj = plain, plain.down_proj
+        self.down_proj = plain.down_proj
         self.dim = both.sizes[0]
         self._both = [both]  # not a child a second time
 
@@ -103,10 +104,7 @@ class FusedGate(nn.Module):
         return found if agrees(module, found, linear.in_features, linear.packed) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        both = self._both[0].linear
-        if x.numel() // x.shape[-1] * 2 * self.dim > rows.MOST_NUMBERS:
-            return self.plain(x)  # type: ignore[no-any-return]
-        product = both(x)
+        product = self._both[0].linear(x)
         out = product.new_empty((*x.shape[:-1], self.dim))
         gates.silu_times(product, out)
         down: torch.Tensor = self.down_proj(out)

@@ -32,11 +32,11 @@ def append(narrow: bool) -> Any:
     item = types.uint16 if narrow else types.uint32
     infinite = np.uint32(0x7F80 if narrow else 0x7F800000)  # an exponent of ones: infinity or NaN
 
-    def append(given, _):
-        new_at, blocks_at, slots_at, tokens = given[1], given[2], given[3], given[4]
-        stride, heads, block_size, dim = given[5], given[6], given[7], given[8]
+    def append(given, piece):
+        new_at, blocks_at, slots_at, tokens, pieces = given[1], given[2], given[3], given[4], given[5]
+        stride, heads, block_size, dim = given[6], given[7], given[8], given[9]
         slots = numba.carray(pointer(slots_at, types.int64), tokens)
-        for token in range(tokens):
+        for token in range(tokens * piece // pieces, tokens * (piece + 1) // pieces):
             block, offset = slots[token] // block_size, slots[token] % block_size
             for head in range(heads):
                 new = numba.carray(moved(pointer(new_at, item), token * stride + head * dim), dim)

@@ -15,6 +15,7 @@ from roseplay.model.batch import Ints
 try:
     from roseplay.model.attention import cpu_compiled, cpu_prompts
     from roseplay.model.cpu.parallel import share_out
+    from roseplay.model.cpu.rows import is_light, pieces_of
 except ImportError:  # an extra: without it decodes are gathered
     cpu_compiled = None  # type: ignore[assignment]
 
@@ -35,9 +36,10 @@ def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values
     for new, blocks in ((k, keys), (v, values)):
         dim = blocks.shape[-1]
         new = _heads_dense(new.to(blocks.dtype))
+        pieces = min(pieces_of(new)[1], len(slots))
         places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
-        sizes = (len(slots), new.stride(0), heads, block_size, dim)
-        share_out(cpu_compiled.append(new.dtype == torch.bfloat16), [*places, *sizes], 1)
+        sizes = (len(slots), pieces, new.stride(0), heads, block_size, dim)
+        share_out(cpu_compiled.append(new.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(new))
 
 
 def attend_in_place(

@@ -60,7 +60,7 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
         narrow: queries, keys, values and out are bfloat16 (as uint16), else float32.
         group, capped: as in ``cpu_compiled.attend``.
     """
-    most, step = MOST_ROWS[torch.bfloat16 if narrow else torch.float32], 2 if narrow else 1
+    most, step = MOST_ROWS, 2 if narrow else 1
     k_words = k_dim // step  # a word is what a lane multiplies: a float32 or two bfloat16
     k_wide = -(-k_words // LANES) * LANES * step
     v_wide = -(-v_dim // STRIP) * STRIP

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from roseplay.model.cpu.lanes import INT, INTS, LANES, Emitter, kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import pieces_of, takes
+from roseplay.model.cpu.rows import is_light, pieces_of, takes
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
@@ -24,7 +24,12 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=torch.int64)
     rows, pieces = pieces_of(x)
-    share_out(_argmax(x.dtype == torch.bfloat16), [x.data_ptr(), out.data_ptr(), rows, pieces, x.shape[1]], pieces)
+    share_out(
+        _argmax(x.dtype == torch.bfloat16),
+        [x.data_ptr(), out.data_ptr(), rows, pieces, x.shape[1]],
+        pieces,
+        light=is_light(x),
+    )
     return out
 
 

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from roseplay.model.cpu.lanes import FLOATS, INT, LANES, Emitter, address, kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import copy_row, narrow_row, pieces_of, round_row, widen
+from roseplay.model.cpu.rows import copy_row, is_light, narrow_row, pieces_of, round_row, widen
 
 _ROOT_2_PI = math.sqrt(2 / math.pi)
 _GELU_STRETCH = 32 * LANES
@@ -26,7 +26,7 @@ def silu_times(both: torch.Tensor, out: torch.Tensor) -> None:
     dim = out.shape[-1]
     rows, pieces = pieces_of(out)
     given = [both.data_ptr(), out.data_ptr(), rows, pieces, dim]
-    share_out(_silu_times(both.dtype == torch.bfloat16), given, pieces)
+    share_out(_silu_times(both.dtype == torch.bfloat16), given, pieces, light=is_light(out))
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,12 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     x = x.contiguous()
     out, numbers = torch.empty_like(x), x.numel()
     pieces = pieces_of(x)[1] if numbers > _GELU_STRETCH else 1
-    share_out(_gelu_tanh(x.dtype == torch.bfloat16), [x.data_ptr(), out.data_ptr(), numbers, pieces], pieces)
+    share_out(
+        _gelu_tanh(x.dtype == torch.bfloat16),
+        [x.data_ptr(), out.data_ptr(), numbers, pieces],
+        pieces,
+        light=is_light(x),
+    )
     return out
 
 

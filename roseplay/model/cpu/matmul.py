@@ -70,7 +70,7 @@ def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: i
 @cache
 def _product(dtype: torch.dtype) -> Any:
     """A share of the strips times all rows of x."""
-    narrow, most = dtype == torch.bfloat16, MOST_ROWS[dtype]
+    narrow, most = dtype == torch.bfloat16, MOST_ROWS
     item, bits = (types.uint16, np.uint16) if narrow else (types.float32, np.float32)
     step, block, ahead = 2 if narrow else 1, _TILES_OF_BLOCK * most, _AHEAD // (2 if narrow else 4)
 

@@ -13,7 +13,7 @@ from numba import types
 
 from roseplay.model.cpu.lanes import bits, kernel, moved, pointer, real
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import copy_row, narrow_row, pieces_of, round_row, widen
+from roseplay.model.cpu.rows import copy_row, is_light, narrow_row, pieces_of, round_row, widen
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
@@ -23,7 +23,12 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: boo
     out, dim = torch.empty_like(x), x.shape[-1]
     places = (t.data_ptr() for t in (x, weight, out))
     rows, pieces = pieces_of(x)
-    share_out(_rms_norm(x.dtype == torch.bfloat16, plus_one), [*places, rows, pieces, dim, bits(eps)], pieces)
+    share_out(
+        _rms_norm(x.dtype == torch.bfloat16, plus_one),
+        [*places, rows, pieces, dim, bits(eps)],
+        pieces,
+        light=is_light(x),
+    )
     return out
 
 
@@ -33,7 +38,9 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
     out, dim = torch.empty_like(x), x.shape[-1]
     places = (t.data_ptr() for t in (x, weight, bias, out))
     rows, pieces = pieces_of(x)
-    share_out(_layer_norm(x.dtype == torch.bfloat16), [*places, rows, pieces, dim, bits(eps)], pieces)
+    share_out(
+        _layer_norm(x.dtype == torch.bfloat16), [*places, rows, pieces, dim, bits(eps)], pieces, light=is_light(x)
+    )
     return out
 
 

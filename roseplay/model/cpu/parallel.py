@@ -38,25 +38,29 @@ _LINE = 64  # bytes
 _PATIENCE = 2000
 
 
-def share_out(kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = ()) -> None:
+def share_out(
+    kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), *, light: bool = False
+) -> None:
     """Call a kernel for each of so many pieces, by as many threads as torch has.
 
     Args:
         kernel: a C function of a pointer to int64 (its own address, then ``arguments``) and of the piece's number.
         hold: what the arguments point to beside tensors; kept as long as the call can be repeated.
+        light: it is done before another thread would be awake, and shared only by threads that are.
     """
-    tape.run(Work(kernel, arguments, pieces, hold))
+    tape.run(Work(kernel, arguments, pieces, hold, light))
 
 
 class Work:
     """A kernel with its arguments; called, it does all pieces."""
 
-    def __init__(self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = ()) -> None:
-        self.arguments, self.pieces, self.hold = np.array([kernel.address, *arguments], np.int64), pieces, hold
+    def __init__(self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...], light: bool) -> None:
+        self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
+        self.hold, self.light = hold, light
 
     def __call__(self) -> None:
-        if self.pieces == 1:
-            _alone()(self.arguments)
+        if self.light or self.pieces == 1 or torch.get_num_threads() == 1:
+            _in_turn()(self.arguments, self.pieces)
         else:
             Program([self])()
 
@@ -80,7 +84,7 @@ class Program:
         with _one_at_a_time:
             self._rows[:, _TAKEN : _DONE + 1] = 0
             if threads == 1:
-                _alone()(self._arguments)
+                _in_turn()(self._arguments, 1)
             else:
                 _use_threads(threads)
                 _together()(self._arguments, threads)
@@ -123,11 +127,12 @@ def _together() -> Any:
 
 
 @cache
-def _alone() -> Any:
-    def alone(arguments):
-        call(arguments[0], address(arguments, 0), np.int64(0))
+def _in_turn() -> Any:
+    def in_turn(arguments, pieces):
+        for piece in range(pieces):
+            call(arguments[0], address(arguments, 0), np.int64(piece))
 
-    return compiled(alone)
+    return compiled(in_turn)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

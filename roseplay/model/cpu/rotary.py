@@ -12,7 +12,7 @@ from numba import types
 
 from roseplay.model.cpu.lanes import kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import copy_row, fits, narrow_row, pieces_of, round_row, widen
+from roseplay.model.cpu.rows import copy_row, fits, is_light, narrow_row, pieces_of, round_row, widen
 
 
 def can_rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
@@ -32,7 +32,7 @@ def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
         pieces = min(pieces_of(x)[1], tokens)
         places = (t.data_ptr() for t in (x, cos, sin, out))
         sizes = (tokens, pieces, heads, dim // 2, x.stride(2), x.stride(1))
-        share_out(_rotate(x.dtype == torch.bfloat16), [*places, *sizes], pieces)
+        share_out(_rotate(x.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(x))
         outs.append(out)
     return outs[0], outs[1]
 

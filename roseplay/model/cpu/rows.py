@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 _DTYPES = (torch.float32, torch.bfloat16)
-# Beyond, a step's time goes elsewhere, and torch's operations will do.
-MOST_NUMBERS = 2**18
-_PIECE_NUMBERS = 2**11  # a microsecond's work, and as long as it takes another thread to begin
+_LIGHT_NUMBERS = 2**15
+_PIECE_NUMBERS = 2**11  # a microsecond's work, and as long as it takes a thread to come to know of it
 
 
 def takes(dtype: torch.dtype) -> bool:
@@ -17,14 +16,19 @@ def takes(dtype: torch.dtype) -> bool:
 
 
 def fits(x: torch.Tensor) -> bool:
-    """Whether norms and rotary embeddings take it: a dtype they know, not too large, rows in one piece."""
-    return takes(x.dtype) and x.device.type == "cpu" and x.numel() <= MOST_NUMBERS and x.stride(-1) == 1
+    """Whether norms and rotary embeddings take it: a dtype they know, rows in one piece."""
+    return takes(x.dtype) and x.device.type == "cpu" and x.stride(-1) == 1
 
 
 def pieces_of(x: torch.Tensor) -> tuple[int, int]:
     """Rows of ``x [..., dim]``, and in how many pieces they are shared out."""
     rows = x.numel() // x.shape[-1]
-    return rows, max(1, min(rows, torch.get_num_threads(), x.numel() // _PIECE_NUMBERS))
+    return rows, max(1, min(rows, 2 * torch.get_num_threads(), x.numel() // _PIECE_NUMBERS))
+
+
+def is_light(x: torch.Tensor) -> bool:
+    """Whether so many numbers are not worth waking a thread for."""
+    return x.numel() < _LIGHT_NUMBERS
 
 
 @numba.njit(inline="always")

@@ -12,7 +12,7 @@ from numba import types
 
 from roseplay.model.cpu.lanes import kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
-from roseplay.model.cpu.rows import narrow_row, pieces_of, takes, widen
+from roseplay.model.cpu.rows import is_light, narrow_row, pieces_of, takes, widen
 
 
 def can_add(x: Any, y: Any) -> bool:
@@ -29,7 +29,7 @@ def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
     """``x + y``, as torch rounds it, into ``out``."""
     pieces = pieces_of(x)[1]
     places = (t.data_ptr() for t in (x, y, out))
-    share_out(_add(x.dtype == torch.bfloat16), [*places, x.numel(), pieces], pieces)
+    share_out(_add(x.dtype == torch.bfloat16), [*places, x.numel(), pieces], pieces, light=is_light(x))
 
 
 @cache

@@ -15,17 +15,19 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.model.cpu.lanes import FLOAT, FLOATS, INT, INTS, LANES, Emitter
+from roseplay.model.cpu.lanes import FLOAT, FLOATS, INT, LANES, Emitter
 
 STRIP = 2 * LANES  # outputs
-# Rows of a tile. Its sums, the strip's two vectors and one of x fill the 32 registers; LLVM wants more of them for float32.
-MOST_ROWS = {torch.float32: 9, torch.bfloat16: 12}
+binding.initialize_native_asmparser()
+
+MOST_ROWS = 12  # of a tile: its sums and two vectors of the strip are 26 of the 32 registers
+_DTYPES = (torch.float32, torch.bfloat16)
 
 
 @cache
 def available(dtype: torch.dtype) -> bool:
     """Whether this CPU is one of those that this file is for. Where it has AMX, oneDNN multiplies bfloat16 with that."""
-    if numba.config.CPU_NAME or numba.config.CPU_FEATURES or dtype not in MOST_ROWS:
+    if numba.config.CPU_NAME or numba.config.CPU_FEATURES or dtype not in _DTYPES:
         return False
     has = binding.get_host_cpu_features()
     if dtype == torch.float32:
@@ -70,74 +72,82 @@ def whole_tile(context, x, x_stride, strip, begin, begin_stride, steps, out, out
     return types.void(x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows), generate
 
 
-class _BFloat(ir.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat)
-
-
-_PAIRS = ir.VectorType(_BFloat(), STRIP)
-
-
 class _Tile(Emitter):
-    """The instructions for so many rows; ``narrow`` is bfloat16."""
+    """The instructions for so many rows; ``narrow`` is bfloat16.
+
+    The inner loop is spelled out in assembler: of the same instructions LLVM makes one that runs out of registers.
+    """
 
     def __init__(self, builder: Any, rows: int, narrow: bool) -> None:
         super().__init__(builder)
         self.rows, self.narrow = rows, narrow
-        self.word, self.vector = (INT, INTS) if narrow else (FLOAT, FLOATS)
         self.unrolled = 4 if rows <= 4 else 2
 
     def write(self, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead=None, line=None):
         b = self.builder
-        self.strip, self.line = b.bitcast(strip, self.word.as_pointer()), line
+        self.strip, self.line = b.bitcast(strip, INT.as_pointer()), line
         self.ahead = ahead and b.bitcast(ahead, ir.IntType(8).as_pointer())
-        starts = (b.gep(x, [b.mul(x_stride, self.whole(row))]) for row in range(self.rows))
-        self.starts = [b.bitcast(start, self.word.as_pointer()) for start in starts]
+        starts = (b.gep(x, [b.mul(x_stride, self.whole(row))]) for row in range(0, self.rows, 3))
+        self.starts = [b.bitcast(start, INT.as_pointer()) for start in starts]
+        self.row_bytes = b.mul(x_stride, self.whole(2 if self.narrow else 4))
         self.sums = []  # LLVM keeps them in registers
         for row in range(self.rows):
             initial = b.gep(begin, [b.mul(begin_stride, self.whole(row))])
             numbers = (self.numbers(initial, LANES * i, FLOAT, LANES) for i in range(2))
-            self.sums.append([cgutils.alloca_once_value(b, number) for number in numbers])
+            self.sums += [cgutils.alloca_once_value(b, number) for number in numbers]
         rounds = b.udiv(steps, self.whole(self.unrolled))
         with cgutils.for_range(b, rounds) as loop:
-            first = b.mul(loop.index, self.whole(self.unrolled))
-            for number in range(self.unrolled):
-                self.step(b.add(first, self.whole(number)))
+            self.steps(b.mul(loop.index, self.whole(self.unrolled)), self.unrolled)
         first = b.mul(rounds, self.whole(self.unrolled))
         with cgutils.for_range(b, b.sub(steps, first)) as loop:
-            self.step(b.add(first, loop.index))
-        for row, sums in enumerate(self.sums):
-            for i, total in enumerate(sums):
-                place = b.gep(out, [b.add(b.mul(out_stride, self.whole(row)), self.whole(LANES * i))])
-                number = self.rounded(b.load(total)) if out.type.pointee == ir.IntType(16) else b.load(total)
-                b.store(number, b.bitcast(place, number.type.as_pointer()), align=2)
+            self.steps(b.add(first, loop.index), 1)
+        for number, total in enumerate(self.sums):
+            row, half = divmod(number, 2)
+            place = b.gep(out, [b.add(b.mul(out_stride, self.whole(row)), self.whole(LANES * half))])
+            found = self.rounded(b.load(total)) if out.type.pointee == ir.IntType(16) else b.load(total)
+            b.store(found, b.bitcast(place, found.type.as_pointer()), align=2)
 
-    def step(self, at: Any) -> None:
+    def steps(self, first: Any, count: int) -> None:
+        """``count`` steps from the ``first`` one on."""
         b = self.builder
-        begin = b.gep(self.strip, [b.mul(at, self.whole(STRIP))])
-        strip = [self.numbers(begin, LANES * i, self.word, LANES) for i in range(2)]
-        for i in range(2 if self.ahead else 0):
-            number = b.add(b.mul(at, self.whole(2)), self.whole(i))
+        for i in range(2 * count if self.ahead else 0):
+            number = b.add(b.mul(first, self.whole(2)), self.whole(i))
             # Of few rows memory is all: into the first-level cache. Of more, the next strip is not needed so soon.
             self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]), level=1 if self.rows <= 4 else 2)
-        for start, sums in zip(self.starts, self.sums, strict=True):
-            number = self.all(b.load(b.gep(start, [at]), align=2))
-            for total, numbers in zip(sums, strip, strict=True):
-                b.store(self.multiply_add(numbers, number, b.load(total)), total)
+        places = [b.gep(self.strip, [b.mul(first, self.whole(STRIP))])]
+        places += [b.gep(start, [first]) for start in self.starts]
+        results = self.multiply_add([*(b.load(total) for total in self.sums), *places, self.row_bytes], count)
+        for number, total in enumerate(self.sums):
+            b.store(b.extract_value(results, number), total)
 
-    def multiply_add(self, x: Any, y: Any, total: Any) -> Any:
-        if not self.narrow:
-            return self.fma(x, y, total)
-        pairs = (self.builder.bitcast(z, _PAIRS) for z in (x, y))
-        return self.call("llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, total, *pairs)
+    def multiply_add(self, given: list[Any], count: int) -> Any:
+        """The sums and two vectors of the strip, after ``count`` steps.
+
+        ``given`` has the sums, where the strip begins, where every third row of x does, and how many bytes there are from
+        row to row. A row's number is loaded into all lanes by the instruction that multiplies it.
+        """
+        sums = len(self.sums)
+        outputs = sums + 2
+        vectors, strip, starts = (
+            (sums, sums + 1),
+            f"${outputs + sums}",
+            range(outputs + sums + 1, outputs + len(given) - 1),
+        )
+        stride = f"${outputs + len(given) - 1}"
+        row_places = [f"(${starts[row // 3]}{('', f',{stride}', f',{stride},2')[row % 3]})" for row in range(self.rows)]
+        name = "vdpbf16ps" if self.narrow else "vfmadd231ps"
+        lines = []
+        for step in range(count):
+            lines += [f"vmovups {128 * step + 64 * i}({strip}), ${vectors[i]}" for i in range(2)]
+            lines += [
+                f"{name} {4 * step}{place}{{1to16}}, ${vectors[i]}, ${2 * row + i}"
+                for row, place in enumerate(row_places)
+                for i in range(2)
+            ]
+        constraints = ["=v"] * sums + ["=&v"] * 2 + [str(i) for i in range(sums)] + ["r"] * (len(given) - sums)
+        kind = ir.FunctionType(ir.LiteralStructType([FLOATS] * outputs), [value.type for value in given])
+        constraints.append("~{memory}")
+        return self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
 
     @staticmethod
     def whole(number: int) -> Any:
