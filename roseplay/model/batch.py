@@ -161,7 +161,7 @@ def pack_step(
     starts = np.array([entry.start for entry in entries], np.int64)
     counts = np.array([entry.num_tokens for entry in entries], np.int64)
     seq_lens = starts + counts
-    _check_entries(entries, starts, seq_lens, block_size)
+    _check_entries(entries, block_size)
     cu_seqlens_q = np.zeros(len(entries) + 1, np.int64)
     np.cumsum(counts, out=cu_seqlens_q[1:])
     num_tokens = int(cu_seqlens_q[-1])
@@ -184,10 +184,12 @@ def pack_step(
     positions = np.arange(num_tokens) + (starts - cu_seqlens_q[:-1])[row_of_token]
     blocks = block_tables[row_of_token, positions // block_size]
     slot_mapping = blocks * block_size + positions % block_size
-    if np.unique(slot_mapping).size != num_tokens:
+    if len(set(slot_mapping.tolist())) != num_tokens:
         raise ValueError(f"two tokens of step {step.step_id} go into one slot of the KV cache")
 
-    row_of_entry = np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1
+    wanted_rows = np.array(wanted, np.int64)
+    if len(entries) < len(step.entries):
+        wanted_rows = (np.cumsum([entry.num_tokens > 0 for entry in step.entries]) - 1)[wanted_rows]
     return HostBatch(
         input_ids=input_ids,
         positions=positions,
@@ -195,7 +197,7 @@ def pack_step(
         cu_seqlens_q=cu_seqlens_q,
         seq_lens=seq_lens,
         block_tables=block_tables,
-        logits_rows=cu_seqlens_q[1:][row_of_entry[np.array(wanted, np.int64)]] - 1,
+        logits_rows=cu_seqlens_q[1:][wanted_rows] - 1,
         places=places,
         sources=sources,
         batched_append=step.batched_append,
@@ -256,18 +258,15 @@ def _find_sources(request_ids: list[int], drawn: Drawn | None) -> Ints:
     return np.array([row_of[request_id] for request_id in request_ids], np.int64)
 
 
-def _check_entries(entries: list[StepEntry], starts: Ints, seq_lens: Ints, block_size: int) -> None:
+def _check_entries(entries: list[StepEntry], block_size: int) -> None:
     """Raises ``ValueError`` for the first one whose tokens or blocks are not there."""
-    known = np.array([len(entry.request.token_ids) for entry in entries])
-    room = np.array([len(entry.request.block_table) for entry in entries]) * block_size
-    wrong = np.flatnonzero((starts < 0) | (seq_lens < starts) | (seq_lens > known) | (seq_lens > room))
-    if not wrong.size:
-        return
-    at = int(wrong[0])
-    request, start, end = entries[at].request, int(starts[at]), int(seq_lens[at])
-    if start < 0 or end < start or end > known[at]:
-        raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known[at]}")
-    raise ValueError(f"{request}: {end} tokens do not fit its {len(request.block_table)} blocks of {block_size}")
+    for entry in entries:
+        request, start, end = entry.request, entry.start, entry.start + entry.num_tokens
+        known, blocks = len(request.token_ids), len(request.block_table)
+        if not 0 <= start <= end <= known:
+            raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known}")
+        if end > blocks * block_size:
+            raise ValueError(f"{request}: {end} tokens do not fit its {blocks} blocks of {block_size}")
 
 
 def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int, block_size: int) -> Ints:

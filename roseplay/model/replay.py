@@ -2,8 +2,8 @@
 
 A decode step of a small model spends more time in Python, in its modules and in torch's dispatcher, than in its numbers.
 But all that comes out of it for so many tokens is the same list of operations on tensors of the same shapes; a short
-prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for a size,
-by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each result is put where it
+prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for each of
+some sizes, to which others are filled up with tokens that nobody wants, by running the step while torch shows each operation on its way (``TorchDispatchMode``) and each result is put where it
 will lie in all later steps; views then need not be made again, and results are written in place. A replay fills in
 tokens, positions and block tables, and calls the list.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -38,11 +39,20 @@ except ImportError:  # Numba is an extra
 
 logger = logging.getLogger(__name__)
 
-MOST_SIZES = 64  # that are kept, those used last; a recording is some hundred calls
-MOST_TOKENS = 512  # of a step: beyond, Python's share is small
+# Tokens of the steps that are recorded: a size between two takes a few percent more time for being filled up, and is as
+# fast as any from its first step on. Beyond the last one, Python's share of a step is small.
+SIZES = (
+    *range(1, 9),
+    *range(12, 33, 4),
+    *range(40, 65, 8),
+    *range(80, 129, 16),
+    *range(160, 257, 32),
+    *range(320, 513, 64),
+)
+MOST_FILLED = 2  # times its own size a step is filled up to, as long as no recording fits better
 MOST_UNWANTED = 32  # tokens whose logits nobody wants: a replay computes them all the same
 RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, and can be seen as slow tokens
-# Before the first request, sizes up to so many tokens are recorded for so long.
+# Before the first request, sizes up to so many tokens are recorded for so long, powers of two before the others.
 WARM_UP_TOKENS, WARM_UP_S = 32, 0.5
 _ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
@@ -178,10 +188,9 @@ class RecordedStep:
 
     def record(self, host: HostBatch, arena: Arena, forward: Callable[[PagedBatch], torch.Tensor]) -> torch.Tensor:
         """Run the step and keep its calls; returns the wanted logits. Raises ``NotReplayableError``."""
-        self._load(host)
+        seen = self._load(host)
         input_ids, positions, slots = self._inputs
         each = np.arange(len(self._tables) + 1)
-        seen = host.positions + 1
         batch = PagedBatch(
             input_ids=input_ids,
             positions=positions,
@@ -208,25 +217,35 @@ class RecordedStep:
 
     def replay(self, host: HostBatch) -> torch.Tensor:
         """The wanted logits, until the next replay of any size."""
-        self._load(host)
+        seen = self._load(host)
         for window, decodes in self._decodes.items():
-            decodes.refill(host.positions + 1, window)
+            decodes.refill(seen, window)
         self.tape.replay()
         return self._wanted(host)
 
-    def _load(self, host: HostBatch) -> None:
-        self._inputs.numpy()[:] = (host.input_ids, host.positions, host.slot_mapping)
-        row_of_token = np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))
-        self._tables[:, : host.block_tables.shape[1]] = host.block_tables[row_of_token]
+    def _load(self, host: HostBatch) -> Ints:
+        """Take the step's numbers; returns how many tokens each token sees. What it is filled up with is one token, in block
+        0, that sees itself."""
+        inputs, tokens = self._inputs.numpy(), host.num_tokens
+        inputs[:, :tokens] = (host.input_ids, host.positions, host.slot_mapping)
+        inputs[:, tokens:] = 0
+        tables = host.block_tables
+        if not host.decodes_only:
+            tables = tables[np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))]
+        self._tables[:tokens, : tables.shape[1]] = tables
+        self._tables[tokens:, 0] = 0
+        seen: Ints = inputs[1] + 1
+        return seen
 
     def _wanted(self, host: HostBatch) -> torch.Tensor:
-        if np.array_equal(host.logits_rows, np.arange(len(self.logits))):
-            return self.logits
-        return self.logits.index_select(0, torch.from_numpy(host.logits_rows))
+        rows = host.logits_rows
+        if np.array_equal(rows, np.arange(len(rows))):
+            return self.logits[: len(rows)]
+        return self.logits.index_select(0, torch.from_numpy(rows))
 
 
 class RecordedSteps:
-    """The recordings of a model, by tokens of a step; made when a size has come ``RECORD_AFTER`` times, or by ``warm_up``.
+    """The recordings of a model, by ``SIZES``; made when a size has come ``RECORD_AFTER`` times, or by ``warm_up``.
 
     Args:
         forward: a batch's logits, ``[wanted, vocabulary]``.
@@ -238,7 +257,7 @@ class RecordedSteps:
 
     def __init__(self, forward: Callable[[PagedBatch], torch.Tensor], columns: int) -> None:
         self._forward = forward
-        self._tables = np.zeros((MOST_TOKENS, columns), np.int64)  # pages that nothing is written to take no memory
+        self._tables = np.zeros((SIZES[-1], columns), np.int64)  # pages that nothing is written to take no memory
         self._arena = Arena()
         self._steps: dict[int, RecordedStep] = {}
         self._seen: Counter[int] = Counter()
@@ -250,42 +269,43 @@ class RecordedSteps:
     def warm_up(self) -> None:
         """Record and check the sizes that nearly all traffic has, on block 0, which no request owns."""
         until = time.perf_counter() + WARM_UP_S
-        for size in range(1, WARM_UP_TOKENS + 1):
-            self._seen[size] = RECORD_AFTER
+        sizes = [size for size in SIZES if size <= WARM_UP_TOKENS]
+        for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
             for position in (0, 1):  # recorded with the one, checked with the other
                 if self.refused or time.perf_counter() >= until:
                     return
+                self._seen[size] = RECORD_AFTER
                 self.run(_alike(size, position))
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
-        size = host.num_tokens
         if self.refused or not _fits(host):
             return None
-        step = self._steps.pop(size, None)
-        if step is not None:
-            self._steps[size] = step  # the last one used is the last one
-        if step is not None and step.checked:
-            return step.replay(host), True
-        try:
-            if step is not None:
-                return self._check(step, host), False
-            self._seen[size] += 1
-            return (self._record(host), False) if self._seen[size] > RECORD_AFTER else None
-        except Exception as error:  # the step's own will come again when it runs as it is
-            self._refuse(str(error))
-            return None
+        at = bisect_left(SIZES, host.num_tokens)
+        size = SIZES[at]
+        step = self._steps.get(size)
+        if step is None or not step.checked:
+            try:
+                if step is not None:
+                    return self._check(step, host), False
+                self._seen[size] += 1
+                if self._seen[size] > RECORD_AFTER:
+                    return self._record(size, host), False
+            except Exception as error:  # the step's own will come again when it runs as it is
+                self._refuse(str(error))
+                return None
+            larger = (self._steps.get(other) for other in SIZES[at:] if other <= MOST_FILLED * host.num_tokens)
+            step = next((step for step in larger if step is not None and step.checked), None)
+        return None if step is None else (step.replay(host), True)
 
-    def _record(self, host: HostBatch) -> torch.Tensor:
-        step = RecordedStep(self._tables[: host.num_tokens])
+    def _record(self, size: int, host: HostBatch) -> torch.Tensor:
+        step = RecordedStep(self._tables[:size])
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()
         if self._arena.in_use != 1:  # the logits
             raise NotReplayableError("it keeps tensors of a step for the next one")
-        self._steps[host.num_tokens] = step
-        if len(self._steps) > MOST_SIZES:
-            del self._steps[next(iter(self._steps))]
+        self._steps[size] = step
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
@@ -305,7 +325,7 @@ class RecordedSteps:
 
 def _fits(host: HostBatch) -> bool:
     """Whether a step may be run as if all its tokens were decodes."""
-    if host.num_tokens > MOST_TOKENS or not host.batched_append or host.places.size:
+    if host.num_tokens > SIZES[-1] or not host.batched_append or host.places.size:
         return False
     if host.num_tokens - len(host.logits_rows) > MOST_UNWANTED:
         return False

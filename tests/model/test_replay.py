@@ -14,7 +14,7 @@ from roseplay.model.arena import Arena
 from roseplay.model.attention import cpu_kernel
 from roseplay.model.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
-from roseplay.model.replay import Recorder
+from roseplay.model.replay import SIZES, Recorder
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
@@ -185,21 +185,26 @@ def test_two_engines_do_not_record_each_other() -> None:
     assert replaying.result.graph and other.result.graph
 
 
-def test_the_sizes_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.model.replay.MOST_SIZES", 2)
-    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [40] * 3)
+@needs_numba
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss"])
+def test_a_size_in_between_is_filled_up(family: str) -> None:
+    """To the next size of a list, or to a larger one that is recorded; nobody's blocks are written to."""
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30] * 11)
+    everyone = range(11)
+    for driver in (replaying, plain):
+        driver.step({i: 2 + i % 3 for i in everyone})
+    graphs = []
+    for running in [everyone] * 4 + [range(3, 11), range(9), range(1, 10, 2), [4]]:
+        counts = dict.fromkeys(running, 1)
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
     recorded = replaying.runner.recorded
-    if recorded is None:
-        pytest.skip("Numba is not installed")
-    replaying.step({0: 1, 1: 1, 2: 1})
-    for running in ([0], [0, 1], [0, 1, 2]):
-        for _ in range(5):
-            replaying.step(dict.fromkeys(running, 1))
-    assert len(recorded) == 2
-    replaying.step({0: 1})
-    assert not replaying.result.graph
-    replaying.step({0: 1, 1: 1, 2: 1})
-    assert replaying.result.graph
+    assert recorded is not None and len(recorded) == 1 and 11 not in SIZES
+    assert graphs == [False, False, False, True, True, True, False, False]  # 5 are less than half of 12
+    for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
+        torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
