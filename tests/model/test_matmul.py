@@ -8,15 +8,16 @@ from torch.nn import functional
 
 matmul = pytest.importorskip("roseplay.model.cpu.matmul", reason="Numba is not installed")
 
+STRIP, available = matmul.STRIP, matmul.available
 DTYPES = [
-    pytest.param(dtype, marks=pytest.mark.skipif(not matmul.available(dtype), reason="this CPU has no such vectors"))
+    pytest.param(dtype, marks=pytest.mark.skipif(not available(dtype), reason="this CPU has no such vectors"))
     for dtype in (torch.float32, torch.bfloat16)
 ]
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     strips = matmul.lay_out(weight)
-    wide = torch.zeros(len(strips) * matmul.STRIP)
+    wide = torch.zeros(len(strips) * STRIP)
     if bias is not None:
         wide[: len(bias)] = bias
     return matmul.multiply(x, strips, wide, len(weight))
@@ -57,6 +58,18 @@ def test_a_row_is_the_same_in_any_company_and_with_any_number_of_threads(dtype: 
             assert torch.equal(product(x[3 : 3 + count], weight), together[3 : 3 + count])
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inner", [2048, 3072])
+def test_rows_that_lie_far_apart(inner: int, dtype: torch.dtype) -> None:
+    """By a multiple of 2 KiB and more: they are moved, and fewer of them are worked on at once."""
+    torch.manual_seed(inner)
+    x, weight = torch.randn(100, inner, dtype=dtype), torch.randn(40, inner, dtype=dtype)
+    expected = functional.linear(x.double(), weight.double()).to(dtype)
+    rounding = 8e-3 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(product(x, weight), expected, rtol=rounding, atol=2e-3)
+    assert torch.equal(product(x[7:8], weight), product(x, weight)[7:8])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

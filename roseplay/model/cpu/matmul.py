@@ -19,9 +19,14 @@ from numba import types
 
 from roseplay.model.cpu.lanes import address, kernel, moved, pointer
 from roseplay.model.cpu.parallel import share_out
+from roseplay.model.cpu.rows import copy_row
 from roseplay.model.cpu.tiles import MOST_ROWS, STRIP, available, tile_of
 
-_TILES_OF_BLOCK = 8  # rows of x that are multiplied by one strip after the other: they stay in the second-level cache
+# Rows of x that are multiplied by one strip after the other: together they stay in the second-level cache.
+_TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
+_LINE = 64  # bytes
+# Rows this far apart fall into few places of a first-level cache, where those of a tile would push each other out.
+_COLLIDING_BYTES, _FEW_ROWS = 2048, 4
 _AHEAD = 4096  # bytes: where one tile is all, the strip itself is asked for so much before it is needed
 _ALONE_BYTES = 2**14  # of a weight whose product is over before another thread has begun
 _PIECES_A_THREAD = 8
@@ -72,7 +77,8 @@ def _product(dtype: torch.dtype) -> Any:
     """A share of the strips times all rows of x."""
     narrow, most = dtype == torch.bfloat16, MOST_ROWS
     item, bits = (types.uint16, np.uint16) if narrow else (types.float32, np.float32)
-    step, block, ahead = 2 if narrow else 1, _TILES_OF_BLOCK * most, _AHEAD // (2 if narrow else 4)
+    step, size_of = (2, 2) if narrow else (1, 4)
+    ahead, apart = _AHEAD // size_of, _LINE // size_of
 
     def product(given, piece):
         rows, inner, outer = given[_ROWS], given[_INNER], given[_OUTER]
@@ -80,20 +86,30 @@ def _product(dtype: torch.dtype) -> Any:
         bias, out = pointer(given[_BIAS], types.float32), pointer(given[_OUT], item)
         strips, size = (outer + STRIP - 1) // STRIP, inner * STRIP
         spare = np.empty(most * STRIP, bits)
+        block = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (most * inner * size_of))) * most
+        collide = inner * size_of % _COLLIDING_BYTES == 0 and rows > _FEW_ROWS
+        stride = inner + apart if collide else inner
+        moved_apart = np.empty(min(block, rows) * stride if collide else 1, bits)
         for begin in range(0, rows, block):
             here = min(block, rows - begin)
             tiles = (here + most - 1) // most
+            of_block = moved(x, begin * inner)
+            if collide:
+                of_block = address(moved_apart, 0)
+                for row in range(here):
+                    from_ = numba.carray(moved(x, (begin + row) * inner), inner)
+                    copy_row(from_, moved_apart[row * stride : row * stride + inner])
             for strip in range(strips * piece // given[_PIECES], strips * (piece + 1) // given[_PIECES]):
                 columns = min(STRIP, outer - strip * STRIP)
                 for tile in range(tiles):
-                    first = begin + here * tile // tiles
-                    count = begin + here * (tile + 1) // tiles - first
-                    to = moved(out, first * outer + strip * STRIP)
+                    first = here * tile // tiles
+                    count = here * (tile + 1) // tiles - first
+                    to = moved(out, (begin + first) * outer + strip * STRIP)
                     # Each tile asks for its part of the next strip.
                     following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
                     tile_of(
-                        moved(x, first * inner), inner, moved(weight, strip * size), moved(bias, strip * STRIP), 0, inner // step,
-                        to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
+                        moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
+                        inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
                         moved(weight, following), 64 // tiles + (tiles > 1), count, most,
                     )  # fmt: skip
                     if columns < STRIP:

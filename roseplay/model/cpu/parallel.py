@@ -54,7 +54,9 @@ def share_out(
 class Work:
     """A kernel with its arguments; called, it does all pieces."""
 
-    def __init__(self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...], light: bool) -> None:
+    def __init__(
+        self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), light: bool = False
+    ) -> None:
         self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
         self.hold, self.light = hold, light
 
