@@ -224,8 +224,8 @@ class RecordedStep:
         return self._wanted(host)
 
     def _load(self, host: HostBatch) -> Ints:
-        """Take the step's numbers; returns how many tokens each token sees. What it is filled up with is one token, in block
-        0, that sees itself."""
+        """Take the step's numbers; returns how many tokens each token sees. What it is filled up with are first tokens that
+        are written to block 0."""
         inputs, tokens = self._inputs.numpy(), host.num_tokens
         inputs[:, :tokens] = (host.input_ids, host.positions, host.slot_mapping)
         inputs[:, tokens:] = 0
@@ -233,7 +233,6 @@ class RecordedStep:
         if not host.decodes_only:
             tables = tables[np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))]
         self._tables[:tokens, : tables.shape[1]] = tables
-        self._tables[tokens:, 0] = 0
         seen: Ints = inputs[1] + 1
         return seen
 
