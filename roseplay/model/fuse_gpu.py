@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from roseplay.model.attention import triton_backend
+from roseplay.model.attention.triton import backend as triton_backend
 from roseplay.model.swap import agrees, parts_of_rms_norm, swap_modules, swap_rotary
 
 

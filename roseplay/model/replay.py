@@ -27,7 +27,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roseplay.model.arena import Arena
-from roseplay.model.attention.cpu_plan import SHORT_QUERIES, Decodes
+from roseplay.model.attention.cpu.plan import SHORT_QUERIES, Decodes
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
 from roseplay.model.cpu import tape
 from roseplay.model.swap import same

@@ -13,7 +13,8 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
 from roseplay.core.step import Step, StepResult, StepTooLargeError
-from roseplay.model.attention import Paged, make_backend, triton_backend
+from roseplay.model.attention import Paged, make_backend
+from roseplay.model.attention.triton import backend as triton_backend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
 from roseplay.model.forward import PackedForward
 from roseplay.model.gpu import memory
@@ -21,11 +22,12 @@ from roseplay.model.gpu.emulation import emulating
 from roseplay.model.gpu.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, Launched, lost
-from roseplay.model.layout import null_batch
 from roseplay.model.loader import LoadedModel
 from roseplay.model.replay import RecordedSteps
 from roseplay.model.sampler import Logprobs, draw, likeliest
 from roseplay.model.upload import Download, to_device
+
+_WARM_UP_PROMPT = 64  # tokens: more than any backend's short ones
 
 
 class ModelRunner:
@@ -257,9 +259,11 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _warm_up(self) -> None:
-        """Run the model on a prompt and a decode of block 0, which no request owns."""
-        for num_tokens in {1, min(self.block_size, self.loaded.max_model_len)}:
-            likeliest(self._run(null_batch(num_tokens, self.loaded.device)))
+        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for a kernel to be compiled."""
+        limit = self.loaded.max_model_len
+        for num_tokens in {1, min(2, limit), min(_WARM_UP_PROMPT, limit)}:
+            host = memory.largest_step(num_tokens, limit, 1, self.block_size)
+            likeliest(self._run(host.upload(self.loaded.device)))
 
     @torch.inference_mode()
     def _make_graphs(self) -> StepGraphs:

@@ -13,9 +13,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from roseplay.model.attention.triton_append import append_kernel
-from roseplay.model.attention.triton_kernels import attend_kernel, join_kernel
-from roseplay.model.attention.triton_tiles import choose_tiles, next_power_of_2, shared_bytes
+from roseplay.model.attention.triton.append import append_kernel
+from roseplay.model.attention.triton.kernels import attend_kernel, join_kernel
+from roseplay.model.attention.triton.tiles import choose_tiles, next_power_of_2, shared_bytes
 
 TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
 INTS = {"num_tokens", "num_rows", "table_stride"}

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from roseplay.model.attention import cpu_kernel
-from roseplay.model.attention.cpu_plan import SHORT_QUERIES, plan_spans
+from roseplay.model.attention.cpu import calls
+from roseplay.model.attention.cpu.plan import SHORT_QUERIES, plan_spans
 
-cpu_prompts = pytest.importorskip("roseplay.model.attention.cpu_prompts", reason="Numba is not installed")
+prompt_loops = pytest.importorskip("roseplay.model.attention.cpu.prompt_loops", reason="Numba is not installed")
 
 DTYPES = [
-    pytest.param(dtype, marks=pytest.mark.skipif(not cpu_prompts.fits(dtype, 2), reason="this CPU has no such vectors"))
+    pytest.param(
+        dtype, marks=pytest.mark.skipif(not prompt_loops.fits(dtype, 2), reason="this CPU has no such vectors")
+    )
     for dtype in (torch.float32, torch.bfloat16)
 ]
 
@@ -53,13 +55,13 @@ class Prompts:
         batch: Any = SimpleNamespace(
             host_cu_seqlens_q=self.starts, host_seq_lens=self.seq_lens, host_block_tables=self.tables
         )
-        span = cpu_kernel.prompt_span(self.q, self.keys)
+        span = calls.prompt_span(self.q, self.keys)
         assert span is not None
         spans = plan_spans(batch, span)
         assert spans is not None
         out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
         asked = {"scaling": self.q.shape[-1] ** -0.5, "window": None, "softcap": None, "sinks": None, **settings}
-        cpu_kernel.attend_prompts(self.q, out, self.keys, self.values, spans, **asked)
+        calls.attend_prompts(self.q, out, self.keys, self.values, spans, **asked)
         return out
 
     def spelled_out(
@@ -150,5 +152,5 @@ def test_queries_that_do_not_lie_in_one_piece_and_large_scores(dtype: torch.dtyp
 
 def test_what_it_does_not_take() -> None:
     keys = torch.zeros(1, 2, 4, 7)
-    assert cpu_kernel.prompt_span(torch.zeros(1, 4, 7, dtype=torch.float64), keys) is None
-    assert cpu_kernel.prompt_span(torch.zeros(1, 4, 7).bfloat16(), keys.bfloat16()) is None  # an odd size
+    assert calls.prompt_span(torch.zeros(1, 4, 7, dtype=torch.float64), keys) is None
+    assert calls.prompt_span(torch.zeros(1, 4, 7).bfloat16(), keys.bfloat16()) is None  # an odd size

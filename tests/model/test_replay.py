@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
 from roseplay.model.arena import Arena
-from roseplay.model.attention import cpu_kernel
+from roseplay.model.attention.cpu import calls
 from roseplay.model.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
 from roseplay.model.replay import SIZES, Recorder
@@ -20,7 +20,7 @@ from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
 
 needs_numba = pytest.mark.skipif(
-    not cpu_kernel.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
+    not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
 )
 
 

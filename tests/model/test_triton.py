@@ -23,9 +23,10 @@ from roseplay.bench.gpu_cases import (
 )
 from roseplay.bench.gpu_kernels import REPLAYS, check, measure, replay_error
 from roseplay.config import EngineConfig
-from roseplay.model.attention import make_backend, triton_backend
+from roseplay.model.attention import make_backend
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.triton_tiles import choose_splits
+from roseplay.model.attention.triton import backend as triton_backend
+from roseplay.model.attention.triton.tiles import choose_splits
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.test_families import worst_difference

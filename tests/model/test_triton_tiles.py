@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.model.attention.triton_tiles import MOST_SPLITS, choose_splits, choose_tiles, shared_bytes
+from roseplay.model.attention.triton.tiles import MOST_SPLITS, choose_splits, choose_tiles, shared_bytes
 
 HOPPER, ADA = 227 * 1024, 99 * 1024
 DIMS = [(32, 32), (64, 64), (80, 80), (128, 128), (192, 128), (256, 256), (512, 512)]

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from roseplay.model.attention import cpu_kernel
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.cpu_plan import Decodes
+from roseplay.model.attention.cpu import calls
+from roseplay.model.attention.cpu.plan import Decodes
 from roseplay.model.kv_cache import KVCache, LayerShape
 
 pytestmark = pytest.mark.skipif(
-    not cpu_kernel.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
+    not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
 )
 
 BLOCK_SIZE, BLOCKS = 4, 40
@@ -64,7 +64,7 @@ def case(
 def attended(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, **more: Any) -> torch.Tensor:
     rows = Decodes(np.arange(len(q)), *(more.pop(name) for name in ("tables", "seq_lens", "firsts")))
     out = torch.empty(*q.shape[:2], values.shape[-1], dtype=q.dtype)
-    cpu_kernel.attend_in_place(q, out, keys, values, rows, **more)
+    calls.attend_in_place(q, out, keys, values, rows, **more)
     return out
 
 
@@ -139,7 +139,7 @@ def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
     slots = torch.tensor([4, 5, 6, 7, 17, 23, 1])
     append_paged(cache, 0, k, v, SimpleNamespace(slot_mapping=slots, batched_append=True, memo={}))  # type: ignore[arg-type]
     keys, values = torch.zeros_like(cache.keys[0]), torch.zeros_like(cache.values[0])
-    cpu_kernel.append_in_place(k, v, keys, values, slots.numpy())
+    calls.append_in_place(k, v, keys, values, slots.numpy())
     assert keys.any() and torch.equal(keys, cache.keys[0]) and torch.equal(values, cache.values[0])
 
 
@@ -169,8 +169,8 @@ def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
     """In a process of its own, because only Numba's first call starts threads."""
     script = (
         "import numpy as np, torch\n"
-        "from roseplay.model.attention.cpu_kernel import attend_in_place\n"
-        "from roseplay.model.attention.cpu_plan import Decodes\n"
+        "from roseplay.model.attention.cpu.calls import attend_in_place\n"
+        "from roseplay.model.attention.cpu.plan import Decodes\n"
         "torch.set_num_threads(1)\n"
         "q, blocks, one = torch.ones(1, 1, 8), torch.ones(2, 1, 4, 8), np.ones(1, np.int64)\n"
         "rows = Decodes(one - 1, one[:, None], one, one - 1)\n"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from roseplay.model.attention.interface import register_backend
-from roseplay.model.attention.triton_tiles import Tiles, choose_splits, choose_tiles, next_power_of_2
+from roseplay.model.attention.triton.tiles import Tiles, choose_splits, choose_tiles, next_power_of_2
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -90,7 +90,7 @@ class TritonBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        from roseplay.model.attention.triton_kernels import attend_kernel, join_kernel
+        from roseplay.model.attention.triton.kernels import attend_kernel, join_kernel
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads = q.shape[:2]
@@ -159,7 +159,7 @@ class TritonBackend:
         return found
 
     def _append(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        from roseplay.model.attention.triton_append import append_kernel
+        from roseplay.model.attention.triton.append import append_kernel
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads, k_dim = k.shape

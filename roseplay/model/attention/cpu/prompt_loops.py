@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.model.attention.cpu_prompt_vectors import mesh, soften, turn
-from roseplay.model.attention.cpu_vectors import LOWEST
+from roseplay.model.attention.cpu.decode_vectors import LOWEST
+from roseplay.model.attention.cpu.prompt_vectors import mesh, soften, turn
 from roseplay.model.cpu.lanes import LANES, address, kernel, moved, pointer
 from roseplay.model.cpu.rows import copy_row, narrow_row
 from roseplay.model.cpu.tiles import MOST_ROWS, STRIP, available, whole_tile
@@ -52,13 +52,58 @@ def _take_cached(cache, table, head, kv_heads, block_size, dim, first, rows):
         copy_row(numba.carray(moved(cache, begin), dim), rows[i, :dim])
 
 
+@numba.njit(inline="always")
+def _lay_out(keys, values, key_strips, value_strips, tokens, step):
+    """Tokens' keys and values as strips: of keys one for 32 tokens, of values one for 32 of their numbers."""
+    k_wide, v_wide = keys.shape[1], values.shape[1]
+    for strip in range((tokens + STRIP - 1) // STRIP):
+        for half in range(STRIP // LANES):
+            from_, to = (strip * STRIP + half * LANES) * k_wide, strip * STRIP * k_wide + half * LANES * step
+            for word in range(0, k_wide, LANES * step):
+                turn(address(keys, from_ + word), k_wide // step, address(key_strips, to + word * STRIP), STRIP)
+        for part in range(v_wide // STRIP):
+            for i in range(strip * STRIP, (strip + 1) * STRIP, step):
+                from_, to = i * v_wide + part * STRIP, (part * STRETCH + i) * STRIP
+                if step == 2:
+                    mesh(address(values, from_), address(values, from_ + v_wide), address(value_strips, to))
+                else:
+                    numbers = values[i, part * STRIP : (part + 1) * STRIP]
+                    copy_row(numbers, value_strips[part, i * STRIP : (i + 1) * STRIP])
+
+
+@numba.njit(inline="always")
+def _add_sinks(total, weight, top, sinks):
+    """A sink weighs like a token, and adds nothing."""
+    for row in range(len(total)):
+        sink = sinks[row % len(sinks)]
+        highest = max(top[row], sink)
+        fade = np.float32(math.exp(top[row] - highest))
+        weight[row] = weight[row] * fade + np.float32(math.exp(sink - highest))
+        for d in range(total.shape[1]):
+            total[row, d] *= fade
+
+
+@numba.njit(inline="always")
+def _give_out(out, total, weight, group, heads, narrow):
+    """``total`` over ``weight``: a token's ``group`` rows side by side in ``out``, the next token's ``heads`` rows on."""
+    for row in range(len(total)):
+        share = 1 / weight[row]
+        for d in range(total.shape[1]):
+            total[row, d] *= share
+        result = out[row // group * heads + row % group]
+        if narrow:
+            narrow_row(total[row].view(np.uint32)[: len(result)], result)
+        else:
+            copy_row(total[row, : len(result)], result)
+
+
 @cache
 def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
     """The kernel for one shape of layer: attends with one KV head's share of one span.
 
     Args:
         narrow: queries, keys, values and out are bfloat16 (as uint16), else float32.
-        group, capped: as in ``cpu_compiled.attend``.
+        group, capped: as in ``decode_loops.attend``.
     """
     most, step = MOST_ROWS, 2 if narrow else 1
     k_words = k_dim // step  # a word is what a lane multiplies: a float32 or two bfloat16
@@ -66,7 +111,7 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
     v_wide = -(-v_dim // STRIP) * STRIP
     v_strips = v_wide // STRIP
     item, zero = (types.uint16, np.uint16) if narrow else (types.float32, np.float32)
-    k_stride, is_capped = k_wide // step, int(capped)
+    is_capped = int(capped)
 
     def attend(given, piece):
         kv_heads, window = given[KV_HEADS], given[WINDOW]
@@ -98,21 +143,7 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
             tokens = min(STRETCH, position + count - begin)
             _take_cached(pointer(given[KEYS], item), table, head, kv_heads, block_size, k_dim, begin, keys[:tokens])
             _take_cached(pointer(given[VALUES], item), table, head, kv_heads, block_size, v_dim, begin, values[:tokens])
-            for strip in range((tokens + STRIP - 1) // STRIP):
-                for half in range(STRIP // LANES):
-                    from_, to = (strip * STRIP + half * LANES) * k_wide, strip * STRIP * k_wide + half * LANES * step
-                    for word in range(0, k_wide, LANES * step):
-                        turn(address(keys, from_ + word), k_stride, address(key_strips, to + word * STRIP), STRIP)
-                for part in range(v_strips):
-                    for i in range(strip * STRIP, (strip + 1) * STRIP, step):
-                        from_, to = i * v_wide + part * STRIP, (part * STRETCH + i) * STRIP
-                        if narrow:
-                            mesh(address(values, from_), address(values, from_ + v_wide), address(value_strips, to))
-                        else:
-                            copy_row(
-                                values[i, part * STRIP : (part + 1) * STRIP],
-                                value_strips[part, i * STRIP : (i + 1) * STRIP],
-                            )
+            _lay_out(keys, values, key_strips, value_strips, tokens, step)
             for tile in range(tiles):
                 at = tile * most
                 # Of the stretch's tokens, those that some query of the tile sees.
@@ -143,21 +174,12 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
                         strips * STRIP // step, to, v_wide, most,
                     )  # fmt: skip
 
-        out = pointer(given[OUT], item)
-        for row in range(rows):
-            share = 1 / weight[row]
-            if given[NUM_SINKS]:  # a sink weighs like a token, and adds nothing
-                sink = pointer(given[SINKS], types.float32)[head * group + row % group]
-                highest = max(top[row], sink)
-                fade = np.float32(math.exp(top[row] - highest))
-                share = fade / (weight[row] * fade + np.float32(math.exp(sink - highest)))
-            for d in range(v_wide):
-                total[row, d] *= share
-            place = ((token + row // group) * kv_heads + head) * group + row % group
-            result = numba.carray(moved(out, place * v_dim), v_dim)
-            if narrow:
-                narrow_row(total[row].view(np.uint32)[:v_dim], result)
-            else:
-                copy_row(total[row, :v_dim], result)
+        out = moved(pointer(given[OUT], item), (token * kv_heads + head) * group * v_dim)
+        if given[NUM_SINKS]:
+            sinks = numba.carray(moved(pointer(given[SINKS], types.float32), head * group), group)
+            _add_sinks(total[:rows], weight, top, sinks)
+        _give_out(
+            numba.carray(out, (count * kv_heads * group, v_dim)), total[:rows], weight, group, kv_heads * group, narrow
+        )
 
     return kernel(attend)

@@ -1,4 +1,4 @@
-"""The compiled loops of ``cpu_kernel``: over tokens to append, and over rows and their blocks to attend to.
+"""The compiled loops over tokens to append, and over single queries and the blocks that they attend to.
 
 A thread walks over a row's blocks once, with some of its KV heads, and all query heads of a group read a block while it
 is in the first-level cache. Blocks lie anywhere, so the next one is asked for before it is needed: without that, and in
@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numba import types
 
-from roseplay.model.attention.cpu_vectors import LOWEST, attend_tokens, lane_order
+from roseplay.model.attention.cpu.decode_vectors import LOWEST, attend_tokens, lane_order
 from roseplay.model.cpu.lanes import LANES, address, kernel, moved, pointer, prefetch
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.

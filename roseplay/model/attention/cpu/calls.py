@@ -1,7 +1,8 @@
 """Appending to KV blocks and attending to them where they lie, compiled by Numba where that is installed.
 
-Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here are the calls, in
-``cpu_compiled`` the loops over rows and blocks, in ``cpu_vectors`` what is done with a block.
+Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here are the calls; the loops
+over rows and blocks are in ``decode_loops`` and ``prompt_loops``, what is done with a block in ``decode_vectors`` and
+``prompt_vectors``.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from roseplay.model.attention.cpu_plan import Decodes, Spans
+from roseplay.model.attention.cpu.plan import Decodes, Spans
 from roseplay.model.batch import Ints
 
 try:
-    from roseplay.model.attention import cpu_compiled, cpu_prompts
+    from roseplay.model.attention.cpu import decode_loops, prompt_loops
     from roseplay.model.cpu.parallel import share_out
     from roseplay.model.cpu.rows import is_light, pieces_of
-except ImportError:  # an extra: without it decodes are gathered
-    cpu_compiled = None  # type: ignore[assignment]
+except ImportError:  # an extra: without it all is gathered
+    decode_loops = None  # type: ignore[assignment]
 
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether a cache of this dtype can be read in place."""
-    return cpu_compiled is not None and device.type == "cpu" and dtype in _DTYPES
+    return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
 def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: Ints) -> None:
@@ -39,7 +40,7 @@ def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values
         pieces = min(pieces_of(new)[1], len(slots))
         places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
         sizes = (len(slots), pieces, new.stride(0), heads, block_size, dim)
-        share_out(cpu_compiled.append(new.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(new))
+        share_out(decode_loops.append(new.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(new))
 
 
 def attend_in_place(
@@ -64,7 +65,7 @@ def attend_in_place(
     Scores and sums are float32 whatever the cache holds.
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
-    kernel = cpu_compiled.attend(
+    kernel = decode_loops.attend(
         q.dtype == torch.bfloat16,
         keys.dtype == torch.bfloat16,
         q.shape[1] // kv_heads,
@@ -86,9 +87,9 @@ def attend_in_place(
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
     """Queries of the spans for ``attend_prompts``; None where it cannot attend with q and keys of these shapes."""
-    if q.dtype != keys.dtype or not cpu_prompts.fits(q.dtype, keys.shape[-1]):
+    if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
         return None
-    return cpu_prompts.span_queries(q.shape[1] // keys.shape[1])
+    return prompt_loops.span_queries(q.shape[1] // keys.shape[1])
 
 
 def attend_prompts(
@@ -109,7 +110,7 @@ def attend_prompts(
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
     group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
-    kernel = cpu_prompts.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
+    kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
     q = _heads_dense(q)
     floats = np.array([scaling, softcap or 0.0], np.float32)
     sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()

@@ -1,27 +1,28 @@
-"""Attention made for CPUs (it runs anywhere): gathers blocks into a small workspace, then torch's own SDPA.
+"""Attention made for CPUs (it runs anywhere): what kernels of ours can read in place they do (``calls``).
 
-Decodes, the rows of one query, read their blocks in place where the compiled kernel of ``cpu_kernel`` can be had.
-
-Blocks are gathered as ``[block, head]`` parts in the order of an index, so that each head of each row comes out
-contiguous and nothing is transposed or copied a second time; the workspace is kept between calls, because fresh
-memory for every gather costs more than the gather.
+For the rest, prompts on a CPU without their vectors and all of it without Numba, blocks are gathered into a small
+workspace, then torch's own SDPA attends. They are gathered as ``[block, head]`` parts in the order of an index, so that
+each head of each row comes out contiguous and nothing is transposed or copied a second time; the workspace is kept
+between calls, because fresh memory for every gather costs more than the gather.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
-from roseplay.model.attention import cpu_kernel
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.cpu_plan import Decodes, LayerKind, Piece, Spans, plan_decodes, plan_pieces, plan_spans
+from roseplay.model.attention.cpu import calls
+from roseplay.model.attention.cpu.plan import Decodes, LayerKind, Piece, Spans, plan_decodes, plan_pieces, plan_spans
 from roseplay.model.attention.interface import register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 
 class CPUBackend:
-    """See ``AttentionBackend`` for the calls, ``cpu_plan`` for how a batch is cut."""
+    """See ``AttentionBackend`` for the calls, ``plan`` for how a batch is cut."""
 
     name = "cpu"
 
@@ -30,7 +31,7 @@ class CPUBackend:
         # Each layer's blocks as rows of one [block, head] part.
         self._keys = {layer: _parts(tensor) for layer, tensor in cache.keys.items()}
         self._values = {layer: _parts(tensor) for layer, tensor in cache.values.items()}
-        self.in_place = in_place and cpu_kernel.available(cache.dtype, cache.device)
+        self.in_place = in_place and calls.available(cache.dtype, cache.device)
         self._workspace = [torch.empty(0, dtype=cache.dtype, device=cache.device) for _ in range(2)]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
@@ -38,7 +39,7 @@ class CPUBackend:
             slots = batch.memo.get("slots")
             if slots is None:
                 slots = batch.memo["slots"] = batch.slot_mapping.numpy()
-            cpu_kernel.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], slots)
+            calls.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], slots)
         else:
             append_paged(self.cache, layer, k, v, batch)
 
@@ -56,34 +57,17 @@ class CPUBackend:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         out = q.new_empty((q.shape[0], q.shape[1], v.shape[-1]))
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        asked: dict[str, Any] = {"scaling": scaling, "softcap": softcap, "sinks": sinks}
         if self.in_place:
             decodes = self._decodes(batch, window)
             if decodes is not None:
-                cpu_kernel.attend_in_place(
-                    q,
-                    out,
-                    self.cache.keys[layer],
-                    self.cache.values[layer],
-                    decodes,
-                    scaling=scaling,
-                    softcap=softcap,
-                    sinks=sinks,
-                )
-            span = cpu_kernel.prompt_span(q, self.cache.keys[layer])
-            if span is not None:
-                spans = self._spans(batch, span)
+                calls.attend_in_place(q, out, keys, values, decodes, **asked)
+            most = calls.prompt_span(q, keys)
+            if most is not None:
+                spans = self._spans(batch, most)
                 if spans is not None:
-                    cpu_kernel.attend_prompts(
-                        q,
-                        out,
-                        self.cache.keys[layer],
-                        self.cache.values[layer],
-                        spans,
-                        scaling=scaling,
-                        window=window,
-                        softcap=softcap,
-                        sinks=sinks,
-                    )
+                    calls.attend_prompts(q, out, keys, values, spans, window=window, **asked)
                 return out
         for piece in self._plan(layer, batch, window, softcap is not None or sinks is not None, q.dtype):
             shape = (piece.rows, piece.queries)

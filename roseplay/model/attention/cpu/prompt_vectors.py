@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.model.attention.cpu_vectors import LOWEST, AttentionEmitter
+from roseplay.model.attention.cpu.decode_vectors import LOWEST, AttentionEmitter
 from roseplay.model.cpu.lanes import FLOAT, FLOATS, INT, INTS, LANES, Emitter
 
 _WIDE = ir.VectorType(ir.IntType(16), 2 * LANES)
@@ -69,13 +67,18 @@ def soften(context, scores, shares, vectors, begin, end, scaling, softcap, top, 
     return signature, generate
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic  # type: ignore[untyped-decorator]
 def turn(context, rows, stride, columns, column_stride):
-    """16 rows of 16 words, ``stride`` (a literal) words apart, to 16 columns: their transpose."""
+    """16 rows of 16 words, ``stride`` words apart, to 16 columns: their transpose."""
 
     def generate(context, builder, signature, args):
-        emit, (rows_at, _, columns_at, _) = Emitter(builder), args
-        vectors: list[Any] = [emit.numbers(rows_at, row * stride.literal_value, INT, LANES) for row in range(LANES)]
+        emit = Emitter(builder)
+        rows_at, columns_at = (builder.bitcast(at, INT.as_pointer()) for at in (args[0], args[2]))
+
+        def place(at, number, stride):
+            return builder.gep(at, [builder.mul(stride, ir.Constant(stride.type, number))])
+
+        vectors = [emit.numbers(place(rows_at, row, args[1]), 0, INT, LANES) for row in range(LANES)]
         for width in (1, 2, 4, 8):
             near = [LANES + lane - width if lane & width else lane for lane in range(LANES)]
             far = [LANES + lane if lane & width else lane + width for lane in range(LANES)]
@@ -85,8 +88,7 @@ def turn(context, rows, stride, columns, column_stride):
                     vectors[row] = builder.shuffle_vector(*pair, ir.Constant(INTS, near))
                     vectors[row + width] = builder.shuffle_vector(*pair, ir.Constant(INTS, far))
         for column, vector in enumerate(vectors):
-            at = builder.bitcast(columns_at, INT.as_pointer())
-            at = builder.gep(at, [ir.Constant(INT, column * column_stride.literal_value)])
+            at = place(columns_at, column, args[3])
             builder.store(vector, builder.bitcast(at, INTS.as_pointer()), align=4)
         return context.get_dummy_value()
 

@@ -1,0 +1,1 @@
+"""Attention for GPUs, in Triton."""
