@@ -55,8 +55,8 @@ class EngineConfig:
             layers of one input as one product; CPU only.
         fuse_ops: norms, rotary embeddings, GELUs and gates in one compiled pass each (with Numba), on a GPU norms and rotary
             embeddings in one kernel each, where that is proven to be the same.
-        replay_steps: on a CPU, steps of decodes and short prompts are recorded once for each number of tokens and replayed
-            as lists of calls, where a replay is proven to give the same (with Numba). A GPU has CUDA graphs for it.
+        replay_steps: on a CPU, steps of decodes and short prompts are recorded once for some numbers of tokens and replayed
+            in one call of all threads, where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
         step_timeout_s: a step longer than this is taken for a frozen worker.

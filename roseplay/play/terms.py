@@ -100,7 +100,7 @@ LAB = {
     "threads": "threads: of torch, within one operation.",
     "attention": "attention: how keys and values are read: in place, or gathered first, or by the plain reference.",
     "fuse_ops": "fuse_ops: norms, rotary embeddings and gates are one compiled pass each, where torch takes many small ones.",
-    "replay_steps": "replay_steps: a step of decodes and short prompts is recorded once for each number of tokens, then replayed.",
+    "replay_steps": "replay_steps: a step of decodes and short prompts is recorded once for some sizes, then replayed.",
     "pack_weights": "pack_weights: weights are laid out once in the order in which a CPU's matrix kernels read them.",
     "dtype": "dtype: number format of weights and KV cache.",
     "output_tokens_per_s": "Answer tokens a second, all requests together.",

@@ -77,9 +77,10 @@ def attend_in_place(
     q = _heads_dense(q)
     floats = np.array([scaling, softcap or 0.0], np.float32)
     sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
-    shares = _head_shares(kv_heads, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    shares = _head_shares(kv_heads, threads)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
-    arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), *decodes.arguments()]
+    arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), threads, *decodes.arguments()]
     # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
     hold = (floats, decodes, sink if sinks is None else None)
     share_out(kernel, arguments, len(decodes.tokens) * shares, hold)

@@ -20,9 +20,9 @@ from roseplay.model.cpu.lanes import LANES, address, kernel, moved, pointer, pre
 
 # What a kernel is told, by number: addresses, then sizes. The first one is its own.
 (
-    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS,
+    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS, THREADS,
     TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
-) = range(17)  # fmt: skip
+) = range(18)  # fmt: skip
 
 
 @cache
@@ -120,8 +120,11 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
         first_head = token * kv_heads * group + share * heads
         out = numba.carray(moved(pointer(given[OUT], item_q), first_head * v_dim), (heads, v_dim))
         keys, values = pointer(given[KEYS], item), pointer(given[VALUES], item)
-        table = numba.carray(pointer(given[TABLES], types.int64), (rows, given[WIDTH]))[row]
-        first = numba.carray(pointer(given[FIRSTS], types.int64), rows)[row]
+        tables = numba.carray(pointer(given[TABLES], types.int64), (rows, given[WIDTH]))
+        firsts = numba.carray(pointer(given[FIRSTS], types.int64), rows)
+        table, first = tables[row], firsts[row]
+        next_row = row + given[THREADS] if row + given[THREADS] < rows else row  # likely this thread's next one
+        next_block = tables[next_row, firsts[next_row] // block_size]
         last = numba.carray(pointer(given[SEQ_LENS], types.int64), rows)[row]
         floats = numba.carray(pointer(given[FLOATS], types.float32), 2)
         scaling, softcap = floats[0], floats[1]
@@ -133,7 +136,7 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
         columns = (last + block_size - 1) // block_size
         for column in range(first // block_size, columns):
             block = table[column] * kv_heads + share * count
-            following = table[min(column + 1, columns - 1)] * kv_heads + share * count
+            following = (table[column + 1] if column + 1 < columns else next_block) * kv_heads + share * count
             for head in range(count):
                 prefetch(moved(keys, (following + head) * k_block), k_block)
                 prefetch(moved(values, (following + head) * v_block), v_block)
