@@ -32,7 +32,7 @@ _ALONE_BYTES = 2**14  # of a weight whose product is over before another thread 
 _PIECES_A_THREAD = 8
 
 # What the kernel is told, by number: addresses, then sizes. The first one is its own.
-_KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _PIECES = range(9)
+_KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _BLOCKS, _GROUPS = range(10)
 
 
 def fits(weight: torch.Tensor) -> bool:
@@ -64,17 +64,26 @@ def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: i
     x = x.contiguous()
     out = torch.empty((*x.shape[:-1], outer), dtype=x.dtype)
     rows = x.numel() // inner
-    weight_bytes = strips.numel() * strips.element_size()
-    alone = torch.get_num_threads() == 1 or weight_bytes * max(rows // 8, 1) < _ALONE_BYTES
-    pieces = 1 if alone else min(len(strips), _PIECES_A_THREAD * torch.get_num_threads())
+    blocks, groups = _cut(rows, strips)
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
-    share_out(_product(x.dtype), [*places, rows, inner, outer, pieces], pieces)
+    share_out(_product(x.dtype), [*places, rows, inner, outer, blocks, groups], blocks * groups)
     return out
+
+
+def _cut(rows: int, strips: torch.Tensor) -> tuple[int, int]:
+    """Into how many blocks of rows and groups of strips a product is cut, for threads to take: blocks that stay in the
+    second-level cache, and no more groups than keep all threads busy, because each reads its block's rows anew."""
+    threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
+    tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (MOST_ROWS * bytes_of_row)))
+    blocks = -(-rows // (tiles * MOST_ROWS))
+    if threads == 1 or strips.numel() * strips.element_size() * max(rows // 8, 1) < _ALONE_BYTES:
+        return blocks, 1
+    return blocks, min(len(strips), -(-_PIECES_A_THREAD * threads // blocks))
 
 
 @cache
 def _product(dtype: torch.dtype) -> Any:
-    """A share of the strips times all rows of x."""
+    """One block of rows times one group of strips."""
     narrow, most = dtype == torch.bfloat16, MOST_ROWS
     item, bits = (types.uint16, np.uint16) if narrow else (types.float32, np.float32)
     step, size_of = (2, 2) if narrow else (1, 4)
@@ -86,34 +95,36 @@ def _product(dtype: torch.dtype) -> Any:
         bias, out = pointer(given[_BIAS], types.float32), pointer(given[_OUT], item)
         strips, size = (outer + STRIP - 1) // STRIP, inner * STRIP
         spare = np.empty(most * STRIP, bits)
-        block = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (most * inner * size_of))) * most
-        collide = inner * size_of % _COLLIDING_BYTES == 0 and rows > _FEW_ROWS
-        stride = inner + apart if collide else inner
-        moved_apart = np.empty(min(block, rows) * stride if collide else 1, bits)
-        for begin in range(0, rows, block):
-            here = min(block, rows - begin)
-            tiles = (here + most - 1) // most
-            of_block = moved(x, begin * inner)
-            if collide:
-                of_block = address(moved_apart, 0)
-                for row in range(here):
-                    from_ = numba.carray(moved(x, (begin + row) * inner), inner)
-                    copy_row(from_, moved_apart[row * stride : row * stride + inner])
-            for strip in range(strips * piece // given[_PIECES], strips * (piece + 1) // given[_PIECES]):
-                columns = min(STRIP, outer - strip * STRIP)
-                for tile in range(tiles):
-                    first = here * tile // tiles
-                    count = here * (tile + 1) // tiles - first
-                    to = moved(out, (begin + first) * outer + strip * STRIP)
-                    # Each tile asks for its part of the next strip.
-                    following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
-                    tile_of(
-                        moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
-                        inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
-                        moved(weight, following), 64 // tiles + (tiles > 1), count, most,
-                    )  # fmt: skip
-                    if columns < STRIP:
-                        _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
+        blocks, groups = given[_BLOCKS], given[_GROUPS]
+        block, group = piece // groups, piece % groups
+        begin = rows * block // blocks
+        here = rows * (block + 1) // blocks - begin
+        tiles = (here + most - 1) // most
+        of_block, stride = moved(x, begin * inner), inner
+        collide = inner * size_of % _COLLIDING_BYTES == 0 and here > _FEW_ROWS
+        moved_apart = np.empty(here * (inner + apart) if collide else 1, bits)
+        if collide:
+            stride = inner + apart
+            for row in range(here):
+                copy_row(
+                    numba.carray(moved(of_block, row * inner), inner), moved_apart[row * stride : row * stride + inner]
+                )
+            of_block = address(moved_apart, 0)
+        for strip in range(strips * group // groups, strips * (group + 1) // groups):
+            columns = min(STRIP, outer - strip * STRIP)
+            for tile in range(tiles):
+                first = here * tile // tiles
+                count = here * (tile + 1) // tiles - first
+                to = moved(out, (begin + first) * outer + strip * STRIP)
+                # Each tile asks for its part of the next strip.
+                following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
+                tile_of(
+                    moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
+                    inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
+                    moved(weight, following), 64 // tiles + (tiles > 1), count, most,
+                )  # fmt: skip
+                if columns < STRIP:
+                    _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
 
     return kernel(product)
 
