@@ -15,7 +15,7 @@ import torch
 
 from roseplay.model.attention.append import append_paged
 from roseplay.model.attention.cpu import calls
-from roseplay.model.attention.cpu.plan import Decodes
+from roseplay.model.attention.cpu.in_place import Decodes
 from roseplay.model.kv_cache import KVCache, LayerShape
 
 pytestmark = pytest.mark.skipif(
@@ -170,7 +170,7 @@ def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
     script = (
         "import numpy as np, torch\n"
         "from roseplay.model.attention.cpu.calls import attend_in_place\n"
-        "from roseplay.model.attention.cpu.plan import Decodes\n"
+        "from roseplay.model.attention.cpu.in_place import Decodes\n"
         "torch.set_num_threads(1)\n"
         "q, blocks, one = torch.ones(1, 1, 8), torch.ones(2, 1, 4, 8), np.ones(1, np.int64)\n"
         "rows = Decodes(one - 1, one[:, None], one, one - 1)\n"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roseplay.model.attention.cpu import calls
-from roseplay.model.attention.cpu.plan import SHORT_QUERIES, plan_spans
+from roseplay.model.attention.cpu.in_place import SHORT_QUERIES, plan_spans
 
 prompt_loops = pytest.importorskip("roseplay.model.attention.cpu.prompt_loops", reason="Numba is not installed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from roseplay.model.attention.cpu import plan
+from roseplay.model.attention.cpu import pieces
 from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
@@ -90,7 +90,7 @@ def test_equal_prompts_in_one_step_attend_together():
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
 def test_long_prompts_attend_in_spans(family: str, monkeypatch: pytest.MonkeyPatch):
     """Whole prompts and chunks that need several spans, the last one shorter."""
-    monkeypatch.setattr(plan, "SPAN_QUERIES", 6)
+    monkeypatch.setattr(pieces, "SPAN_QUERIES", 6)
     assert worst_difference(tiny_model(FAMILIES[family]()), "cpu") < 1e-4
     model = tiny_model(FAMILIES[family]())
     prompts = [random_tokens(31, VOCABULARY, seed) for seed in range(2)]

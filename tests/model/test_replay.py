@@ -10,11 +10,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
-from roseplay.model.arena import Arena
 from roseplay.model.attention.cpu import calls
+from roseplay.model.cpu.arena import Arena
+from roseplay.model.cpu.recorder import Recorder
 from roseplay.model.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
-from roseplay.model.replay import SIZES, Recorder
+from roseplay.model.replay import SIZES
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens

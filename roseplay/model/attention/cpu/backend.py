@@ -15,14 +15,15 @@ import torch.nn.functional as F
 
 from roseplay.model.attention.append import append_paged
 from roseplay.model.attention.cpu import calls
-from roseplay.model.attention.cpu.plan import Decodes, LayerKind, Piece, Spans, plan_decodes, plan_pieces, plan_spans
+from roseplay.model.attention.cpu.in_place import Decodes, Spans, plan_decodes, plan_spans
+from roseplay.model.attention.cpu.pieces import LayerKind, Piece, plan_pieces
 from roseplay.model.attention.interface import register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 
 class CPUBackend:
-    """See ``AttentionBackend`` for the calls, ``plan`` for how a batch is cut."""
+    """See ``AttentionBackend`` for the calls, ``in_place`` and ``pieces`` for how a batch is cut."""
 
     name = "cpu"
 

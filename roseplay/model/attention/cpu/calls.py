@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from roseplay.model.attention.cpu.plan import Decodes, Spans
+from roseplay.model.attention.cpu.in_place import Decodes, Spans
 from roseplay.model.batch import Ints
 
 try:
