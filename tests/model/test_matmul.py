@@ -61,6 +61,18 @@ def test_a_row_is_the_same_in_any_company_and_with_any_number_of_threads(dtype: 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_rows(threads: int, dtype: torch.dtype) -> None:
+    """As of a step from which nothing is sampled."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert product(torch.empty(1, 0, 512, dtype=dtype), torch.randn(200, 512, dtype=dtype)).shape == (1, 0, 200)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inner", [2048, 3072])
 def test_rows_that_lie_far_apart(inner: int, dtype: torch.dtype) -> None:
     """By a multiple of 2 KiB and more: they are moved, and fewer of them are worked on at once."""

@@ -75,7 +75,7 @@ def _cut(rows: int, strips: torch.Tensor) -> tuple[int, int]:
     second-level cache, and no more groups than keep all threads busy, because each reads its block's rows anew."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
     tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (MOST_ROWS * bytes_of_row)))
-    blocks = -(-rows // (tiles * MOST_ROWS))
+    blocks = max(1, -(-rows // (tiles * MOST_ROWS)))
     if threads == 1 or strips.numel() * strips.element_size() * max(rows // 8, 1) < _ALONE_BYTES:
         return blocks, 1
     return blocks, min(len(strips), -(-_PIECES_A_THREAD * threads // blocks))
