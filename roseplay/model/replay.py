@@ -32,8 +32,8 @@ from roseplay.model.swap import same
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the steps that are recorded: a size between two takes a few percent more time for being filled up, and is as
-# fast as any from its first step on. Beyond the last one, Python's share of a step is small.
+# Tokens of the steps that are recorded: a size between two is filled up, a fifth more rows on average below 32, where
+# weights are what takes time, less above. Beyond the last one, Python's share of a step is small.
 SIZES = (
     *range(1, 9),
     *range(12, 33, 4),
@@ -43,7 +43,7 @@ SIZES = (
     *range(320, 513, 64),
 )
 MOST_FILLED = 2  # times its own size a step is filled up to, as long as no recording fits better
-MOST_UNWANTED = 32  # tokens whose logits nobody wants: a replay computes them all the same
+MOST_UNWANTED = 32  # tokens whose logits nobody wants, or to fill up with: a replay computes them all the same
 RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, and can be seen as slow tokens
 # Before the first request, sizes up to so many tokens are recorded for so long, powers of two before the others.
 WARM_UP_TOKENS, WARM_UP_S = 32, 0.5
@@ -162,6 +162,8 @@ class RecordedSteps:
         size = SIZES[at]
         step = self._steps.get(size)
         if step is None or not step.checked:
+            if not len(host.logits_rows):
+                return None  # there is nothing to check it by
             try:
                 if step is not None:
                     return self._check(step, host), False
@@ -171,7 +173,8 @@ class RecordedSteps:
             except Exception as error:  # the step's own will come again when it runs as it is
                 self._refuse(str(error))
                 return None
-            larger = (self._steps.get(other) for other in SIZES[at:] if other <= MOST_FILLED * host.num_tokens)
+            most = min(MOST_FILLED * host.num_tokens, host.num_tokens + MOST_UNWANTED)
+            larger = (self._steps.get(other) for other in SIZES[at:] if other <= most)
             step = next((step for step in larger if step is not None and step.checked), None)
         return None if step is None else (step.replay(host), True)
 
@@ -197,6 +200,7 @@ class RecordedSteps:
     def _refuse(self, why: str) -> None:
         self.refused = why
         self._steps.clear()
+        self._arena, self._tables = Arena(), self._tables[:0].copy()
         logger.info("decode steps are not replayed: %s", why)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention.cpu import calls
 from roseplay.model.cpu.arena import Arena
 from roseplay.model.cpu.recorder import Recorder
@@ -206,6 +207,43 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
     assert graphs == [False, False, False, True, True, True, False, False]  # 5 are less than half of 12
     for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
         torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-4, atol=1e-4)
+
+
+@needs_numba
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss", "gemma2"])
+def test_two_threads_replay_a_step_as_one_runs_it(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [60] * 5)
+    threads = torch.get_num_threads()
+    graphs = []
+    try:
+        for counts in [{0: 5, 1: 40, 2: 1, 3: 33, 4: 2}, *[dict.fromkeys(range(5), 1)] * 8]:
+            torch.set_num_threads(2)
+            found = replaying.step(counts)
+            graphs.append(replaying.result.graph)
+            torch.set_num_threads(1)
+            expected = plain.step(counts)
+            for i in counts:
+                torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    finally:
+        torch.set_num_threads(threads)
+    assert graphs[-1]
+
+
+@needs_numba
+def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> None:
+    """A chunk of a prompt, of a size that is about to be recorded and checked."""
+    replaying, plain = drivers(tiny_model(FAMILIES["llama"]()), [60])
+    for _ in range(4):
+        for driver in (replaying, plain):
+            driver.blocks.give(driver.requests[0], driver.computed[0] + 4)
+            driver.runner.execute(Step(driver.steps, [StepEntry(driver.requests[0], driver.computed[0], 4)]))
+            driver.computed[0] += 4
+            driver.steps += 1
+    for _ in range(5):
+        found, expected = replaying.step({0: 4}), plain.step({0: 4})
+        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert replaying.runner.recorded is not None and replaying.runner.recorded.refused is None
+    assert replaying.result.graph
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from roseplay.model.cpu.rows import is_light, pieces_of, takes
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
     """The first of each row's largest numbers: int64 ``[rows]`` of ``x [rows, columns]``, as ``x.argmax(-1)``, in a fraction of
-    its time; a NaN is the largest."""
+    its time; a NaN without a sign is the largest."""
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=torch.int64)
     rows, pieces = pieces_of(x)

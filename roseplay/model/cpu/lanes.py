@@ -7,8 +7,12 @@ AVX2, four of NEON).
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CellType, FunctionType
 from typing import Any
 
 import numba
@@ -26,6 +30,22 @@ FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 _POWER_OF_TWO = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
 
 
+@cache
+def _sources() -> str:
+    """What the kernels are made of: Numba's cache looks at the file of a kernel, and not at those that help to make it."""
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), *(here.parent / "attention" / "cpu").glob("*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _marked(function: Callable[..., None]) -> Callable[..., None]:
+    """The same function with one more thing that its closure holds, which Numba's cache tells it apart by."""
+    code = function.__code__
+    code = code.replace(co_freevars=(*code.co_freevars, "sources"))
+    closure = (*(function.__closure__ or ()), CellType(_sources()))
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+
+
 def compiled(function: Callable[..., None], **options: Any) -> Any:
     """For Python to call; the machine code is kept for the next process where there is a folder for it."""
     options = {"nogil": True, "error_model": "numpy", **options}
@@ -39,6 +59,7 @@ def kernel(function: Callable[..., None]) -> Any:
     """The same as a C function of a pointer to int64 and of a piece's number (see ``parallel``); it has an ``address``."""
     signature = types.void(types.CPointer(types.int64), types.int64)
     options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
+    function = _marked(function)
     try:
         return numba.cfunc(signature, cache=True, **options)(function)
     except RuntimeError:

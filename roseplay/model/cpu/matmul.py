@@ -1,4 +1,4 @@
-"""Products of a few rows with a weight, in explicit vectors, for CPUs whose vectors have 512 bits.
+"""Products of rows with a weight, in explicit vectors, for CPUs whose vectors have 512 bits.
 
 A decode step multiplies every weight by a handful of rows, which should take as long as reading the weight does. The
 weight is laid out in strips of 32 outputs, in the order in which it is read. A tile of some rows and one strip stays in
@@ -109,7 +109,6 @@ def _product(dtype: torch.dtype) -> Any:
                 copy_row(
                     numba.carray(moved(of_block, row * inner), inner), moved_apart[row * stride : row * stride + inner]
                 )
-            of_block = address(moved_apart, 0)
         for strip in range(strips * group // groups, strips * (group + 1) // groups):
             columns = min(STRIP, outer - strip * STRIP)
             for tile in range(tiles):
@@ -119,7 +118,8 @@ def _product(dtype: torch.dtype) -> Any:
                 # Each tile asks for its part of the next strip.
                 following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
                 tile_of(
-                    moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
+                    # Numba lets an array go behind the last line that names it.
+                    address(moved_apart, first * stride) if collide else moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
                     inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
                     moved(weight, following), 64 // tiles + (tiles > 1), count, most,
                 )  # fmt: skip

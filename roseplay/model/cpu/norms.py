@@ -1,4 +1,4 @@
-"""RMS norm and layer norm in one compiled pass, for few tokens: spelled out they are eight of torch's calls."""
+"""RMS norm and layer norm in one compiled pass: spelled out they are eight of torch's calls."""
 
 from __future__ import annotations
 

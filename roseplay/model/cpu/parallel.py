@@ -34,8 +34,8 @@ _of_thread = threading.local()
 # taken and that are done in the next.
 _ARGUMENTS, _PIECES, _TAKEN, _DONE, _ROW = 0, 1, 8, 9, 16
 _LINE = 64  # bytes
-# Looks at a counter, some microseconds, before another process is let have the core.
-_PATIENCE = 2000
+# Looks at a counter, about ten microseconds, before another process is let have the core.
+_PATIENCE = 500
 
 
 def share_out(
@@ -76,13 +76,14 @@ class Program:
 
     def __init__(self, works: list[Work]) -> None:
         self._works = works
+        self._light = all(work.light or work.pieces == 1 for work in works)
         self._rows = _aligned(len(works) * _ROW).reshape(-1, _ROW)
         self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
         self._rows[:, _PIECES] = [work.pieces for work in works]
         self._arguments = np.array([_take_part().address, self._rows.ctypes.data, len(works), _yield_address()])
 
     def __call__(self) -> None:
-        threads = torch.get_num_threads()
+        threads = 1 if self._light else torch.get_num_threads()
         with _one_at_a_time:
             self._rows[:, _TAKEN : _DONE + 1] = 0
             if threads == 1:

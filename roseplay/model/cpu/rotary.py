@@ -1,4 +1,4 @@
-"""Rotary embeddings in one compiled pass, for few tokens: spelled out they are fourteen of torch's calls."""
+"""Rotary embeddings in one compiled pass: spelled out they are fourteen of torch's calls."""
 
 from __future__ import annotations
 

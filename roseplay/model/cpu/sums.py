@@ -29,7 +29,8 @@ def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
     """``x + y``, as torch rounds it, into ``out``."""
     pieces = pieces_of(x)[1]
     places = (t.data_ptr() for t in (x, y, out))
-    share_out(_add(x.dtype == torch.bfloat16), [*places, x.numel(), pieces], pieces, light=is_light(x))
+    kernel, given = _add(x.dtype == torch.bfloat16), [*places, x.numel(), pieces]
+    share_out(kernel, given, pieces, hold=(x, y), light=is_light(x))  # which may be nobody else's
 
 
 @cache

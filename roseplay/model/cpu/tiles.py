@@ -27,7 +27,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 @cache
 def available(dtype: torch.dtype) -> bool:
     """Whether this CPU is one of those that this file is for. Where it has AMX, oneDNN multiplies bfloat16 with that."""
-    if numba.config.CPU_NAME or numba.config.CPU_FEATURES or dtype not in _DTYPES:
+    if numba.config.CPU_NAME or numba.config.CPU_FEATURES or not numba.config.ENABLE_AVX or dtype not in _DTYPES:
         return False
     has = binding.get_host_cpu_features()
     if dtype == torch.float32:

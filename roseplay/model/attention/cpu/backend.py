@@ -93,7 +93,7 @@ class CPUBackend:
         return plan
 
     def _decodes(self, batch: PagedBatch, window: int | None) -> Decodes | None:
-        """The rows of one query, worked out once a step and window."""
+        """The tokens that attend one by one, worked out once a step and window."""
         name = ("decodes", window)
         if name not in batch.memo:
             batch.memo[name] = plan_decodes(batch, window)
