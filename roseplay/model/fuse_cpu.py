@@ -71,7 +71,8 @@ class FusedGELU(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedGELU | None:
-        if not isinstance(module, GELUTanh) and getattr(module, "approximate", None) != "tanh":
+        by_tanh = type(module) is nn.GELU and module.approximate == "tanh"
+        if not by_tanh and type(module) is not GELUTanh:
             return None
         gelu = cls()
         return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+from transformers.activations import GELUTanh
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
@@ -70,6 +71,7 @@ def test_gelus_are_torchs_own(size: int, dtype: torch.dtype) -> None:
     x = (torch.linspace(-12, 12, size)).to(dtype)
     expected = nn.functional.gelu(x.double(), approximate="tanh").to(dtype)
     torch.testing.assert_close(gelu(x), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+    assert fuse_cpu.FusedGELU.of(GELUTanh(), dtype) is not None
     assert fuse_cpu.FusedGELU.of(nn.GELU(), dtype) is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ pytest.importorskip("numba", reason="Numba is not installed")
 
 from numba import types
 
-from roseplay.model.cpu import parallel, tape
+from roseplay.model.cpu import parallel, sums, tape
 from roseplay.model.cpu.lanes import kernel, pointer
 
 
@@ -89,6 +90,23 @@ def test_what_torch_computes_in_between_keeps_its_place() -> None:
     values[:] = 0
     recorded.replay()
     assert x.item() == 1 and (values == 3).all()
+
+
+def test_a_recorded_sum_keeps_what_it_adds() -> None:
+    """Which may be a tensor that nobody else has."""
+    x, y, out = torch.ones(8), torch.ones(8), torch.empty(8)
+    held, recorded = weakref.ref(y), tape.Tape()
+    with tape.record(recorded):
+        sums.add(x, y, out)
+    del y
+    gc.collect()
+    assert held() is not None
+    recorded.join()
+    recorded.replay()
+    assert (out == 2).all()
+    del recorded
+    gc.collect()
+    assert held() is None
 
 
 def test_two_programs_at_once(threads: int) -> None:

@@ -210,6 +210,17 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
 
 
 @needs_numba
+def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.model.replay.MOST_UNWANTED", 3)
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [30] * 11)
+    for _ in range(4):
+        replaying.step(dict.fromkeys(range(11), 1))
+    assert replaying.result.graph
+    replaying.step(dict.fromkeys(range(8), 1))  # of 12
+    assert not replaying.result.graph
+
+
+@needs_numba
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss", "gemma2"])
 def test_two_threads_replay_a_step_as_one_runs_it(family: str) -> None:
     replaying, plain = drivers(tiny_model(FAMILIES[family]()), [60] * 5)

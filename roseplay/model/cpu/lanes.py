@@ -49,6 +49,7 @@ def _marked(function: Callable[..., None]) -> Callable[..., None]:
 def compiled(function: Callable[..., None], **options: Any) -> Any:
     """For Python to call; the machine code is kept for the next process where there is a folder for it."""
     options = {"nogil": True, "error_model": "numpy", **options}
+    function = _marked(function)
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:
@@ -98,12 +99,12 @@ class Emitter:
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
         return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
 
-    def prefetch(self, at: Any, level: int) -> None:
-        """Have a cache line brought into the first- or second-level cache; ``at`` is an ``i8*`` and may point anywhere."""
+    def prefetch(self, at: Any) -> None:
+        """Have a cache line brought into the second-level cache; ``at`` is an ``i8*`` and may point anywhere."""
         kind = ir.FunctionType(ir.VoidType(), [at.type, INT, INT, INT])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
-        read, data = 0, 1
-        self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, 4 - level, data))])
+        read, second_level, data = 0, 2, 1
+        self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, second_level, data))])
 
     def rounded(self, x: Any) -> Any:
         """The bits of the nearest bfloat16, a tie to the even one."""
@@ -199,7 +200,7 @@ def prefetch(context, pointer, numbers):
     def generate(context, builder, signature, args):
         begin = builder.bitcast(args[0], ir.IntType(8).as_pointer())
         for offset in range(0, size, 64):
-            Emitter(builder).prefetch(builder.gep(begin, [ir.Constant(INT, offset)]), level=2)
+            Emitter(builder).prefetch(builder.gep(begin, [ir.Constant(INT, offset)]))
         return context.get_dummy_value()
 
     return signature, generate

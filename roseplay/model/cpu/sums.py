@@ -21,7 +21,13 @@ def can_add(x: Any, y: Any) -> bool:
         return False
     alike = x.shape == y.shape and x.dtype == y.dtype and x.device == y.device
     return (
-        alike and x.device.type == "cpu" and takes(x.dtype) and x.is_contiguous() and y.is_contiguous() and x.dim() > 0
+        alike
+        and x.device.type == "cpu"
+        and takes(x.dtype)
+        and x.is_contiguous()
+        and y.is_contiguous()
+        and x.dim() > 0
+        and x.shape[-1] > 0
     )
 
 

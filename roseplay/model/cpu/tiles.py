@@ -112,7 +112,7 @@ class _Tile(Emitter):
         b = self.builder
         for i in range(2 * count if self.ahead else 0):
             number = b.add(b.mul(first, self.whole(2)), self.whole(i))
-            self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]), level=2)
+            self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]))
         places = [b.gep(self.strip, [b.mul(first, self.whole(STRIP))])]
         places += [b.gep(start, [first]) for start in self.starts]
         results = self.multiply_add([*(b.load(total) for total in self.sums), *places, self.row_bytes], count)

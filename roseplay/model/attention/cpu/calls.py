@@ -75,8 +75,7 @@ def attend_in_place(
         bool(softcap),
     )
     q = _heads_dense(q)
-    floats = np.array([scaling, softcap or 0.0], np.float32)
-    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    floats, sink = _floats(scaling, softcap, sinks)
     threads = torch.get_num_threads()
     shares = _head_shares(kv_heads, threads)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
@@ -113,11 +112,16 @@ def attend_prompts(
     group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
     kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
     q = _heads_dense(q)
-    floats = np.array([scaling, softcap or 0.0], np.float32)
-    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    floats, sink = _floats(scaling, softcap, sinks)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
     arguments += [q.stride(0), kv_heads, 0 if sinks is None else len(sink), window or 0, *spans.arguments()]
     share_out(kernel, arguments, len(spans.tokens) * kv_heads, hold=(floats, spans, sink))
+
+
+def _floats(scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """Scaling and softcap, 0 for none; the sinks, of which there is one that is not looked at where there are none."""
+    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    return np.array([scaling, softcap or 0.0], np.float32), sink
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:

@@ -64,14 +64,15 @@ def _take_queries(query, q, order, scaling, narrow):
 
 
 @numba.njit(inline="always")
-def _add_sinks(total, weight, top, sinks):
-    """A sink weighs like a token, and adds nothing."""
-    for head in range(len(sinks)):
-        highest = max(top[head], sinks[head])
-        fade = np.float32(math.exp(top[head] - highest))
-        weight[head] = weight[head] * fade + math.exp(sinks[head] - highest)
-        for lane in range(total.shape[1]):
-            total[head, lane] *= fade
+def add_sinks(total, weight, top, sinks):
+    """A sink weighs like a token, and adds nothing. Rows take the heads' ``sinks`` in turn."""
+    for row in range(len(total)):
+        sink = sinks[row % len(sinks)]
+        highest = max(top[row], sink)
+        fade = np.float32(math.exp(top[row] - highest))
+        weight[row] = weight[row] * fade + np.float32(math.exp(sink - highest))
+        for d in range(total.shape[1]):
+            total[row, d] *= fade
 
 
 @numba.njit(inline="always")
@@ -157,7 +158,7 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
 
         if given[NUM_SINKS]:
             sinks = numba.carray(pointer(given[SINKS], types.float32), given[NUM_SINKS])
-            _add_sinks(total, weight, top, sinks[share * heads : (share + 1) * heads])
+            add_sinks(total, weight, top, sinks[share * heads : (share + 1) * heads])
         _give_out(out, total, weight, v_place, narrow_q)
 
     return kernel(attend)

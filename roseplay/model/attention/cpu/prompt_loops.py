@@ -8,7 +8,6 @@ al., FlashAttention, 2022). Tiles that see none of a stretch are left out.
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from numba import types
 
+from roseplay.model.attention.cpu.decode_loops import add_sinks
 from roseplay.model.attention.cpu.decode_vectors import LOWEST
 from roseplay.model.attention.cpu.prompt_vectors import mesh, soften, turn
 from roseplay.model.cpu.lanes import LANES, address, kernel, moved, pointer
@@ -69,18 +69,6 @@ def _lay_out(keys, values, key_strips, value_strips, tokens, step):
                 else:
                     numbers = values[i, part * STRIP : (part + 1) * STRIP]
                     copy_row(numbers, value_strips[part, i * STRIP : (i + 1) * STRIP])
-
-
-@numba.njit(inline="always")
-def _add_sinks(total, weight, top, sinks):
-    """A sink weighs like a token, and adds nothing."""
-    for row in range(len(total)):
-        sink = sinks[row % len(sinks)]
-        highest = max(top[row], sink)
-        fade = np.float32(math.exp(top[row] - highest))
-        weight[row] = weight[row] * fade + np.float32(math.exp(sink - highest))
-        for d in range(total.shape[1]):
-            total[row, d] *= fade
 
 
 @numba.njit(inline="always")
@@ -177,7 +165,7 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
         out = moved(pointer(given[OUT], item), (token * kv_heads + head) * group * v_dim)
         if given[NUM_SINKS]:
             sinks = numba.carray(moved(pointer(given[SINKS], types.float32), head * group), group)
-            _add_sinks(total[:rows], weight, top, sinks)
+            add_sinks(total[:rows], weight, top, sinks)
         _give_out(
             numba.carray(out, (count * kv_heads * group, v_dim)), total[:rows], weight, group, kv_heads * group, narrow
         )
