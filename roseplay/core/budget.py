@@ -37,14 +37,17 @@ class PromptBudget:
     """What is left in one step for prompts: tokens, and requests that compute some.
 
     Args:
+        step_max_tokens: tokens of a step; a prompt that is to be computed whole may exceed it.
         token_limit: tokens of a step that the device has memory for; even a prompt that is to be computed whole is
             computed in parts when it is over this. None is unlimited.
     """
 
-    def __init__(self, knobs: Knobs, token_limit: int | None, block_size: int, num_decodes: int) -> None:
+    def __init__(
+        self, knobs: Knobs, step_max_tokens: int, token_limit: int | None, block_size: int, num_decodes: int
+    ) -> None:
         prefill = knobs.prefill_max_tokens or UNLIMITED
         device = token_limit or UNLIMITED
-        step = min(knobs.step_max_tokens or UNLIMITED, device)
+        step = min(step_max_tokens, device)
         self._room = max(0, device - num_decodes)
         self._block_size = block_size
         self._chunked = knobs.chunked_prefill

@@ -14,7 +14,8 @@ class EngineInfo:
             only where it is the output layer's weight too.
         cuda_graphs: sizes of steps that are replayed as graphs; 0 where nothing is.
         no_cuda_graphs: why a GPU's steps are not, None when they are, or where there is no GPU.
-        max_step_tokens: most tokens of a step, for which there was memory at the start; None is unlimited.
+        max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
+            computes in about ten seconds; None is unlimited.
     """
 
     model: str

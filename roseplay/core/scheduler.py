@@ -33,7 +33,10 @@ class Scheduler(StepOutcomes):
         max_model_len: longest prompt plus answer, in tokens.
         max_saved_logits: finished prompts whose logits are kept for exact repeats.
         knobs: may be replaced between steps by ``set_knobs``.
-        token_limit: most tokens of a step, whatever the knobs say; None is unlimited. ``shrink`` lowers it.
+        token_limit: most tokens of a step that the device has memory for, whatever the knobs say; None is unlimited.
+            ``shrink`` lowers it.
+        step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
+            prompt computed whole may exceed it. May be replaced between steps.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Scheduler(StepOutcomes):
         max_saved_logits: int,
         knobs: Knobs | None = None,
         token_limit: int | None = None,
+        step_limit: int | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
         self.cache = PrefixCache(self.pool, max_saved_logits)
@@ -53,6 +57,7 @@ class Scheduler(StepOutcomes):
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
         self.token_limit = token_limit
+        self.step_limit = step_limit
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
@@ -102,6 +107,10 @@ class Scheduler(StepOutcomes):
     def has_work(self) -> bool:
         return bool(self.requests)
 
+    @property
+    def _step_max_tokens(self) -> int:
+        return min(self.knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
+
     # -- a step
 
     def schedule(self) -> Step:
@@ -119,7 +128,7 @@ class Scheduler(StepOutcomes):
 
     def _schedule_decodes(self, step: Step) -> int:
         decodes = [request for request in self.running if not request.is_prefilling and not will_end(request)]
-        limit = min(self.knobs.step_max_tokens or UNLIMITED, self.token_limit or UNLIMITED)
+        limit = min(self._step_max_tokens, self.token_limit or UNLIMITED)
         if len(decodes) > limit:
             decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
             decodes = sorted(decodes[:limit], key=_by_arrival)
@@ -180,7 +189,7 @@ class Scheduler(StepOutcomes):
 
     def _schedule_prompts(self, step: Step, num_decodes: int) -> None:
         knobs = self.knobs
-        prompts = PromptBudget(knobs, self.token_limit, self.block_size, num_decodes)
+        prompts = PromptBudget(knobs, self._step_max_tokens, self.token_limit, self.block_size, num_decodes)
         lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
         for request in [request for request in self.running if request.is_prefilling]:
             self._attach(step, request, self._match(request, lookup))

@@ -88,7 +88,8 @@ class Worker:
             max_model_len=self.info.max_model_len,
             max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
             knobs=knobs,
-            token_limit=self.runner.max_step_tokens,
+            token_limit=self.runner.memory_limit,
+            step_limit=self.runner.max_step_tokens,
         )
 
     def run(self) -> None:
@@ -175,6 +176,7 @@ class Worker:
     def _launch(self) -> Flight | None:
         """Schedule a step and give it to the device; None when there is none to wait for."""
         start_ns = time.perf_counter_ns()
+        self.scheduler.step_limit = self.runner.max_step_tokens  # as fast as steps are by now
         try:
             step = self.scheduler.schedule()
         except Exception as error:

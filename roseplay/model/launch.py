@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +48,7 @@ class Launched:
         sampling: indices of the entries that a token was drawn for, in its order.
         tokens: on their way, as ``logprobs`` are; None when nothing is drawn.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
+        observe: called with the step and the seconds it took.
     """
 
     step: Step
@@ -58,6 +60,7 @@ class Launched:
     forward_ns: int
     sample_ns: int
     graph: bool | None
+    observe: Callable[[Step, float], None]
 
     def result(self) -> StepResult:
         """Wait for the step. Raises ``DeviceLostError`` for what a GPU says afterwards: then its context is lost."""
@@ -77,4 +80,6 @@ class Launched:
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns
         result.graph = self.graph
+        on_host_ns = self.prepare_ns + self.forward_ns + self.sample_ns
+        self.observe(self.step, (on_host_ns if device_ns is None else device_ns) / 1e9)
         return result

@@ -13,6 +13,7 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo
 from roseplay.core.step import Step, StepResult, StepTooLargeError
+from roseplay.model import speed
 from roseplay.model.attention import Paged, make_backend
 from roseplay.model.attention.triton import backend as triton_backend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
@@ -43,7 +44,8 @@ class ModelRunner:
     Attributes:
         num_blocks: block 0 included. block_size: tokens. logits_bytes: of one saved row of logits.
         runs_ahead: whether steps may be launched before the one before them is over.
-        max_step_tokens: tokens of a step that there was memory for when it was tried; None where nothing was tried.
+        memory_limit: tokens of a step that there was memory for when it was tried; None where nothing was tried.
+        times: how long steps take.
     """
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
@@ -61,7 +63,7 @@ class ModelRunner:
         self._drawn: Drawn | None = None
         attention = _default_attention(loaded.device) if config.attention == "auto" else config.attention
         profile = self._profile(attention) if self._on_gpu else None
-        self.max_step_tokens = profile.tokens if profile is not None else None
+        self.memory_limit = profile.tokens if profile is not None else None
         self.num_blocks = choose_num_blocks(
             config,
             loaded.kv_shapes,
@@ -74,6 +76,7 @@ class ModelRunner:
         )
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)
+        self.times = speed.StepTimes(speed.even_context(loaded), loaded.max_model_len)
         self._warm_up()
         self.graphs = self._make_graphs() if self.runs_ahead else None
         self.recorded = self._make_recorded(config) if not self.runs_ahead else None
@@ -98,6 +101,15 @@ class ModelRunner:
             no_cuda_graphs=graphs.refused if graphs is not None else None,
             max_step_tokens=self.max_step_tokens,
         )
+
+    @property
+    def max_step_tokens(self) -> int | None:
+        """Most tokens of a step: on a GPU those it has memory for, on a CPU those it computes in about ``speed.STEP_S``."""
+        return self.memory_limit if self._on_gpu else max(16, self.block_size, self.times.tokens_in(speed.STEP_S))
+
+    def predict_s(self, step: Step) -> float:
+        """About how long a step takes, in seconds."""
+        return self.times.predict_s(step)
 
     def clear(self) -> None:
         """Forget all saved logits."""
@@ -154,6 +166,7 @@ class ModelRunner:
             forward_ns=computed - prepared,
             sample_ns=time.perf_counter_ns() - computed,
             graph=graph,
+            observe=self.times.observe,
         )
 
     def _wanted(self, step: Step) -> list[int]:
@@ -259,11 +272,21 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _warm_up(self) -> None:
-        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for a kernel to be compiled."""
+        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for a kernel to be compiled; then
+        see how long steps take."""
         limit = self.loaded.max_model_len
-        for num_tokens in {1, min(2, limit), min(_WARM_UP_PROMPT, limit)}:
+
+        def run(num_tokens: int) -> None:
             host = memory.largest_step(num_tokens, limit, 1, self.block_size)
             likeliest(self._run(host.upload(self.loaded.device)))
+            speed.wait_for(self.loaded.device)
+
+        took = {}
+        for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_PROMPT, limit)}):
+            begin = time.perf_counter()
+            run(num_tokens)
+            took[num_tokens] = time.perf_counter() - begin
+        self.times.measure(run, took)
 
     @torch.inference_mode()
     def _make_graphs(self) -> StepGraphs:

@@ -1,0 +1,152 @@
+"""How long steps take: measured at the start, followed while they run, and what limits a CPU's steps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.config import Knobs
+from roseplay.core.request import Request
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step, StepEntry
+from roseplay.engine.telemetry import StepEvent
+from roseplay.model import speed
+from roseplay.model.forward import PackedForward
+from roseplay.model.speed import StepTimes
+from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import make_runner, random_tokens
+
+TOKEN_S = 0.001
+ONE = SamplingParams(max_new_tokens=1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model(FAMILIES["llama"]())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A model that takes at least so long for each token, and a limit of 200 of them."""
+    token_s, forward = [TOKEN_S], PackedForward.__call__
+
+    def slowly(self: PackedForward, paged: Any) -> Any:
+        time.sleep(token_s[0] * paged.batch.num_tokens)
+        return forward(self, paged)
+
+    monkeypatch.setattr(PackedForward, "__call__", slowly)
+    monkeypatch.setattr(speed, "STEP_S", 200 * TOKEN_S)
+    return token_s
+
+
+def steps_of(engine: Engine) -> list[int]:
+    """Prompt tokens of each step."""
+    events = engine.telemetry.since(0)[1]
+    return [
+        event.record.prompt_tokens for event in events if isinstance(event, StepEvent) and event.record.prompt_tokens
+    ]
+
+
+def step_of(*parts: tuple[int, int]) -> Step:
+    """Prompts: (start, tokens) of each."""
+    entries = [StepEntry(Request(i, [3] * (start + n), ONE), start, n, n) for i, (start, n) in enumerate(parts)]
+    return Step(0, entries, prompt_tokens=sum(n for _, n in parts))
+
+
+def test_a_burst_of_long_prompts_on_a_slow_cpu_is_computed_in_steps_of_bounded_time(model: Any, slow: list[float]):
+    prompts = [random_tokens(60, 97, seed) for seed in range(12)]
+    with Engine(model, block_size=4, num_blocks=400) as engine:
+        assert engine.info.max_step_tokens is not None
+        streams = [engine.submit(prompt, ONE) for prompt in prompts]
+        assert {stream.result(60).finish_reason for stream in streams} == {"length"}
+        steps = steps_of(engine)
+    assert sum(steps) == 12 * 60
+    assert max(steps) <= 200
+
+
+def test_a_prompt_computed_whole_may_take_longer(model: Any, slow: list[float], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(speed, "STEP_S", 20 * TOKEN_S)
+    with Engine(model, block_size=4, num_blocks=400, chunked_prefill=False) as engine:
+        assert engine.submit(random_tokens(60, 97, 1), ONE).result(60).finish_reason == "length"
+        assert steps_of(engine) == [60]
+        engine.set_knobs(chunked_prefill=True)
+        assert engine.submit(random_tokens(60, 97, 2), ONE).result(60).finish_reason == "length"
+        assert max(steps_of(engine)[1:]) <= 20
+
+
+@pytest.mark.parametrize(("memory", "computed"), [(None, [30]), (12, [12, 12, 6])])
+def test_what_memory_does_not_hold_is_computed_in_parts_all_the_same(memory: int | None, computed: list[int]):
+    scheduler = Scheduler(
+        num_blocks=50,
+        block_size=4,
+        max_model_len=100,
+        max_saved_logits=1,
+        knobs=Knobs(chunked_prefill=False),
+        token_limit=memory,
+        step_limit=8,
+    )
+    scheduler.add(Request(0, [3] * 30, ONE))
+    assert [scheduler.schedule().prompt_tokens for _ in computed] == computed
+
+
+def test_the_limit_follows_a_machine_that_slows_down(model: Any, slow: list[float]):
+    runner = make_runner(model)
+    before = runner.max_step_tokens
+    assert before is not None
+    slow[0] = 5 * TOKEN_S
+    request = Request(0, random_tokens(40, 97, 3), ONE)
+    request.block_table = list(range(1, 11))
+    step = Step(0, [StepEntry(request, 0, 40, 40)], prompt_tokens=40)
+    for _ in range(8):
+        runner.execute(step)
+    assert runner.max_step_tokens is not None
+    assert runner.max_step_tokens <= 40 < before
+    assert runner.predict_s(step) > 40 * 4 * TOKEN_S
+
+
+def test_a_cpu_computes_a_block_at_least(model: Any, slow: list[float], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(speed, "STEP_S", 0.0)
+    assert make_runner(model).max_step_tokens == 16
+
+
+def measured(seconds_of: Any, **settings: Any) -> StepTimes:
+    """Estimates on a machine whose steps of so many tokens take ``seconds_of`` them."""
+    times = StepTimes(**{"even_context": 1000.0, "max_model_len": 2000, **settings})
+    clock = [0.0]
+
+    def run(tokens: int) -> None:
+        clock[0] += seconds_of(tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed.time, "perf_counter", lambda: clock[0])
+        times.measure(run, {1: 3.0, 2: 3.0, 64: 3.0})  # the first runs compiled something
+    times.spent = clock[0]  # type: ignore[attr-defined]
+    return times
+
+
+def test_the_start_is_not_kept_waiting_by_a_large_model():
+    assert measured(lambda tokens: 0.5 + 0.1 * tokens).spent == 0.6  # type: ignore[attr-defined]
+    assert measured(lambda tokens: 0.01 + 0.0001 * tokens).spent < speed.MEASURE_S  # type: ignore[attr-defined]
+
+
+def test_predictions_grow_with_tokens_and_context():
+    times = measured(lambda tokens: 0.01 + 0.0001 * tokens)
+    short, long, late = step_of((0, 10)), step_of((0, 500)), step_of((1500, 500))
+    assert 0.01 <= times.predict_s(short) < times.predict_s(long) < times.predict_s(late)
+    assert 0.5 < times.predict_s(long) / (0.01 + 0.0001 * 500 * 1.25) < 1.5
+    assert times.predict_s(late) / times.predict_s(long) > 1.5  # its tokens see a context of 1,750 rather than 250
+    assert times.predict_s(step_of((0, times.tokens_in(10.0)))) > 5
+
+
+def test_one_step_that_was_suspended_does_not_spoil_the_estimate():
+    times = measured(lambda tokens: 0.01 + 0.0001 * tokens)
+    step = step_of((0, 500))
+    before = times.predict_s(step)
+    times.observe(step, 3600.0)
+    assert times.predict_s(step) < 4 * before
+    for _ in range(40):
+        times.observe(step, before)
+    assert times.predict_s(step) < 1.1 * before
