@@ -17,6 +17,11 @@ ADMISSIONS = ("queued", "blocking")
 WORKERS = ("thread", "process")
 ATTENTIONS = ("auto", "cpu", "gather", "triton", "reference")
 
+MAX_BATCH_SIZE = 4096
+# Every stop string is searched for after every token, in the one thread that serves all streams.
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 256
+
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
@@ -59,7 +64,8 @@ class EngineConfig:
             in one call of all threads, where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.
         trust_remote_code: run Python code that comes with a checkpoint. Off, such a model is refused.
         worker: whether the engine's loop runs in a thread or in a spawned process.
-        step_timeout_s: a step longer than this is taken for a frozen worker.
+        step_timeout_s: a worker that is silent for longer is taken for frozen; a step that is predicted to take long has
+            ten times its predicted time.
         telemetry_steps: step records kept in the ring buffer.
     """
 
@@ -148,8 +154,8 @@ class Knobs:
 
     def __post_init__(self) -> None:
         _require(
-            _is_int(self.max_batch_size) and self.max_batch_size >= 1,
-            f"max_batch_size is {self.max_batch_size!r}: use an integer of at least 1",
+            _is_int(self.max_batch_size) and 1 <= self.max_batch_size <= MAX_BATCH_SIZE,
+            f"max_batch_size is {self.max_batch_size!r}: use an integer from 1 to {MAX_BATCH_SIZE}",
         )
         for name in ("prefill_max_tokens", "prefill_max_batch_size", "step_max_tokens"):
             value = getattr(self, name)
@@ -198,7 +204,7 @@ class SamplingParams:
         repetition_penalty: above 1 makes tokens of prompt and answer less likely (divides positive logits).
         presence_penalty, frequency_penalty: subtracted from logits of tokens in the answer, once or per occurrence.
         seed: the same seed draws the same tokens, whatever the request is batched with.
-        stop: strings that end the answer; they are cut from its text.
+        stop: strings that end the answer, at most 16 of at most 256 characters; they are cut from its text.
         stop_token_ids: token ids that end the answer, besides the model's end-of-sequence tokens.
         ignore_eos: go on past end-of-sequence tokens.
         logprobs: report the log-probability of each token and of this many likeliest ones; ``None`` reports none.
@@ -254,6 +260,11 @@ class SamplingParams:
         _require(
             all(isinstance(s, str) and s for s in stop),
             "stop has an empty string or something not a string: give non-empty strings",
+        )
+        _require(
+            len(stop) <= MAX_STOP_STRINGS and all(len(s) <= MAX_STOP_CHARACTERS for s in stop),
+            f"stop has {len(stop)} strings, the longest of {max(map(len, stop), default=0)} characters: "
+            f"use at most {MAX_STOP_STRINGS} strings of at most {MAX_STOP_CHARACTERS} characters",
         )
         _require(
             all(_is_int(t) and t >= 0 for t in self.stop_token_ids),
