@@ -7,6 +7,8 @@ tokens of a request; TPOT (last - first) / (n - 1); E2E finish - submit; queue i
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,6 +17,10 @@ from roseplay.engine.messages import StepRecord
 
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
+
+# Ended requests whose streams are kept for readers that poll: at most so many, with so many tokens in all.
+KEPT_STREAMS = 256
+KEPT_TOKENS = 1 << 17
 
 
 class TokenEvent(NamedTuple):
@@ -26,13 +32,32 @@ class TokenEvent(NamedTuple):
     itl_ns: int | None
 
 
-@dataclass(slots=True)
 class RequestEvent:
-    kind: Literal["submitted", "scheduled", "first_token", "finished"]
-    request_id: int
-    time_ns: int
-    stream: Stream
-    seq: int = -1
+    """A request came to this point of its life.
+
+    Attributes:
+        stream: the request's stream; None once it has ended and nobody else holds it, so that a long log does not keep
+            thousands of prompts and answers in memory.
+    """
+
+    __slots__ = ("_stream", "kind", "request_id", "seq", "time_ns")
+
+    def __init__(
+        self,
+        kind: Literal["submitted", "scheduled", "first_token", "finished"],
+        request_id: int,
+        time_ns: int,
+        stream: Stream,
+    ) -> None:
+        self.kind = kind
+        self.request_id = request_id
+        self.time_ns = time_ns
+        self._stream = weakref.ref(stream)
+        self.seq = -1
+
+    @property
+    def stream(self) -> Stream | None:
+        return self._stream()
 
 
 @dataclass(slots=True)
@@ -57,7 +82,7 @@ TelemetryEvent = RequestEvent | StepEvent | KnobEvent
 
 
 class Telemetry:
-    """A ring of the newest events.
+    """A ring of the newest events, and the streams of the requests that ended last.
 
     Args:
         capacity: events kept; older ones are forgotten.
@@ -67,12 +92,24 @@ class Telemetry:
         self._ring: list[TelemetryEvent | None] = [None] * capacity
         self._next = 0
         self._lock = threading.Lock()
+        self._ended: deque[tuple[Stream, int]] = deque()
+        self._ended_tokens = 0
 
     def add(self, event: TelemetryEvent) -> None:
         with self._lock:
             event.seq = self._next
             self._ring[self._next % len(self._ring)] = event
             self._next += 1
+            if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:
+                self._keep(event.stream)
+
+    def _keep(self, stream: Stream) -> None:
+        """Hold an ended request's stream until enough others have ended after it."""
+        tokens = stream.metrics.prompt_tokens + stream.metrics.completion_tokens
+        self._ended.append((stream, tokens))
+        self._ended_tokens += tokens
+        while len(self._ended) > KEPT_STREAMS or (self._ended_tokens > KEPT_TOKENS and len(self._ended) > 1):
+            self._ended_tokens -= self._ended.popleft()[1]
 
     @property
     def next_cursor(self) -> int:

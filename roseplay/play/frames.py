@@ -193,9 +193,11 @@ class FrameBuilder:
         )  # fmt: skip
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
-        tracked = self._book.find(event.request_id, event.stream)
+        stream = event.stream
+        tracked = self._book.find(event.request_id, stream) if stream is not None else self._book.get(event.request_id)
         if tracked is None:
-            self._held.append(event)
+            if stream is not None:  # else it ended long ago and nobody asks for it
+                self._held.append(event)
             return
         metrics, kind = tracked.stream.metrics, str(event.kind)
         if kind == "submitted":
