@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from tokenizers.decoders import DecodeStream
 
 CONTEXT_TOKENS = 6
+MAX_INCOMPLETE_TOKENS = 3
+REPLACEMENT = "\ufffd"  # what stands for bytes that are no character
 
 
 class Decoder(Protocol):
@@ -20,14 +22,36 @@ class Decoder(Protocol):
         """What is left at the end: an incomplete character, as U+FFFD."""
 
 
+def split_context(tokenizer: Any, prompt_token_ids: list[int]) -> tuple[list[int], list[int]]:
+    """The prompt's last tokens, in two parts: those of whole characters, and those of one that is incomplete.
+
+    A character has at most four bytes, and a token at least one of them. A prompt that ends in U+FFFD itself, which is how
+    an incomplete character looks, gives no context.
+    """
+    context = prompt_token_ids[-CONTEXT_TOKENS:]
+    for cut in range(MAX_INCOMPLETE_TOKENS + 1):
+        whole = context[: len(context) - cut]
+        if not tokenizer.decode(whole, skip_special_tokens=True).endswith(REPLACEMENT):
+            return whole, context[len(whole) :]
+        if whole[-3:] == tokenizer.encode(REPLACEMENT, add_special_tokens=False)[-3:]:
+            break
+    return [], []
+
+
 class StreamDecoder:
-    """For tokenizers with a ``tokenizers`` backend; starts with the prompt's end as context for leading spaces."""
+    """For tokenizers with a ``tokenizers`` backend; starts with the prompt's end as context for leading spaces.
+
+    The bytes of a character that the prompt leaves incomplete belong to the answer, which completes it.
+    """
 
     def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
-        self._stream = DecodeStream(ids=prompt_token_ids[-CONTEXT_TOKENS:], skip_special_tokens=True)
+        context, rest = split_context(tokenizer, prompt_token_ids)
+        self._stream = DecodeStream(ids=context, skip_special_tokens=True)
         self._unsaid: list[int] = []
+        for token_id in rest:
+            self._stream.step(self._backend, token_id)
 
     def push(self, token_id: int) -> str:
         self._unsaid.append(token_id)
@@ -51,8 +75,9 @@ class PlainDecoder:
 
     def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
         self._tokenizer = tokenizer
-        self._ids = prompt_token_ids[-CONTEXT_TOKENS:]
-        self._said = self._decode(self._ids)
+        context, rest = split_context(tokenizer, prompt_token_ids)
+        self._ids = context + rest
+        self._said = self._decode(context)
 
     def _decode(self, ids: list[int]) -> str:
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
@@ -62,7 +87,7 @@ class PlainDecoder:
     def push(self, token_id: int) -> str:
         self._ids.append(token_id)
         text = self._decode(self._ids)
-        if text.endswith("\ufffd") or not text.startswith(self._said):
+        if text.endswith(REPLACEMENT) or not text.startswith(self._said):
             return ""
         new = text[len(self._said) :]
         self._ids = self._ids[-CONTEXT_TOKENS:]

@@ -83,3 +83,24 @@ def test_however_it_is_cut_the_text_ends_before_the_first_stop_string(text, stop
         assert filter_.hit
         assert text.startswith(shown)
         assert all(stop not in shown for stop in stops)
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+@pytest.mark.parametrize("known_bytes", [1, 2, 3])
+def test_a_prompt_that_ends_inside_a_character_is_not_repeated(byte_tokenizer, kind, known_bytes):
+    prompt, answer = byte_tokenizer("some prompt ")["input_ids"], byte_tokenizer("🎉 yes")["input_ids"]
+    decoder = kind(byte_tokenizer, prompt + answer[:known_bytes])
+    text = "".join(decoder.push(token) for token in answer[known_bytes:])
+    assert text + decoder.flush() == "🎉 yes"
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+def test_an_answer_without_tokens_has_no_text_of_the_prompt(byte_tokenizer, kind):
+    decoder = kind(byte_tokenizer, byte_tokenizer("prompt 🎉")["input_ids"][:-2])
+    assert not decoder.flush().strip("\ufffd")
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+def test_a_prompt_that_ends_in_a_replacement_character_holds_nothing_back(byte_tokenizer, kind):
+    decoder = kind(byte_tokenizer, byte_tokenizer("what is \ufffd")["input_ids"])
+    assert "".join(decoder.push(token) for token in byte_tokenizer("this?")["input_ids"]) == "this?"
