@@ -86,15 +86,11 @@ def test_a_pause_is_not_taken_for_a_frozen_worker(tiny_llama):
 
 
 def test_a_paused_engine_can_be_closed(tiny_llama):
-    engine = Engine(tiny_llama, block_size=4, num_blocks=50, admission="blocking")
+    engine = Engine(tiny_llama, block_size=4, num_blocks=50)
     paused(engine)
-    streams = []
-    thread = threading.Thread(target=lambda: streams.append(engine.submit([3], LONG)))  # waits for its first token
-    thread.start()
-    wait_until(lambda: engine._receiver.live())
+    stream = engine.submit([3], LONG)
     engine.close()
-    thread.join(5)
-    assert streams[0].finish_reason == "abort"
+    assert stream.result(5).finish_reason == "abort"
     with pytest.raises(EngineError, match="closed"):
         engine.pause()
 
