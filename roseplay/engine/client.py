@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import logging
 import queue
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
@@ -17,19 +20,23 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
+from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
 from roseplay.engine.messages import (
     Abort,
     BlockInfo,
     ClearCache,
     Command,
+    Event,
     Failed,
-    Finish,
     Inspect,
     Inspected,
     KnobsApplied,
     Pause,
+    Ping,
+    Pong,
     SetKnobs,
     StepOutput,
+    StepStarted,
     Submit,
 )
 from roseplay.engine.prompts import encode_prompt
@@ -37,17 +44,34 @@ from roseplay.engine.receiver import Receiver
 from roseplay.engine.start import POLL_S, apply_settings, open_tokenizer, wait_until_ready
 from roseplay.engine.stream import Listener, Stream, now_ns
 from roseplay.engine.telemetry import Telemetry
-from roseplay.engine.transport import WorkerGoneError, start_transport
+from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
 
 logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
 GPU_KNOBS = ("cuda_graphs", "overlap")
+CLOSE_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Connection:
+    """The worker and the streams it feeds: what has to be ended with an engine, however that ends."""
+
+    transport: Transport
+    receiver: Receiver
+
+    def end(self, timeout: float) -> None:
+        """Stop the worker and end all streams with ``abort``."""
+        self.transport.stop(timeout)
+        self.receiver.end_all(FinishReason.ABORT, "the engine was closed")
 
 
 class Engine:
     """A model that serves many requests at once, from a loop in the background.
+
+    It ends with ``close()``, with the ``with`` block, with the program, or when nobody refers to it or to an unfinished
+    stream of it any more.
 
     Args:
         model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
@@ -79,20 +103,25 @@ class Engine:
         self._broken: str | None = None
         self._ids = itertools.count()
         self._inspections: dict[int, queue.SimpleQueue[BlockInfo]] = {}
+        self._ping: PendingPing | None = None
+        self._restarting: str | None = None
         self._lock = threading.RLock()
         self._admission = threading.Lock()
         self._knob_lock = threading.Lock()
         self.telemetry = Telemetry(self.config.telemetry_steps)
-        self._receiver = Receiver(self.telemetry, self._knobs, self._finish_at)
+        self._watchdog = Watchdog(self.config.step_timeout_s)
+        reference = weakref.ref(self)  # what the engine owns must not keep it alive
+        self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference))
         self.tokenizer = open_tokenizer(model, self.config)
-        self._transport = start_transport(model, self.config, self._knobs)
+        self._connection = Connection(start_transport(model, self.config, self._knobs), self._receiver)
         self.info: EngineInfo = wait_until_ready(self._transport, self._cancelled)
-        self._thread = threading.Thread(
-            target=_receive, args=(weakref.ref(self),), name="roseplay-receiver", daemon=True
-        )
+        self._watchdog.restarted()
+        self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
         self._thread.start()
-        self._atexit = weakref.WeakMethod(self.close)
-        atexit.register(_close_at_exit, self._atexit)
+        self._exit_hook = partial(_close_at_exit, reference)
+        atexit.register(self._exit_hook)
+        self._forgotten = weakref.finalize(self, _end_forgotten, self._connection, self._exit_hook)
+        self._forgotten.atexit = False
 
     # -- requests
 
@@ -108,7 +137,7 @@ class Engine:
 
         Raises:
             ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
-            EngineBusyError: ``max_waiting`` requests wait already.
+            EngineBusyError: ``max_waiting`` requests wait already, or ``admission`` is ``blocking`` and the engine paused.
             EngineError: the engine is closed or cannot go on.
         """
         submitted_ns = now_ns()
@@ -123,13 +152,30 @@ class Engine:
             self.info.block_size,
         )
         if self._knobs.admission == "blocking":
-            with self._admission:
+            with self._one_at_a_time():
                 stream = self._enqueue(token_ids, params, submitted_ns, on_update)
-                stream.wait_for_first_token()
+                while not (stream.wait_for_first_token(POLL_S) or self._paused):
+                    pass
         else:
             stream = self._enqueue(token_ids, params, submitted_ns, on_update)
         stream.metrics.accepted_ns = now_ns()
         return stream
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Wait for the submit before; a pause, which may last for ever, ends the wait with ``EngineBusyError``."""
+        while True:
+            self._check_alive()
+            if self._paused:
+                raise EngineBusyError(
+                    "the engine is paused and admission is blocking: resume it, or use queued admission"
+                )
+            if self._admission.acquire(timeout=POLL_S):
+                break
+        try:
+            yield
+        finally:
+            self._admission.release()
 
     def _enqueue(
         self, token_ids: list[int], params: SamplingParams, submitted_ns: int, on_update: Listener | None
@@ -141,6 +187,8 @@ class Engine:
             self._check_alive()
             if self._receiver.num_waiting >= self.config.max_waiting:
                 raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
+            if not self._owes_answer:
+                self._watchdog.heard()
             self._receiver.add(stream)
             self._send(Submit(request_id, token_ids, params, submitted_ns))
         return stream
@@ -159,9 +207,6 @@ class Engine:
     def abort_all(self) -> int:
         """End every live request; returns how many there were."""
         return sum(self.abort(stream.request_id) for stream in self._receiver.live())
-
-    def _finish_at(self, request_id: int) -> None:
-        self._send(Finish(request_id))
 
     # -- steering
 
@@ -213,7 +258,7 @@ class Engine:
     def _set_paused(self, paused: bool) -> None:
         with self._lock:
             self._check_alive()
-            self._receiver.alive()  # the silence of a pause is no sign of a frozen worker
+            self._watchdog.heard()  # the silence of a pause is no sign of a frozen worker
             self._paused = paused
             self._send(Pause(paused))
 
@@ -237,9 +282,59 @@ class Engine:
         finally:
             del self._inspections[token]
 
+    # -- health
+
+    def health(self, timeout: float = 1.0) -> Health:
+        """Ask through the engine's loop whether it runs; returns within ``timeout`` seconds.
+
+        A worker that computes a long step cannot answer and is well all the same, until it is overdue: by 3 s, or by three
+        times what the step is predicted to take.
+        """
+        with self._lock:
+            if self.alive and self._restarting is None:
+                if self._ping is None:
+                    if not self._owes_answer:
+                        self._watchdog.heard()
+                    self._ping = PendingPing(next(self._ids))
+                    self._send(Ping(self._ping.token))
+                ping = self._ping
+            else:
+                ping = None
+        answered = ping is not None and ping.answered.wait(timeout)
+        wrong = self.overdue
+        if wrong is not None:
+            return Health(False, wrong)
+        return Health(True, "ok" if answered else self._watchdog.doing)
+
+    @property
+    def overdue(self) -> str | None:
+        """What is wrong with the engine, in one line, as far as that is known without asking it; None while it is well."""
+        if not self.alive:
+            return self._broken or "the engine is closed"
+        if self._restarting is not None:
+            return self._restarting
+        stopped_s = self._transport.stopped_for_s()
+        if stopped_s > OVERDUE_S:
+            return f"the engine's process has not run for {stopped_s:.0f} s"
+        return self._watchdog.overdue() if self._owes_answer else None
+
+    @property
+    def _owes_answer(self) -> bool:
+        """Whether the worker is expected to say something soon."""
+        return self._ping is not None or (self._receiver.num_live > 0 and not self._paused)
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker's process; None where it is a thread of this one."""
+        return self._transport.pid
+
     # -- life
 
-    def close(self, timeout: float = 10.0) -> None:
+    @property
+    def _transport(self) -> Transport:
+        return self._connection.transport
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """End all requests with ``abort`` and stop the worker. Closing twice is fine.
 
         Args:
@@ -249,11 +344,11 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-        self._transport.stop(timeout)
-        self._receiver.end_all(FinishReason.ABORT, "the engine was closed")
+        self._forgotten.detach()
+        atexit.unregister(self._exit_hook)
+        self._connection.end(timeout)
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
-        atexit.unregister(_close_at_exit)
 
     def __enter__(self) -> Self:
         return self
@@ -287,60 +382,102 @@ class Engine:
             return self._worker_gone(str(error))
         except (OSError, ValueError):  # the pipe was closed under us, by close()
             return False
+        self._watchdog.look(self._owes_answer)
+        if event is None:
+            frozen = self._frozen()
+            return self._worker_gone(frozen) if frozen else not self._closed
+        self._watchdog.heard()
+        if isinstance(event, Failed):
+            return self._worker_gone(event.message)
+        self._handle(event)
+        return not self._closed
+
+    def _handle(self, event: Event) -> None:
         if isinstance(event, StepOutput):
+            self._watchdog.step_ended(event.record.step_id)
             self._receiver.take(event)
+        elif isinstance(event, StepStarted):
+            self._watchdog.step_started(event.step_id, event.predicted_s)
         elif isinstance(event, KnobsApplied):
             self._receiver.take_knobs(event)
         elif isinstance(event, Inspected):
             answer = self._inspections.get(event.token)
             if answer is not None:
                 answer.put(event.info)
-        elif isinstance(event, Failed):
-            return self._worker_gone(event.message)
-        elif (
-            event is None
-            and not self._paused
-            and self._receiver.silent_for_s > self.config.step_timeout_s * self._knobs.slow_motion
-        ):
-            return self._worker_gone(f"the engine gave no sign of life for {self.config.step_timeout_s:g} s")
-        return not self._closed
+        elif isinstance(event, Pong):
+            ping = self._ping
+            if ping is not None and ping.token == event.token:
+                self._ping = None
+                ping.answered.set()
+
+    def _frozen(self) -> str | None:
+        """Why no answer is to be expected of the worker any more, None while there is hope."""
+        if self._transport.stopped_for_s() > STOPPED_S:
+            return f"the engine's process has not run for {STOPPED_S:g} s"
+        return self._watchdog.frozen(self._knobs.slow_motion) if self._owes_answer else None
 
     def _worker_gone(self, reason: str) -> bool:
         """The worker is dead or frozen: every stream ends with ``error``; a process is replaced, a thread cannot be."""
-        if self._closed:
-            return False
-        logger.error("%s", reason)
         with self._lock:
-            if not self._transport.replaceable:
-                self._broken = f"{reason}; the engine cannot go on, restart it"
-                self._transport.kill()
-                self._receiver.end_all(FinishReason.ERROR, self._broken)
+            if self._closed:
                 return False
+            logger.error("%s", reason)
+            self._ping = None
+            if not self._transport.replaceable:
+                self._break(reason)
+                return False
+            self._restarting = f"{reason}; a new one starts"
             self._transport.kill()
             self._paused = False
-            self._receiver.end_all(FinishReason.ERROR, f"{reason}; a new one starts")
-            self._transport = start_transport(self._model, self.config, self._knobs)
+            self._receiver.end_all(FinishReason.ERROR, self._restarting)
+            self._connection.transport = start_transport(self._model, self.config, self._knobs)
         try:
             self.info = wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:
-            with self._lock:
-                self._broken = f"{reason}, and a new one did not start: {error}"
-                self._receiver.end_all(FinishReason.ERROR, self._broken)
+            self._break(f"{reason}, and a new one did not start: {error}")
             return False
-        self._receiver.alive()
+        self._watchdog.restarted()
+        self._restarting = None
         return True
+
+    def _break(self, reason: str) -> None:
+        """Nothing can be served any more: end every stream with the reason."""
+        with self._lock:
+            self._broken = f"{reason}; the engine cannot go on, restart it"
+            self._transport.kill()
+            self._receiver.end_all(FinishReason.ERROR, self._broken)
 
 
 def _receive(reference: weakref.ref[Engine]) -> None:
     """The receiver thread: holds the engine only while it handles an event, so that a forgotten engine ends."""
     while True:
         engine = reference()
-        if engine is None or not engine._receive_once():
+        if engine is None:
             return
+        try:
+            goes_on = engine._receive_once()
+        except BaseException as error:  # nobody else would tell the streams
+            logger.exception("the engine's receiver failed")
+            goes_on = False
+            engine._break(f"the engine's receiver failed ({type(error).__name__}: {error})")
         del engine
+        if not goes_on:
+            return
 
 
-def _close_at_exit(method: weakref.WeakMethod[Any]) -> None:
-    close = method()
-    if close is not None:
-        close()
+def _send_if_alive(reference: weakref.ref[Engine], command: Command) -> None:
+    engine = reference()
+    if engine is not None:
+        engine._send(command)
+
+
+def _close_at_exit(reference: weakref.ref[Engine]) -> None:
+    engine = reference()
+    if engine is not None:
+        engine.close()
+
+
+def _end_forgotten(connection: Connection, exit_hook: partial[None]) -> None:
+    """Nobody refers to the engine any more; ending its worker may take a step, and this thread may be anybody's."""
+    atexit.unregister(exit_hook)
+    threading.Thread(target=connection.end, args=(CLOSE_TIMEOUT_S,), name="roseplay-end", daemon=True).start()

@@ -61,11 +61,18 @@ class Inspect:
 
 
 @dataclass(slots=True)
+class Ping:
+    """Ask whether the loop runs; ``Pong`` answers with the same ``token`` between two steps."""
+
+    token: int
+
+
+@dataclass(slots=True)
 class Shutdown:
     pass
 
 
-Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | Shutdown
+Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | Ping | Shutdown
 
 
 @dataclass(slots=True)
@@ -216,6 +223,14 @@ def _step_output(
 
 
 @dataclass(slots=True)
+class StepStarted:
+    """A step began that is predicted to take ``predicted_s`` seconds, slow motion included; short ones are not announced."""
+
+    step_id: int
+    predicted_s: float
+
+
+@dataclass(slots=True)
 class KnobsApplied:
     """New knobs act from ``step_id`` on."""
 
@@ -238,4 +253,9 @@ class Inspected:
     info: BlockInfo
 
 
-Event = Ready | StepOutput | KnobsApplied | Inspected | Failed
+@dataclass(slots=True)
+class Pong:
+    token: int
+
+
+Event = Ready | StepStarted | StepOutput | KnobsApplied | Inspected | Pong | Failed

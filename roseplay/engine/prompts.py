@@ -15,10 +15,10 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
     """
     if isinstance(prompt, str):
-        token_ids = list(_need(tokenizer)(prompt)["input_ids"])
+        token_ids = _tokenize(_need(tokenizer), prompt)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
         text = render_chat(prompt, _need(tokenizer))
-        token_ids = list(_need(tokenizer)(text, add_special_tokens=False)["input_ids"])
+        token_ids = _tokenize(_need(tokenizer), text, add_special_tokens=False)
     elif isinstance(prompt, Sequence):
         token_ids = _check_ids(prompt, vocab_size)
     else:
@@ -43,6 +43,15 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
         raise ValueError(f"the model's chat template refused the messages: {error}") from None
     assert isinstance(text, str)
     return text
+
+
+def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
+    try:
+        return list(tokenizer(text, **options)["input_ids"])
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in the tokenizer's library is no Exception
+        raise ValueError(f"the tokenizer failed on this prompt ({type(error).__name__}: {error})") from error
 
 
 def _need(tokenizer: Any | None) -> Any:

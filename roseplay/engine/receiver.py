@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
 from collections.abc import Callable
 
 from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
-from roseplay.engine.messages import KnobsApplied, NewToken, StepOutput, StepRecord
-from roseplay.engine.stream import Stream, now_ns
+from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput, StepRecord
+from roseplay.engine.stream import Stream, decoding_failed, now_ns
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
+
+logger = logging.getLogger(__name__)
 
 
 class Receiver:
@@ -18,25 +20,22 @@ class Receiver:
 
     Args:
         knobs: those the worker starts with, against which changes are told.
-        finish: called with a request's id when a stop string ended its answer here.
+        send: takes a command for the worker, when an answer ends here: at a stop string, or because it cannot be decoded.
     """
 
-    def __init__(self, telemetry: Telemetry, knobs: Knobs, finish: Callable[[int], None]) -> None:
+    def __init__(self, telemetry: Telemetry, knobs: Knobs, send: Callable[[Command], None]) -> None:
         self._telemetry = telemetry
         self._knobs = knobs
-        self._finish = finish
+        self._send = send
         self._streams: dict[int, Stream] = {}
         self._lock = threading.Lock()
         self._num_scheduled = 0
-        self._last_sign = time.monotonic()
         self.overrun_tokens = 0
 
     # -- any thread
 
     def add(self, stream: Stream) -> None:
         with self._lock:
-            if not self._streams:
-                self._last_sign = time.monotonic()
             self._streams[stream.request_id] = stream
         self._telemetry.add(RequestEvent("submitted", stream.request_id, stream.metrics.submitted_ns, stream))
 
@@ -48,29 +47,26 @@ class Receiver:
             return list(self._streams.values())
 
     @property
+    def num_live(self) -> int:
+        return len(self._streams)
+
+    @property
     def num_waiting(self) -> int:
         """Requests sent that no step has scheduled yet."""
         return max(0, len(self._streams) - self._num_scheduled)
 
-    @property
-    def silent_for_s(self) -> float:
-        """How long the worker has owed an answer."""
-        return time.monotonic() - self._last_sign if self._streams else 0.0
-
-    def alive(self) -> None:
-        """A new worker has started."""
-        self._last_sign = time.monotonic()
-
     def end_all(self, reason: FinishReason, error: str) -> None:
         """End every live stream; nothing will come for them any more."""
         for stream in self.live():
-            self._end(stream, reason, now_ns(), error)
+            try:
+                self._end(stream, reason, now_ns(), error)
+            except BaseException:  # the others must not wait for ever
+                logger.exception("request %d was ended, but not all of its readers know", stream.request_id)
 
     # -- the receiver thread
 
     def take(self, output: StepOutput) -> None:
         """One step's outcome: streams first, so that who sees the telemetry finds the text there."""
-        self._last_sign = time.monotonic()
         time_ns = output.published_ns
         self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
@@ -92,12 +88,21 @@ class Receiver:
             self.overrun_tokens += 1
             return None
         last_ns = stream.metrics.last_token_ns
-        hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
+        try:
+            hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
+        except (
+            BaseException
+        ) as error:  # a panic in the tokenizer's library is no Exception; others' tokens must not wait
+            logger.exception("request %d could not be decoded", stream.request_id)
+            if token.finish_reason is None:
+                self._send(Abort(token.request_id))
+            self._end(stream, FinishReason.ERROR, time_ns, decoding_failed(error))
+            return None
         if last_ns is None:
             self._telemetry.add(RequestEvent("first_token", stream.request_id, time_ns, stream))
         if hit_stop:
             if token.finish_reason is None:
-                self._finish(token.request_id)
+                self._send(Finish(token.request_id))
             self._end(stream, FinishReason.STOP, time_ns)
         elif token.finish_reason is not None:
             self._end(stream, token.finish_reason, time_ns)

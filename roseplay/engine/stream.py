@@ -111,7 +111,7 @@ class Stream:
         self.computed_prompt_tokens = 0
         self._decoder = decoder
         self._stop = StopStrings(params.stop)
-        self._cancel = cancel
+        self._cancel: Callable[[int], bool] | None = cancel
         self._listener = listener
         self._changed = threading.Condition()
         self._wakers: list[Callable[[], object]] = []
@@ -140,14 +140,23 @@ class Stream:
     def finish(self, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
         if self.finish_reason is not None:
             return
+        try:
+            self._flush()
+        except BaseException as failure:  # whatever a decoder raises, the stream ends
+            logger.exception("the last text of request %d could not be decoded", self.request_id)
+            reason, error = FinishReason.ERROR, error or decoding_failed(failure)
+        self.error = error
+        self.metrics.finished_ns = time_ns
+        self.finish_reason = reason
+        self._cancel = None  # an ended stream does not keep its engine
+        self.notify()
+
+    def _flush(self) -> None:
+        """Take the text that was held back."""
         if not self._stop.hit:
             self.text += self._stop.push(self._decoder.flush())
             if not self._stop.hit:
                 self.text += self._stop.flush()
-        self.error = error
-        self.metrics.finished_ns = time_ns
-        self.finish_reason = reason
-        self.notify()
 
     def notify(self) -> None:
         """Wake whoever waits for news of this stream."""
@@ -160,7 +169,7 @@ class Stream:
         if self._listener is not None:
             try:
                 self._listener(self)
-            except Exception:  # one listener's fault must not stop everybody's tokens
+            except BaseException:  # one listener's fault must not stop everybody's tokens
                 logger.exception("a listener of request %d failed", self.request_id)
 
     # -- for the reader
@@ -171,7 +180,8 @@ class Stream:
 
     def cancel(self) -> bool:
         """Abort the request; False when it had ended already."""
-        return self._cancel(self.request_id)
+        cancel = self._cancel
+        return cancel is not None and cancel(self.request_id)
 
     def result(self, timeout: float | None = None) -> Stream:
         """Wait for the end.
@@ -184,9 +194,10 @@ class Stream:
                 raise TimeoutError(f"request {self.request_id} did not finish within {timeout} s")
         return self
 
-    def wait_for_first_token(self) -> None:
+    def wait_for_first_token(self, timeout: float | None = None) -> bool:
+        """Returns whether there is a token, or the request has ended, within ``timeout`` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self.finished or bool(self.token_ids))
+            return self._changed.wait_for(lambda: self.finished or bool(self.token_ids), timeout)
 
     def _take(self) -> Chunk | None:
         text, count = self.text, len(self.token_ids)
@@ -233,6 +244,11 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({self.request_id}, {len(self.token_ids)} tokens, {self.finish_reason or 'running'})"
+
+
+def decoding_failed(error: BaseException) -> str:
+    """The reason given to a request whose tokens could not be turned into text."""
+    return f"the answer could not be decoded ({type(error).__name__}: {error})".split("\n", 1)[0]
 
 
 def now_ns() -> int:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import logging
 import multiprocessing
 import os
 import queue
+import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.worker import run_worker
+
+HEARTBEAT_S = 0.25
 
 
 class WorkerGoneError(RuntimeError):
@@ -25,11 +31,18 @@ class Transport(Protocol):
 
     replaceable: bool
 
+    @property
+    def pid(self) -> int | None:
+        """The worker's process, None when it is this one."""
+
     def send(self, command: Command) -> None:
         """Hand over a command; never blocks."""
 
     def receive(self, timeout: float) -> Event | None:
         """The next event, None after ``timeout`` seconds; raises ``WorkerGoneError`` when none will come."""
+
+    def stopped_for_s(self) -> float:
+        """Seconds since the worker's process was last seen to run; 0 for a thread, which runs with this process."""
 
     def stop(self, timeout: float) -> None:
         """Tell the worker to end, and see that it does."""
@@ -59,6 +72,7 @@ class ThreadTransport:
     """The worker is a thread of this process."""
 
     replaceable = False
+    pid = None
 
     def __init__(self, model: Any, config: EngineConfig, knobs: Knobs) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -82,9 +96,13 @@ class ThreadTransport:
                 raise WorkerGoneError("the engine's thread ended") from None
             return None
 
+    def stopped_for_s(self) -> float:
+        return 0.0
+
     def stop(self, timeout: float) -> None:
         self._commands.put(Shutdown())
-        self._thread.join(timeout)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
 
     def kill(self) -> None:
         """A thread cannot be killed; it is left behind and told to end when it wakes."""
@@ -100,13 +118,18 @@ class ProcessTransport:
         context = multiprocessing.get_context("spawn")
         self._commands = context.Queue()
         self._events, child_end = context.Pipe(duplex=False)
+        self._heartbeat = Heartbeat(context.RawValue(ctypes.c_uint64, 0))
         self._process = context.Process(
             target=_process_main,
-            args=(model, config, knobs, self._commands, child_end, logging.getLogger().level),
+            args=(
+                *(model, config, knobs, self._commands, child_end),
+                *(self._heartbeat.count, logging.getLogger().level),
+            ),
             name="roseplay-worker",
             daemon=True,
         )
-        self._process.start()
+        with _interrupts_held_back():
+            self._process.start()
         child_end.close()  # else the pipe would outlive the child
 
     @property
@@ -114,7 +137,8 @@ class ProcessTransport:
         return self._process.pid
 
     def send(self, command: Command) -> None:
-        self._commands.put(command)
+        with contextlib.suppress(ValueError):  # closed meanwhile: all streams have been ended, nobody waits for this
+            self._commands.put(command)
 
     def receive(self, timeout: float) -> Event | None:
         try:
@@ -125,9 +149,14 @@ class ProcessTransport:
         except (EOFError, OSError):
             self._process.join(1.0)
             raise WorkerGoneError(f"the engine's process ended (exit code {self._process.exitcode})") from None
+        except Exception as error:
+            raise WorkerGoneError(f"the engine's process sent what cannot be read ({error})") from None
+
+    def stopped_for_s(self) -> float:
+        return self._heartbeat.missing_for_s()
 
     def stop(self, timeout: float) -> None:
-        self._commands.put(Shutdown())
+        self.send(Shutdown())
         self._process.join(timeout)
         self.kill()
 
@@ -139,18 +168,69 @@ class ProcessTransport:
         self._commands.close()
 
 
-def _process_main(model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, log_level: int) -> None:
+class Heartbeat:
+    """Tells from a counter in shared memory whether the process that counts still runs.
+
+    Args:
+        count: counted up by the other process every ``HEARTBEAT_S`` seconds.
+        clock: seconds.
+    """
+
+    def __init__(self, count: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = count
+        self._clock = clock
+        self._seen = count.value
+        self._seen_at = self._looked_at = clock()
+
+    def missing_for_s(self) -> float:
+        """Seconds for which the counter has stood still while this process looked at it."""
+        now, seen = self._clock(), self.count.value
+        looked_at, self._looked_at = self._looked_at, now
+        if now - looked_at > 4 * HEARTBEAT_S:  # this process itself did not run, or nobody asked
+            self._seen_at = now
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A process started within begins with SIGINT blocked: Ctrl-C in a terminal goes to it too, and must not end it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _process_main(
+    model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, heartbeat: Any, log_level: int
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its end is its parent's decision
     logging.basicConfig(level=log_level)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):  # the client is gone: there is nobody left to tell
-        run_worker(model, config, knobs, QueueInbox(commands), events.send)
+    threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):  # the client is gone: there is nobody left to tell
+        run_worker(model, config, knobs, QueueInbox(commands), events.send, loaded=_freeze_objects)
 
 
-def _end_with_parent() -> None:
-    """A client that was killed tells nobody; its worker must not stay behind."""
+def _freeze_objects() -> None:
+    """The model's objects need no look from the garbage collector in the middle of a step.
+
+    Only in a process of the worker's own: what is frozen is never collected, and a thread's model has to be.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _beat_until_parent_ends(heartbeat: Any) -> None:
+    """Count up, so that the parent sees that this process runs; end with the parent, which, killed, tells nobody."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    while parent is not None and parent.is_alive():
+        heartbeat.value += 1
+        parent.join(HEARTBEAT_S)
     os._exit(1)
 
 

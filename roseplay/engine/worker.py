@@ -6,7 +6,6 @@ only then are the last one's tokens taken over and told.
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable
@@ -30,11 +29,14 @@ from roseplay.engine.messages import (
     KnobsApplied,
     NewToken,
     Pause,
+    Ping,
+    Pong,
     Ready,
     SetKnobs,
     Shutdown,
     StepOutput,
     StepRecord,
+    StepStarted,
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
@@ -44,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
+ANNOUNCE_FROM_S = 0.5  # a step predicted to take longer is announced, so that nobody takes the silence for a failure
 
 
 class Worker:
@@ -113,7 +116,7 @@ class Worker:
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
-            self._blocks_changed |= not isinstance(command, Inspect | Pause)
+            self._blocks_changed |= not isinstance(command, Inspect | Pause | Ping)
             match command:
                 case Submit():
                     self._add(command)
@@ -132,6 +135,8 @@ class Worker:
                     self._paused = paused
                 case Inspect(token, block):
                     self.send(Inspected(token, block_info(self.scheduler, block)))
+                case Ping(token):
+                    self.send(Pong(token))
                 case Shutdown():
                     self._running = False
 
@@ -186,6 +191,9 @@ class Worker:
             return None  # nothing can be done before the step in flight is over
         schedule_ns = time.perf_counter_ns() - start_ns
         entries = [entry_record(entry) for entry in step.entries]
+        predicted_s = self.runner.predict_s(step) * self.scheduler.knobs.slow_motion
+        if predicted_s > ANNOUNCE_FROM_S:
+            self.send(StepStarted(step.step_id, predicted_s))
         try:
             launched = self.runner.launch(step) if self._overlaps else Done(self.runner.execute(step))
         except Exception as error:
@@ -275,30 +283,43 @@ class Worker:
         self._obey(late)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".split("\n", 1)[0]
 
 
-def run_worker(model: Any, config: EngineConfig, knobs: Knobs, inbox: Inbox, send: Callable[[Event], None]) -> None:
-    """Load the model, then run the loop; says ``Failed`` instead of raising."""
+def run_worker(
+    model: Any,
+    config: EngineConfig,
+    knobs: Knobs,
+    inbox: Inbox,
+    send: Callable[[Event], None],
+    loaded: Callable[[], None] | None = None,
+) -> None:
+    """Load the model, then run the loop; sends ``Failed`` instead of raising, and lets go of the model at the end.
+
+    Args:
+        loaded: called once the model is there, before the first step.
+    """
     from roseplay.model.loader import UnsupportedModelError, load_model
     from roseplay.model.runner import ModelRunner
 
     try:
-        loaded = load_model(model, config)
-        runner = ModelRunner(loaded, config)
-        worker = Worker(runner, config, knobs, loaded.eos_token_ids, inbox, send)
-        gc.collect()
-        gc.freeze()  # the model's objects need no look from the collector in the middle of a step
+        model = load_model(model, config)
+        runner = ModelRunner(model, config)
+        worker = Worker(runner, config, knobs, model.eos_token_ids, inbox, send)
     except UnsupportedModelError as error:
         send(Failed(str(error), user_error=True))
         return
-    except Exception as error:
+    except BaseException as error:  # a panic in an extension is no Exception
         logger.exception("the engine could not start")
         send(Failed(f"the engine could not start: {_one_line(error)}"))
         return
     try:
+        if loaded is not None:
+            loaded()
         worker.run()
-    except Exception as error:
+    except BaseException as error:
         logger.exception("the engine's loop ended")
         send(Failed(f"the engine's loop ended: {_one_line(error)}"))
+    finally:
+        runner.close()

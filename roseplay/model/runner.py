@@ -6,6 +6,7 @@ tokens that it draws stay on the device for that one (``Drawn``). ``execute`` la
 
 from __future__ import annotations
 
+import gc
 import time
 
 import torch
@@ -114,6 +115,14 @@ class ModelRunner:
     def clear(self) -> None:
         """Forget all saved logits."""
         self._saved_logits.clear()
+
+    def close(self) -> None:
+        """Let go of the model, the KV pool and all that refers to them; the runner cannot be used any more."""
+        on_gpu = self._on_gpu
+        self.__dict__.clear()
+        gc.collect()  # graphs and recordings refer back to what they record
+        if on_gpu:
+            torch.cuda.empty_cache()  # else the next engine of the process would find this memory taken
 
     def execute(self, step: Step) -> StepResult:
         """Run one step. Raises ``ValueError`` when it does not fit together, and whatever the model raises."""

@@ -1,0 +1,236 @@
+"""Long steps are no failure, a worker that stands still is one, and anybody can ask which it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineBusyError
+from roseplay.engine.health import Watchdog
+from roseplay.engine.transport import Heartbeat
+from roseplay.model.runner import ModelRunner
+from tests.engine.test_engine import LONG, wait_until
+
+ONE = SamplingParams(max_new_tokens=1, ignore_eos=True)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def wait(watchdog, clock, seconds, owes=True):
+    for _ in range(round(seconds / 0.1)):
+        clock.now += 0.1
+        watchdog.look(owes)
+
+
+def test_a_silent_worker_is_overdue_then_frozen(clock):
+    watchdog = Watchdog(120, clock)
+    wait(watchdog, clock, 2.9)
+    assert watchdog.overdue() is None
+    wait(watchdog, clock, 0.3)
+    assert "has not answered for 3 s" in watchdog.overdue()
+    assert watchdog.frozen(1.0) is None
+    wait(watchdog, clock, 117)
+    assert "no sign of life for 120 s" in watchdog.frozen(1.0)
+    watchdog.heard()
+    assert watchdog.overdue() is watchdog.frozen(1.0) is None
+
+
+def test_a_step_may_take_three_times_its_prediction_before_it_is_overdue(clock):
+    watchdog = Watchdog(120, clock)
+    watchdog.step_started(7, 20.0)
+    wait(watchdog, clock, 59)
+    assert watchdog.overdue() is None
+    wait(watchdog, clock, 2)
+    assert "predicted to take 20.0 s" in watchdog.overdue()
+    wait(watchdog, clock, 130)
+    assert watchdog.frozen(1.0) is None  # ten times its prediction, not 120 s
+    wait(watchdog, clock, 20)
+    assert "no sign of life for 200 s" in watchdog.frozen(1.0)
+
+
+def test_a_prediction_holds_until_its_step_has_ended(clock):
+    watchdog = Watchdog(120, clock)
+    watchdog.step_started(7, 20.0)
+    watchdog.step_ended(6)  # the one that was in flight before it
+    wait(watchdog, clock, 10)
+    assert watchdog.overdue() is None
+    watchdog.step_ended(7)
+    wait(watchdog, clock, 4)
+    assert watchdog.overdue() is not None
+
+
+def test_nothing_is_expected_of_an_idle_worker(clock):
+    watchdog = Watchdog(120, clock)
+    wait(watchdog, clock, 500, owes=False)
+    assert watchdog.overdue() is watchdog.frozen(1.0) is None
+
+
+def test_time_in_which_this_process_was_stopped_does_not_count(clock):
+    watchdog = Watchdog(120, clock)
+    wait(watchdog, clock, 1)
+    clock.now += 500
+    watchdog.look(True)
+    assert watchdog.overdue() is watchdog.frozen(1.0) is None
+
+
+def test_a_heartbeat_is_missed_only_while_somebody_looks(clock):
+    class Count:
+        value = 0
+
+    heartbeat = Heartbeat(Count, clock)
+    for _ in range(40):
+        clock.now += 0.1
+        heartbeat.missing_for_s()
+    assert heartbeat.missing_for_s() == pytest.approx(4.0)
+    Count.value += 1
+    assert heartbeat.missing_for_s() == 0.0
+    clock.now += 500  # nobody looked
+    assert heartbeat.missing_for_s() == 0.0
+
+
+def test_an_idle_engine_answers(engine):
+    health = engine.health()
+    assert health.ok
+    assert health.detail == "ok"
+    assert engine.overdue is None
+
+
+def hold_steps(monkeypatch, predicted_s):
+    """Steps wait for the event that this returns; they are predicted to take ``predicted_s``."""
+    release, execute = threading.Event(), ModelRunner.execute
+
+    def held(self, step):
+        release.wait(20)
+        return execute(self, step)
+
+    monkeypatch.setattr(ModelRunner, "execute", held)
+    monkeypatch.setattr(ModelRunner, "predict_s", lambda self, step: predicted_s)
+    return release
+
+
+def test_a_long_step_that_is_predicted_kills_no_healthy_engine(tiny_llama, monkeypatch):
+    with Engine(tiny_llama, block_size=4, num_blocks=50, step_timeout_s=0.2) as engine:
+        release = hold_steps(monkeypatch, predicted_s=5.0)
+        stream = engine.submit([3, 4], ONE)
+        wait_until(lambda: engine._watchdog.silent_for_s > 0.6)
+        health = engine.health(timeout=0.1)
+        assert health.ok
+        assert "long step" in health.detail
+        release.set()
+        assert stream.result(20).finish_reason == "length"
+        assert engine.health().detail == "ok"
+
+
+def test_an_overdue_worker_says_so_and_recovers(tiny_llama, monkeypatch):
+    monkeypatch.setattr("roseplay.engine.health.OVERDUE_S", 0.3)
+    with Engine(tiny_llama, block_size=4, num_blocks=50) as engine:
+        release = hold_steps(monkeypatch, predicted_s=0.01)
+        stream = engine.submit([3, 4], ONE)
+        wait_until(lambda: engine.overdue is not None)
+        assert not engine.health(timeout=0.1).ok
+        release.set()
+        assert stream.result(20).finish_reason == "length"
+        wait_until(lambda: engine.overdue is None)
+        assert engine.health().ok
+
+
+def test_a_paused_engine_is_well(engine):
+    engine.pause()
+    engine.submit([3], LONG)
+    assert engine.health().detail == "ok"
+    engine.resume()
+
+
+def test_a_closed_engine_is_not_well(tiny_llama):
+    with Engine(tiny_llama, block_size=4, num_blocks=50) as engine:
+        pass
+    assert not engine.health().ok
+    assert "closed" in engine.overdue
+
+
+def test_a_stopped_process_shows_and_is_replaced(tmp_path, tiny_llama, monkeypatch):
+    monkeypatch.setattr("roseplay.engine.client.OVERDUE_S", 1.0)
+    monkeypatch.setattr("roseplay.engine.client.STOPPED_S", 3.0)
+    tiny_llama.save_pretrained(tmp_path)
+    with Engine(str(tmp_path), worker="process", block_size=4, num_blocks=50, slow_motion=100) as engine:
+        stream = engine.submit([3, 4], LONG)
+        wait_until(lambda: stream.token_ids)
+        os.kill(engine.worker_pid, signal.SIGSTOP)
+        wait_until(lambda: engine.overdue is not None)
+        assert "process has not run" in engine.health(timeout=0.1).detail
+        assert "process has not run" in stream.result(20).error
+        engine.set_knobs(slow_motion=1)
+        assert engine.submit([3, 4], LONG).result(60).finish_reason == "length"
+        assert engine.health().ok
+
+
+def test_one_stream_that_cannot_be_decoded_ends_alone(chat_engine):
+    class Panic(BaseException):
+        """As a panic in a Rust extension: no Exception."""
+
+    class Broken:
+        def push(self, token_id):
+            raise Panic("no such token")
+
+        def flush(self):
+            raise Panic("nothing to flush")
+
+    expected = chat_engine.submit("What is TTFT?", LONG).result(30).text
+    chat_engine.pause()
+    broken, well = (chat_engine.submit("What is TTFT?", LONG) for _ in range(2))
+    broken._decoder = Broken()
+    chat_engine.resume()
+    assert broken.result(30).finish_reason == "error"
+    assert "could not be decoded (Panic: no such token)" in broken.error
+    assert well.result(30).text == expected
+    assert chat_engine.submit("What is TTFT?", LONG).result(30).text == expected
+
+
+def test_what_escapes_in_the_receiver_ends_all_streams_with_its_reason(tiny_llama, monkeypatch):
+    engine = Engine(tiny_llama, block_size=4, num_blocks=50, slow_motion=50)
+    streams = [engine.submit([3 + i], LONG) for i in range(2)]
+    wait_until(lambda: streams[0].token_ids)
+
+    def fail(event):
+        raise SystemError("a bug in the receiver")
+
+    monkeypatch.setattr(engine.telemetry, "add", fail, raising=True)
+    wait_until(lambda: not engine.alive)
+    monkeypatch.undo()
+    for stream in streams:
+        assert "a bug in the receiver" in stream.result(5).error
+    engine.close()
+
+
+def test_blocking_admission_waits_for_no_paused_engine(tiny_llama):
+    with Engine(tiny_llama, block_size=4, num_blocks=50, admission="blocking") as engine:
+        engine.pause()
+        with pytest.raises(EngineBusyError, match="paused"):
+            engine.submit([3], LONG)
+        engine.resume()
+        engine.set_knobs(slow_motion=1000)
+        accepted = []
+        thread = threading.Thread(target=lambda: accepted.append(engine.submit([3] * 10, LONG)))
+        thread.start()
+        wait_until(lambda: engine._receiver.num_live)
+        engine.pause()
+        thread.join(20)
+        assert accepted  # it was taken, and goes on when the engine does
+        engine.resume()
+        engine.set_knobs(slow_motion=1)
+        assert accepted[0].result(20).finish_reason == "length"
