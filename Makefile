@@ -25,6 +25,7 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 	@$(BIN)/python app.py $(ARGS)
 
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
+	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(LINT) ## ruff (rules and format) and mypy
@@ -59,7 +60,6 @@ $(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
 
 $(TEST): .ci/constraints.txt $(BASE)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[test]'
-	@$(BIN)/python -m tests.chromium
 	@touch $@
 
 $(LINT): .ci/constraints.txt $(BASE)

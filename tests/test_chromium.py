@@ -1,0 +1,172 @@
+"""How ``make test`` gets the browser of its browser tests, with commands that stand in for the real ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+BROWSER = "#!/bin/sh\necho Chromium 1.0\n"
+STUB = "#!/bin/sh\necho 'requires the chromium snap to be installed' >&2\nexit 1\n"
+
+
+class Machine:
+    """A machine without a browser: its ``PATH``, its Playwright and its user are a test's own.
+
+    ``browser_of`` says which command brings a browser, ``"apt-get"`` or ``"playwright"``; the other ones fail.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.bin, self._log, self._download = root / "bin", root / "log", root / "download" / "chrome"
+        self._packages = root / "packages"
+        (self._packages / "playwright").mkdir(parents=True)
+        self.bin.mkdir()
+        (self._packages / "sitecustomize.py").write_text(
+            "import os\nif 'TEST_UID' in os.environ:\n    os.geteuid = lambda: int(os.environ['TEST_UID'])\n"
+        )
+        (self._packages / "playwright" / "__init__.py").touch()
+        (self._packages / "playwright" / "__main__.py").write_text(PLAYWRIGHT_COMMAND)
+        (self._packages / "playwright" / "sync_api.py").write_text(PLAYWRIGHT_API)
+        self.env = {
+            **{name: value for name, value in os.environ.items() if name not in ("ROSEPLAY_CHROMIUM", "CI")},
+            "PATH": str(self.bin),
+            "PYTHONPATH": str(self._packages),
+            "TEST_LOG": str(self._log),
+            "TEST_DOWNLOAD": str(self._download),
+            "TEST_BROWSER_OF": "",
+            "TEST_UID": "1000",
+        }
+
+    def command(self, name: str, script: str) -> Path:
+        path = self.bin / name
+        path.write_text(script)
+        path.chmod(0o755)
+        return path
+
+    def can_install_packages(self, *, as_root: bool = True) -> None:
+        """Give it apt-get."""
+        shell, chmod = shutil.which("sh"), shutil.which("chmod")
+        self.env["TEST_UID"] = "0" if as_root else "1000"
+        self.command("apt-get", APT_GET.format(shell=shell, chmod=chmod, browser=self.bin / "chromium"))
+
+    def browser_of(self, source: str) -> None:
+        self.env["TEST_BROWSER_OF"] = source
+
+    def get(self) -> str:
+        """Run ``python -m tests.chromium``; returns what it printed."""
+        command = [sys.executable, "-m", "tests.chromium"]
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=self.env, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout
+
+    @property
+    def calls(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+
+APT_GET = """#!{shell}
+echo "apt-get $*" >> "$TEST_LOG"
+if [ "$TEST_BROWSER_OF" != apt-get ]; then echo "no network" >&2; exit 100; fi
+if [ "$1" = install ]; then
+  printf '#!{shell}\\necho Chromium 1.0\\n' > {browser}
+  {chmod} 755 {browser}
+fi
+"""
+PLAYWRIGHT_COMMAND = """
+import os, pathlib, sys
+with open(os.environ["TEST_LOG"], "a") as log:
+    print("playwright", *sys.argv[1:], file=log)
+if os.environ["TEST_BROWSER_OF"] != "playwright":
+    sys.exit("no network")
+path = pathlib.Path(os.environ["TEST_DOWNLOAD"])
+path.parent.mkdir()
+path.write_text("#!/bin/sh\\necho Chromium 1.0\\n")
+path.chmod(0o755)
+"""
+PLAYWRIGHT_API = """
+import contextlib, os, types
+
+@contextlib.contextmanager
+def sync_playwright():
+    yield types.SimpleNamespace(chromium=types.SimpleNamespace(executable_path=os.environ["TEST_DOWNLOAD"]))
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_nothing_is_installed_where_there_is_a_browser(machine: Machine) -> None:
+    machine.can_install_packages()
+    machine.command("chromium", BROWSER)
+    assert machine.get() == ""
+    assert machine.calls == []
+
+
+def test_the_distribution_s_package_comes_first_where_it_may_be_installed(machine: Machine) -> None:
+    machine.can_install_packages()
+    machine.browser_of("apt-get")
+    assert "SKIPPED" not in machine.get()
+    assert [call.split()[:2] for call in machine.calls] == [["apt-get", "update"], ["apt-get", "install"]]
+    assert machine.calls[1].endswith(" chromium")
+
+
+def test_playwright_s_download_is_next_when_the_package_cannot_be_had(machine: Machine) -> None:
+    machine.can_install_packages()
+    machine.browser_of("playwright")
+    assert "SKIPPED" not in machine.get()
+    assert [call.split()[0] for call in machine.calls] == ["apt-get", "playwright"]
+    assert machine.get() == ""  # it is found from now on
+    assert len(machine.calls) == 2
+
+
+def test_who_is_not_root_installs_no_package(machine: Machine) -> None:
+    machine.can_install_packages(as_root=False)
+    machine.browser_of("playwright")
+    assert "SKIPPED" not in machine.get()
+    assert machine.calls == ["playwright install chromium"]
+
+
+def test_a_browser_that_does_not_start_is_none(machine: Machine) -> None:
+    """Some distributions put a program in its place that only asks for another package."""
+    machine.command("chromium-browser", STUB)
+    machine.browser_of("playwright")
+    assert "SKIPPED" not in machine.get()
+    assert machine.calls == ["playwright install chromium"]
+
+
+def test_without_any_it_says_so_loudly_and_the_next_call_tries_again(machine: Machine) -> None:
+    machine.can_install_packages()
+    for attempt in (1, 2):
+        told = machine.get()
+        assert "tests/browser will be SKIPPED" in told
+        assert machine.calls.count("playwright install chromium") == attempt
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_make_test_looks_for_a_browser_every_time_and_installs_packages_once(tmp_path: Path) -> None:
+    log, python = tmp_path / "log", tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$2" >> {log}\n')
+    python.chmod(0o755)
+    for _ in range(2):
+        subprocess.run(
+            ["make", "-s", "test", f"VENV={tmp_path / 'venv'}"], cwd=REPOSITORY, check=True, timeout=60
+        )  # fmt: skip
+    calls = log.read_text().splitlines()
+    assert calls.count("tests.chromium") == calls.count("pytest") == 2
+    assert calls[-2:] == ["tests.chromium", "pytest"]
+    assert calls[calls.index("pytest") :].count("pip") == 0
+
+
+def test_ci_gets_its_browser_from_make_test() -> None:
+    script = (REPOSITORY / ".ci" / "run").read_text()
+    assert "apt-get" not in script
+    assert script.count("make test") >= 2
