@@ -66,6 +66,7 @@ def document(info: EngineInfo, knobs: Knobs, runs: Runs, *, random_weights: bool
         "prompt_tokens": metrics.prompt_tokens,
         "completion_tokens": metrics.completion_tokens,
         "requests": metrics.requests,
+        "ended_early": metrics.ended_early,
         **metrics.latencies_ms(),
         "knobs": knobs.to_dict(),
         "environment": environment(threads=info.threads, device=info.device),

@@ -40,4 +40,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         info = replace(engine.info, model=args.model)  # as it was asked for: a path says less of a bundled shape
         print("=== streaming benchmark ===")
         print("\n".join(report.lines(info, runs, random_weights=args.random_weights)))
+        early = runs.median.ended_early
+        if early:
+            print(
+                f"{early} of {args.num_requests} answers ended before {args.max_new_tokens} tokens, at an end-of-sequence"
+                " token; --no-stop-on-eos keeps going"
+            )
         return report.document(info, engine.knobs, runs, random_weights=args.random_weights)

@@ -51,6 +51,8 @@ class Metrics:
 
     Attributes:
         requests: sent; ``completed + aborted + failed + refused`` of them.
+        ended_early: completed requests with fewer tokens than their ``max_new_tokens``: they met an end-of-sequence token
+            or a stop.
         prompt_tokens, completion_tokens: of completed requests.
         cached_tokens, shared_tokens: of their prompt tokens, those served by the prefix cache, and those that
             another request of the same step computed.
@@ -70,6 +72,7 @@ class Metrics:
     aborted: int
     failed: int
     refused: int
+    ended_early: int
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
@@ -101,7 +104,7 @@ def measure(played: Played) -> Metrics:
     """The figures of a played workload."""
     ended = dict.fromkeys(FinishReason, 0)
     completed: list[Stream] = []
-    refused = 0
+    refused = ended_early = 0
     for outcome in played.outcomes:
         stream = outcome.stream
         if stream is None:
@@ -112,6 +115,7 @@ def measure(played: Played) -> Metrics:
         ended[reason] += 1
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             completed.append(stream)
+            ended_early += stream.metrics.completion_tokens < outcome.arrival.params.max_new_tokens
     metrics = [stream.metrics for stream in completed]
     start_ns = played.outcomes[0].submit_start_ns if played.outcomes else 0
     return Metrics(
@@ -120,6 +124,7 @@ def measure(played: Played) -> Metrics:
         aborted=ended[FinishReason.ABORT],
         failed=ended[FinishReason.ERROR],
         refused=refused,
+        ended_early=ended_early,
         prompt_tokens=sum(m.prompt_tokens for m in metrics),
         completion_tokens=sum(m.completion_tokens for m in metrics),
         cached_tokens=sum(m.cached_tokens for m in metrics),

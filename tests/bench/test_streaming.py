@@ -58,6 +58,28 @@ def test_it_prints_a_line_for_each_figure(engines: list[FakeEngine], capsys: pyt
     assert "tokens/s" in out
 
 
+def test_answers_that_end_early_are_counted_with_the_reason_and_the_flag(monkeypatch, capsys, tmp_path: Path) -> None:
+    def answer(stream: FakeStream) -> None:
+        if stream.request_id % 2:
+            stream.finish([0.001, 0.002], FinishReason.STOP)
+        else:
+            stream.finish([0.001, 0.002, 0.003, 0.004], FinishReason.LENGTH)
+
+    use(monkeypatch, answer)
+    file = tmp_path / "figures.json"
+    assert bench("--num-requests", "4", "--max-new-tokens", "4", "--json", str(file)) == 0
+    told = capsys.readouterr().out
+    assert "output tokens   12\n" in told
+    assert "2 of 4 answers ended before 4 tokens, at an end-of-sequence token; --no-stop-on-eos keeps going" in told
+    assert json.loads(file.read_text())["ended_early"] == 2
+
+
+def test_nothing_is_said_of_answers_that_have_all_their_tokens(monkeypatch, capsys) -> None:
+    use(monkeypatch, lambda stream: stream.finish([0.001, 0.002], FinishReason.STOP))  # the last one is the end
+    assert bench("--num-requests", "4", "--max-new-tokens", "2") == 0
+    assert "end-of-sequence" not in capsys.readouterr().out
+
+
 def test_the_json_has_the_promised_keys(engines: list[FakeEngine], tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     assert bench("--num-requests", "4", "--max-new-tokens", "3", "--no-prefix-cache", "--json", str(file)) == 0
