@@ -1,0 +1,76 @@
+"""Opens and closes engines and prints, as JSON, what that has left behind.
+
+Arguments: a model's directory, how many engines in threads, how many in processes, settings as JSON.
+"""
+
+import gc
+import json
+import multiprocessing
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.errors import EngineStartError
+
+ANSWER = SamplingParams(max_new_tokens=5, ignore_eos=True)
+OURS = ("Engine", "Worker", "ModelRunner", "KVCache", "Scheduler", "Stream")
+
+
+def main() -> None:
+    directory, settings = sys.argv[1], json.loads(sys.argv[4])
+    found = {"measured": [], "during": {}}
+    for mode, count in (("thread", int(sys.argv[2])), ("process", int(sys.argv[3]))):
+        for number in range(count):
+            with Engine(directory, worker=mode, **settings) as engine:
+                answers = {tuple(engine.submit([3 + i] * 9, ANSWER).result(60).token_ids) for i in range(3)}
+                assert answers
+                if number == 0:
+                    found["during"][mode] = objects()
+            engine = None
+            if number == 0:
+                fail_to_start(directory, mode)
+            found["measured"].append(measure())
+    # What a collector was told to leave alone is looked at too.
+    gc.unfreeze()
+    found["after"] = objects()
+    print(json.dumps(found), flush=True)
+
+
+def fail_to_start(directory: str, mode: str) -> None:
+    try:
+        Engine(directory, worker=mode, kv_cache_memory=1)
+    except EngineStartError:
+        return
+    raise AssertionError("an engine without room for a block has started")
+
+
+def measure() -> dict[str, int]:
+    gc.collect()
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "memory": resident,
+        "threads": sum(thread.name.startswith("roseplay") for thread in threading.enumerate()),
+        "native_threads": len(os.listdir("/proc/self/task")),
+        "handles": len(os.listdir("/proc/self/fd")),
+        "processes": len(multiprocessing.active_children()),
+    }
+
+
+def objects() -> dict[str, int]:
+    """How many engines, models and their parts are alive."""
+    counts = dict.fromkeys([*OURS, "Module"], 0)
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if kind.__module__.startswith("roseplay.") and kind.__name__ in OURS:
+            counts[kind.__name__] += 1
+        elif torch.nn.Module in kind.__mro__:
+            counts["Module"] += 1
+    return counts
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""A program that goes on when it is interrupted. Argument: a model's directory.
+
+Prints its worker's process id, streams a long answer, and says for each interrupt and at the end how things stand.
+"""
+
+import multiprocessing
+import sys
+
+from roseplay import Engine, SamplingParams
+
+if __name__ == "__main__":
+    with Engine(sys.argv[1], worker="process", block_size=4, num_blocks=50, slow_motion=20) as engine:
+        (worker,) = multiprocessing.active_children()
+        stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
+        chunks = iter(stream)
+        next(chunks)
+        print("streams", worker.pid, flush=True)
+        while not stream.finished:
+            try:
+                for _ in chunks:
+                    pass
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                engine.set_knobs(slow_motion=1)
+                chunks = iter(stream)
+        print(stream.finish_reason, len(stream.token_ids), stream.error, flush=True)
+        engine.set_knobs(slow_motion=1000)
+        stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
+        next(iter(stream))
+        print("streams again", flush=True)
+        stream.result(600)

@@ -1,0 +1,66 @@
+"""Engines that were opened and closed leave no memory, thread, file handle or process behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lifecycle.processes import PROGRAMS, Program, needs_proc
+
+# A pool of 50 MB: the smallest thing that an engine could leave is plain to see, and the allocator gives it back at once.
+POOL = {"num_blocks": 8192, "block_size": 16}
+POOL_BYTES = 8192 * 16 * 384
+CHEAP = {**POOL, "pack_weights": False, "fuse_ops": False, "replay_steps": False}
+SETTLED = 5  # engines after which caches and pools of threads have reached their size
+
+pytestmark = needs_proc
+
+
+def check(found: dict[str, Any]) -> None:
+    for mode, alive in found["during"].items():
+        # The program sees what an open engine is made of; in another process only its client.
+        seen = ("Engine", "ModelRunner", "KVCache", "Module") if mode == "thread" else ("Engine",)
+        assert all(alive[kind] > 0 for kind in seen), alive
+    assert found["after"] == dict.fromkeys(found["after"], 0)
+    measured = found["measured"]
+    settled, last = measured[min(SETTLED, len(measured) - 1)], measured[-1]
+    engines = len(measured) - SETTLED
+    slope = (last["memory"] - settled["memory"]) / max(1, engines)
+    print(f"{len(measured)} engines: {slope / 1e3:+.0f} kB each, {last}")
+    assert last["memory"] - settled["memory"] < 0.8 * POOL_BYTES, [m["memory"] >> 20 for m in measured]
+    assert max(m["threads"] for m in measured) == 0
+    assert max(m["processes"] for m in measured) == 0
+    assert last["native_threads"] <= settled["native_threads"]
+
+
+def handles(found: dict[str, Any], engines_in_threads: int) -> None:
+    """Handles are counted within a mode: the first process brings the resource tracker, which stays."""
+    counts = [m["handles"] for m in found["measured"]]
+    for part in (counts[:engines_in_threads], counts[engines_in_threads:]):
+        assert part[1:] in ([], [part[-1]] * (len(part) - 1)), counts
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("in_threads", "in_processes", "settings"),
+    [
+        pytest.param(47, 3, CHEAP, id="fifty"),
+        pytest.param(50, 0, POOL, id="fifty in threads, as they are by default", marks=pytest.mark.slow),
+        pytest.param(0, 50, CHEAP, id="fifty in processes", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_engines_that_are_closed_leave_nothing(
+    start: Callable[..., Program], model_directory: Path, in_threads: int, in_processes: int, settings: dict[str, Any]
+) -> None:
+    program = start(
+        PROGRAMS / "cycles.py", model_directory, str(in_threads), str(in_processes), json.dumps(settings)
+    )  # fmt: skip
+    found = json.loads(program.line(180 if in_processes < 50 else 1100))
+    check(found)
+    handles(found, in_threads)
+    assert program.ended() == 0
+    assert program.processes == []
