@@ -14,7 +14,7 @@ TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test lint format bench tiny-chat clean
+.PHONY: help setup play test soak lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -27,6 +27,9 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(LINT) ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .

@@ -1,0 +1,144 @@
+"""What the clients know of a run by themselves: what they sent, stopped and read, and whatever went wrong."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+_BUSY = "requests wait already"  # a refusal of a good request that is allowed: the queue is full
+_NO_ANSWER_NEEDED = "/ui/block/"  # 503 where the engine computes nothing (the lab is running) or a step takes long
+MAX_COMPLAINTS = 200
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request that a client sent and knows by its id.
+
+    Attributes:
+        kind: ``lane``, ``burst`` or ``api``, as the page calls it.
+        exact: tokens of its answer when nobody stops it, where it goes on past end-of-sequence tokens; else None.
+        asked_s: when the client began to send it.
+    """
+
+    kind: str
+    exact: int | None
+    asked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Somebody asked for the end of requests: of these ids, or of all there were. Times of ``time.monotonic``."""
+
+    ids: frozenset[int] | None
+    begun_s: float
+    ended_s: float
+
+
+@dataclass(slots=True)
+class Read:
+    """An answer as a tab read it to its end."""
+
+    tokens: int
+    reason: str | None
+    chars: int
+
+
+@dataclass
+class Journal:
+    """Shared by all clients of a run; every method may be called from any thread."""
+
+    stopped: threading.Event = field(default_factory=threading.Event)
+    sent: dict[int, Sent] = field(default_factory=dict)
+    stops: list[Stop] = field(default_factory=list)
+    read: dict[int, Read] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; returns True at once when the run ends."""
+        return self.stopped.wait(seconds)
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self.counts[what] += number
+
+    def complain(self, what: str) -> None:
+        """Note something that must not happen."""
+        with self._lock:
+            self.counts["complaints"] += 1
+            if len(self.complaints) < MAX_COMPLAINTS:
+                self.complaints.append(what)
+
+    def answered(self, method: str, path: str, status: int, body: bytes) -> None:
+        """An HTTP answer: 5xx is wrong, except Gradio's way to refuse, and a block that cannot be looked at now."""
+        with self._lock:
+            self.statuses[status] += 1
+        if status < 500 or (status == 503 and path.startswith(_NO_ANSWER_NEEDED)):
+            return
+        if status == 500 and b'"title":"Not possible"' in body:
+            return
+        self.complain(f"{method} {path} answered {status}: {body[:300].decode(errors='replace')}")
+
+    def refused(self, what: str, reason: str) -> None:
+        """A good request was refused."""
+        self.count("refused")
+        if _BUSY not in reason:
+            self.complain(f"{what} was refused: {reason[:300]}")
+
+    def submitted(self, kind: str, ids: Iterable[int], asked_s: float, exact: int | None) -> list[int]:
+        """Note the requests that a call answered; returns their ids."""
+        known = list(ids)
+        with self._lock:
+            for request_id in known:
+                if request_id in self.sent:
+                    self.complaints.append(f"request {request_id} was given to two senders")
+                self.sent[request_id] = Sent(kind, exact, asked_s)
+            self.counts[f"sent {kind}"] += len(known)
+        return known
+
+    @contextmanager
+    def stopping(self, ids: Iterable[int] | None) -> Iterator[None]:
+        """Around a call that ends requests: those with these ids, or all."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.stops.append(Stop(None if ids is None else frozenset(ids), begun, time.monotonic()))
+
+    def finished_reading(self, request_id: int, tokens: int, reason: str | None, chars: int) -> None:
+        with self._lock:
+            self.read[request_id] = Read(tokens, reason, chars)
+
+
+class Actor(threading.Thread):
+    """A client that does something again and again, at random times from a generator of its own.
+
+    Args:
+        name: also seeds it, together with the run's seed.
+        every_s: mean time from one act to the next.
+        act: one act; what it raises besides a refusal is written down as a complaint.
+    """
+
+    def __init__(
+        self, journal: Journal, name: str, seed: int, every_s: float, act: Callable[[random.Random], Any]
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._journal, self._every_s, self._act = journal, every_s, act
+        self._random = random.Random(f"{seed} {name}")
+
+    def run(self) -> None:
+        while not self._journal.pause(min(self._random.expovariate(1 / self._every_s), 4 * self._every_s)):
+            try:
+                self._act(self._random)
+                self._journal.count(f"acts of {self.name}")
+            except Exception as error:
+                self._journal.complain(f"{self.name}: {type(error).__name__}: {error}")
