@@ -94,6 +94,7 @@ class Soak:
             if thread is not None:
                 thread.start()
         self.traffic.start()
+        self.traffic.warm_up()
         told = 0.0
         while not interrupted.is_set() and (elapsed := time.monotonic() - began) < self.settings.seconds:
             if elapsed - told >= _PROGRESS_S:

@@ -16,6 +16,7 @@ from tests.soak.server import Server
 
 _REFERENCE = b"roseplay" * 500_000  # hashed again and again, in Python code of no other thread
 _REFERENCE_EVERY_S = 0.5
+_FRAME_BYTES = 300  # of objects, besides its text
 _HEALTH = ("/health", "/ui/health")
 
 
@@ -59,7 +60,7 @@ class Sampler(threading.Thread):
         self._add(now, "temporary files", files)
         self._add(now, "temporary mb", size)
         kept = json.loads(self._client.get("/ui/export")[1])
-        self._add(now, "recording mb", kept["bytes"] / 1e6)
+        self._add(now, "recording mb", (kept["bytes"] + _FRAME_BYTES * kept["frames"]) / 1e6)
         status, body = self._client.get(self._health)
         if status != 200:
             self.unhealthy += 1

@@ -51,7 +51,7 @@ BAD: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lab", {"scenario": "none"}),
     ("export", {"kind": "nothing"}),
 )
-EXPORTS = ("recording", "trace", "tokens", "report")
+EXPORTS = ("trace", "tokens", "report")  # each takes a second for every MB that was recorded
 ROUTES = (
     "/",
     "/config",
@@ -91,10 +91,11 @@ class Traffic:
             ("conversations", 7.0, self._conversation),
             ("leavers", 6.0, self._leave),
             ("submits", 3.0, self._submit),
-            ("bursts", 9.0, self._burst),
+            ("bursts", 12.0, self._burst),
             ("knobs", 8.0, self._turn_knobs),
             ("stop all", 45.0, self._stop_all),
-            ("exports", 30.0, self._export),
+            ("downloads", 40.0, self._download),
+            ("exports", 240.0, self._export),
             ("bad input", 4.0, self._bad),
             ("visitors", 10.0, self._visit),
         ]
@@ -130,7 +131,7 @@ class Traffic:
         tab = Tab(self._client.port, self._journal, seeded)
         mine: list[int] = []
         until = time.monotonic() + seeded.uniform(15, 90)
-        acts = (self._ask, self._ask, self._ask, self._tab_burst, self._tab_settings, self._tab_looks, self._tab_stops)
+        acts = [self._ask] * 5 + [self._tab_burst, self._tab_settings, self._tab_looks, self._tab_stops]
         try:
             while time.monotonic() < until and not self._journal.pause(seeded.uniform(0.5, 4.0)):
                 tab.hidden = seeded.random() < 0.2
@@ -274,8 +275,12 @@ class Traffic:
                 self._client.call("stop", ids=doomed)
 
     def _one_burst(self, seeded: random.Random, tab_id: str) -> list[int]:
-        most = seeded.choice((16, 32, 64))
-        asked = {"size": seeded.choice((1, 8, 20, 64)), "kind": seeded.choice(KINDS), "max_new_tokens": most}
+        most = seeded.choice((16, 32))
+        asked = {
+            "size": seeded.choice((1, 2, 4, 8, 8, 20, 20, 64)),
+            "kind": seeded.choice(KINDS),
+            "max_new_tokens": most,
+        }
         if seeded.random() < 0.5:
             asked["seed"] = seeded.randrange(1000)
         return self._send("burst", "burst", most, tab=tab_id, **asked)
@@ -348,13 +353,22 @@ class Traffic:
                 return
             self._journal.pause(0.5) and time.sleep(0.5)
 
+    def warm_up(self) -> None:
+        """Do once what loads code at its first time, while little has been recorded."""
+        for kind in EXPORTS:
+            self._one_export(kind)
+
+    def _download(self, seeded: random.Random) -> None:
+        self._one_export("recording")
+
     def _export(self, seeded: random.Random) -> None:
-        kind = seeded.choice(EXPORTS)
+        self._one_export(seeded.choice(EXPORTS))
+
+    def _one_export(self, kind: str) -> None:
         made = self._client.call("export", kind=kind)
         status, body = self._client.get(f"/gradio_api/file={made['path']}")
         if status != 200 or not body:
             self._journal.complain(f"the file of /export {kind} answered {status}")
-        self._client.get("/ui/export/tokens.csv")
 
     def _bad(self, seeded: random.Random) -> None:
         endpoint, arguments = seeded.choice(BAD)
