@@ -191,9 +191,12 @@ class Scheduler(StepOutcomes):
         knobs = self.knobs
         prompts = PromptBudget(knobs, self._step_max_tokens, self.token_limit, self.block_size, num_decodes)
         lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
-        for request in [request for request in self.running if request.is_prefilling]:
+        prefilling = [request for request in self.running if request.is_prefilling]
+        for request in prefilling:
             self._attach(step, request, self._match(request, lookup))
             self._compute_prompt(step, request, prompts)
+        if prefilling and prefilling[0].last_step != step.step_id:
+            return  # the oldest got nothing: whoever joined now would take the budget that it waits for
         while self.waiting and len(self.running) < knobs.max_batch_size:
             request = self.waiting[0]
             match = self._match(request, lookup)

@@ -177,3 +177,22 @@ def test_a_failed_step_ends_who_computed_in_it_and_requeues_who_leaned_on_it():
     assert rig.run() == 10  # nothing of the failed step was findable
     assert follower.finish_reason == FinishReason.LENGTH
     rig.check_outputs()
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_newcomers_do_not_take_the_budget_that_an_older_prompt_waits_for(chunked):
+    """Cached prompts cost no prompt tokens, but their decodes could keep the steps full for ever."""
+    rig = Rig(step_max_tokens=4, max_batch_size=6, chunked_prefill=chunked)
+    rig.add([7] * BLOCK_SIZE, 1)
+    rig.run()
+    rig.add([1] * BLOCK_SIZE, 1)
+    rig.run()
+    decoding = [rig.add([7] * BLOCK_SIZE, 20 + number) for number in range(4)]
+    rig.step()
+    waiting = rig.add([1] * BLOCK_SIZE + [2] * 3, 1)  # begins with what is cached, and so is admitted at once
+    for _ in range(60):
+        while len(rig.scheduler.waiting) < 3:
+            rig.add([7] * BLOCK_SIZE, 9)
+        rig.step()
+    assert all(request.finish_reason for request in decoding)
+    assert waiting.finish_reason is FinishReason.LENGTH
