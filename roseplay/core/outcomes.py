@@ -79,7 +79,8 @@ class StepOutcomes(ABC):
         for request in ended:
             self._finish(request, FinishReason.ERROR)
         for entry in leaning:
-            self._take_back(entry.request)
+            if entry.request.status is RequestStatus.RUNNING:  # else the step before has failed too, and it is requeued
+                self._take_back(entry.request)
         return ended
 
     def shrink(self, step: Step) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from roseplay.core.request import PLACEHOLDER, FinishReason, Request
+from roseplay.core.request import PLACEHOLDER, FinishReason
 from roseplay.core.step import Step, StepResult
-from tests.core.harness import BLOCK_SIZE, CheckedModel, Rig, expected_output
-from tests.core.test_random_run import random_knobs, random_prompt
+from tests.core.driver import random_prompt
+from tests.core.harness import BLOCK_SIZE, CheckedModel, Rig, check_blocks, expected_output
 
 
 class Device(CheckedModel):
@@ -199,60 +199,6 @@ def test_preemption_waits_until_tokens_are_known(num_blocks: int, knobs: dict[st
     rig.check_outputs()
 
 
-def act(rig: Rig, rng: random.Random) -> None:
-    """One random operation; the same for the same state of ``rng``."""
-    action, number, which = rng.random(), rng.randrange(10**6), rng.randrange(10**6)
-    prompt, count, seed = random_prompt(rng), rng.choice([1, 2, 5, 9]), rng.randrange(2)
-    knobs = random_knobs(rng)
-    if action < 0.25 and len(rig.scheduler.requests) < 40:
-        eos = frozenset({1 + number % 49, 1 + which % 49})
-        rig.add(prompt, count, seed=seed, eos_token_ids=eos)
-    elif action < 0.29 and rig.scheduler.requests:
-        live = list(rig.scheduler.requests)
-        rig.scheduler.end(live[which % len(live)], FinishReason.ABORT)
-    elif action < 0.33:
-        rig.scheduler.set_knobs(rig.scheduler.knobs.changed(knobs))
-    elif action < 0.34:
-        rig.scheduler.clear_cache()
-    else:
-        rig.step()
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("failures", [False, True])
-def test_random_runs_say_the_same_and_conserve_blocks(seed: int, failures: bool):
-    rng = random.Random(seed)
-    rig = AheadRig(num_blocks=rng.choice([9, 14, 40]), max_saved_logits=rng.choice([1, 3, 100]))
-    for _ in range(1200):
-        if failures and rng.random() < 0.02:
-            rig.model.fail_on_step = rig.scheduler.next_step_id
-        act(rig, rng)
-    rig.run()
-    assert rig.ran_ahead > 100
-    assert rig.ended_in_flight > 3
-    assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
-    check_against_alone(rig)
-
-
-def check_against_alone(rig: Rig) -> None:
-    """What a request said is what the model says to it alone, up to where it was ended."""
-    rig.check_outputs()
-    for request in rig.submitted.values():
-        said = rig.output(request)
-        assert said == expected_output(request.token_ids[: request.num_prompt_tokens], len(said), request.seed)
-        if request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
-            assert_ended_where_it_had_to(request, said)
-
-
-def assert_ended_where_it_had_to(request: Request, said: list[int]) -> None:
-    stops = [index for index, token in enumerate(said) if token in request.eos_token_ids]
-    if request.finish_reason is FinishReason.STOP:
-        assert stops == [len(said) - 1]
-    else:
-        assert not stops
-        assert len(said) == request.sampling.max_new_tokens
-
-
 def test_on_and_off_give_the_same_tokens_to_everybody():
     for seed in range(6):
         said = []
@@ -264,3 +210,20 @@ def test_on_and_off_give_the_same_tokens_to_everybody():
             rig.run()
             said.append(outputs(rig))
         assert said[0] == said[1]
+
+
+def test_a_step_that_fails_at_its_launch_behind_one_that_fails_later():
+    """A request that waits for what both were to compute is requeued once, and served."""
+    rig = Rig(prefill_max_tokens=4)
+    leader, follower = rig.add(range(8)), rig.add(range(8))
+    scheduler = rig.scheduler
+    first = scheduler.schedule()
+    scheduler.assume(first)
+    second = scheduler.schedule()
+    assert [entry.num_tokens for entry in second.entries] == [4, 0]
+    scheduler.fail(first)
+    scheduler.fail(second)
+    check_blocks(scheduler)
+    assert leader.finish_reason is FinishReason.ERROR
+    rig.run()
+    assert rig.output(follower) == expected_output(range(8), 4)
