@@ -40,6 +40,7 @@ class BlockTables:
         self.step_id = 0
         self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
         self._last_use = [-1] * pool.num_blocks
+        self._suspect: set[int] = set()  # held blocks that a failed request computed; not to be found again
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -64,6 +65,7 @@ class BlockTables:
     def _allocate(self, request: Request) -> int:
         block = self.pool.allocate()
         self._holders[block].append(request)
+        self._suspect.discard(block)
         return block
 
     def _release(self, request: Request, block: int) -> None:
@@ -170,13 +172,16 @@ class BlockTables:
     def publish_blocks(self, request: Request, step_id: int, keep: bool) -> None:
         """Make the full blocks findable up to ``num_computed_tokens``; pending until the step succeeds.
 
-        A block with a token that is not known yet is left for the next time.
+        A block with a token that is not known yet is left for the next time, and so is all from a block on that a failed
+        request computed.
         """
         full = min(request.num_computed_tokens, request.num_known_tokens) // self.block_size
         if keep and request.chain is not None and not request.chain.listed:
             request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks anew
         size = self.block_size
         for index in range(request.num_chained_blocks, full):
+            if request.block_table[index] in self._suspect:
+                return
             tokens = tuple(request.token_ids[index * size : (index + 1) * size])
             request.chain = self.cache.insert_block(request.chain, tokens, request.block_table[index], step_id)
             request.num_chained_blocks = index + 1
@@ -187,12 +192,20 @@ class BlockTables:
         parent = request.chain
         if request.num_chained_blocks == index + 1:
             parent = parent.parent if parent is not None else None
-        elif request.num_chained_blocks != index:
+        elif request.num_chained_blocks != index or request.block_table[index] in self._suspect:
             return None
         tokens = tuple(request.token_ids[index * self.block_size : request.prefill_end])
         return self.cache.insert_tail(parent, tokens, request.block_table[index], step_id, entry_index, keep)
 
     # -- giving up
+
+    def forget(self, request: Request) -> None:
+        """The model could not compute the request, nobody knows since which token: nothing of it stays findable.
+
+        Neither is what others computed behind its blocks. Who holds some of these keeps them, but does not list them anew.
+        """
+        self._suspect.update(request.block_table)
+        self.cache.forget(tuple(request.token_ids[: request.num_known_tokens]), self.block_size)
 
     def take_back(self, request: Request, num_computed_tokens: int) -> None:
         """The request's last tokens were not computed after all; their blocks stay its own."""

@@ -24,6 +24,7 @@ class StepOutcomes(ABC):
     knobs: Knobs
     token_limit: int | None
     in_flight: StepsInFlight
+    errors: list[tuple[Request, str]]
     running: list[Request]
     waiting: deque[Request]
 
@@ -47,18 +48,29 @@ class StepOutcomes(ABC):
         self.in_flight.assume(step)
 
     def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
-        """Take the step's new tokens: (entry, token id) in request order, finished requests already released."""
+        """Take the step's new tokens: (entry, token id) in request order, finished requests already released.
+
+        Requests that the step has an error for end with it; ``take_errors`` names them.
+        """
         if len(result.token_ids) != len(step.entries):
             raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
         if not self.in_flight.take_assumed(step):
             self.cache.commit(keep=self.knobs.prefix_cache)
         self.cache.confirm()
+        for index in result.errors:  # of those too who ended meanwhile, while their blocks are still theirs
+            self.tables.forget(step.entries[index].request)
         self.in_flight.settle(step.step_id)
         new_tokens = []
-        for entry, token in zip(step.entries, result.token_ids, strict=True):
+        for index, (entry, token) in enumerate(zip(step.entries, result.token_ids, strict=True)):
             request = entry.request
-            if not entry.samples or request.status is RequestStatus.FINISHED:
+            if request.status is RequestStatus.FINISHED:
                 continue  # who ended while the step ran gets no more
+            if index in result.errors:
+                self.errors.append((request, result.errors[index]))
+                self._finish(request, FinishReason.ERROR)
+                continue
+            if not entry.samples:
+                continue
             if token is None:
                 raise ValueError(f"the step's result has no token for request {request.request_id}")
             put_token(request, token)
@@ -70,6 +82,11 @@ class StepOutcomes(ABC):
             elif self.knobs.prefix_cache and self._fills_block(request) and self.in_flight.is_writing_for(request):
                 self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
         return new_tokens
+
+    def take_errors(self) -> list[tuple[Request, str]]:
+        """Requests that ended because a step had an error for them, and why, since the last call."""
+        errors, self.errors = self.errors, []
+        return errors
 
     def fail(self, *steps: Step) -> list[Request]:
         """These steps raised (all that are in flight): end who computed in them, requeue who leaned on what they compute."""

@@ -62,6 +62,7 @@ class Scheduler(StepOutcomes):
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.in_flight = StepsInFlight(self.tables.release)
+        self.errors: list[tuple[Request, str]] = []
         self.next_step_id = 0
         self._next_arrival = 0
 

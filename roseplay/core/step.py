@@ -89,11 +89,12 @@ class StepResult:
     """What the model runner answers.
 
     Attributes:
-        token_ids: one per entry of the step; None where the entry does not sample.
+        token_ids: one per entry of the step; None where the entry does not sample, or has an error.
         logprobs: likewise, None where none were asked for.
         prepare_ns, forward_ns, sample_ns: the host's time in building the batch, in the model, and in drawing tokens; on a
             GPU that is the time it takes to launch them.
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
+        errors: by index of the entry, why there is no token for it: its request ends with this reason, the others go on.
         graph: whether the step was replayed, as a CUDA graph or from a recording; None where there are none, or nothing was
             computed.
     """
@@ -105,3 +106,4 @@ class StepResult:
     sample_ns: int = 0
     device_ns: int = 0
     graph: bool | None = None
+    errors: dict[int, str] = field(default_factory=dict)

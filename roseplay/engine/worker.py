@@ -215,6 +215,8 @@ class Worker:
             self._flying = None  # what runs behind a step that failed is lost with it
             self._fail(error, step, *([behind.step] if behind is not None else []))
             return
+        for request, reason in self.scheduler.take_errors():
+            self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
         start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are told one after the other
         record = step_record(self.scheduler, step, result, start_ns, flying.schedule_ns, flying.entries)
         self._publish(tokens_of(step, result, new_tokens), record)

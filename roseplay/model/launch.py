@@ -8,8 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from roseplay.core.step import DeviceLostError, Step, StepResult
-from roseplay.model.sampler import Logprobs
+from roseplay.model.sampler import NO_TOKEN, Logprobs
 from roseplay.model.upload import Download
+
+BAD_LOGITS = (
+    "the model gave NaN logits for this request (or infinite ones), so no token can be drawn: its numbers overflow in"
+    " this dtype, or its weights are damaged; try dtype float32"
+)
 
 
 def lost(error: torch.AcceleratorError) -> DeviceLostError:
@@ -75,7 +80,10 @@ class Launched:
         if self.tokens is not None and self.logprobs is not None:
             tokens = self.tokens.read()[0].tolist()
             for i, token, logprobs in zip(self.sampling, tokens, self.logprobs.read(), strict=True):
-                result.token_ids[i], result.logprobs[i] = token, logprobs
+                if token == NO_TOKEN:
+                    result.errors[i] = BAD_LOGITS
+                else:
+                    result.token_ids[i], result.logprobs[i] = token, logprobs
         device_ns = self.timer.read_ns()
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns

@@ -232,8 +232,9 @@ class ModelRunner:
         logits = self._gather_logits(step, sampling, row_of, logits)
         requests = [step.entries[i].request for i in sampling]
         tokens = draw(logits, requests, self._drawn)
-        self._drawn = Drawn(tokens, {request.request_id: row for row, request in enumerate(requests)})
-        return sampling, Download(tokens), Logprobs(logits, requests, tokens)
+        known = tokens.clamp(min=0)  # what has no token goes on from any until the host knows
+        self._drawn = Drawn(known, {request.request_id: row for row, request in enumerate(requests)})
+        return sampling, Download(tokens), Logprobs(logits, requests, known)
 
     def _gather_logits(
         self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor

@@ -4,6 +4,8 @@ Order of what is done to a row: repetition penalty, frequency and presence penal
 what top-k left), min-p. Each of the three cuts is a threshold that depends on the row alone, and noise depends on
 (seed, position, token) alone, so a request draws the same tokens whatever it is batched with.
 
+A row that nothing can be drawn from (a NaN, +inf, or nothing but -inf) gives ``NO_TOKEN``.
+
 On a GPU nothing here waits for the device: tokens are drawn there, stay there for the step behind, and the host reads
 them when it comes to it (``draw``). On a CPU the few tokens that the cuts leave are picked out first.
 """
@@ -33,6 +35,7 @@ except ImportError:  # Numba is an extra
 GREEDY_BELOW = 1e-5
 # Logits worked on at once on a CPU, so that what is made of them stays in its cache: four times faster than all.
 ROWS_TIMES_VOCABULARY = 2**18
+NO_TOKEN = -1
 
 
 def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
@@ -44,7 +47,7 @@ def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
 def draw(
     logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None, *, wait: bool | None = None
 ) -> torch.Tensor:
-    """One token a row, int64 ``[rows]``, drawn for the position after the request's last token.
+    """One token a row, or ``NO_TOKEN``, int64 ``[rows]``, drawn for the position after the request's last token.
 
     Args:
         logits: raw, ``[rows, vocabulary]``; not changed.
@@ -66,8 +69,16 @@ def draw(
 
 
 def likeliest(logits: torch.Tensor) -> torch.Tensor:
-    """Each row's first token of the largest logit: int64 ``[rows]`` of ``[rows, vocabulary]``."""
-    return argmax(logits) if argmax is not None and can_argmax(logits) else logits.argmax(-1)
+    """Each row's first token of the largest logit, or ``NO_TOKEN``: int64 ``[rows]`` of ``[rows, vocabulary]``."""
+    if argmax is not None and can_argmax(logits):
+        return argmax(logits)
+    tokens = logits.argmax(-1)  # of a NaN, where there is one
+    return _drop_unusable(tokens, logits.gather(1, tokens[:, None])[:, 0])
+
+
+def _drop_unusable(tokens: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """``NO_TOKEN`` in the place of tokens whose row's largest logit is no finite number."""
+    return tokens.masked_fill_(largest.isfinite().logical_not_(), NO_TOKEN)
 
 
 class Logprobs:
@@ -168,9 +179,15 @@ def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torc
 
 
 def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
-    """The largest of scaled logits plus Gumbel noise, among the tokens that the cuts leave."""
+    """The largest of scaled logits plus Gumbel noise, among the tokens that the cuts leave; or ``NO_TOKEN``."""
     params = [request.sampling for request in requests]
     logits = logits.float() / to_device([p.temperature for p in params], torch.float32, logits.device)[:, None]
+    return _drop_unusable(_draw_scaled(logits, requests, params, wait), logits.amax(-1))
+
+
+def _draw_scaled(
+    logits: torch.Tensor, requests: Sequence[Request], params: Sequence[SamplingParams], wait: bool
+) -> torch.Tensor:
     keys = to_device([row_keys(r.seed, r.num_tokens) for r in requests], torch.int32, logits.device)
     threshold = cut_threshold(logits, params, sort=not wait)
     if threshold is None:

@@ -183,8 +183,25 @@ def test_the_largest_number_is_found(columns: int, dtype: torch.dtype) -> None:
     x = torch.randn(6, columns).to(dtype)
     x[1] -= 100  # all below zero
     x[2] = 3.0  # all the same: the first
-    x[3] = -torch.inf
-    x[4, columns // 2] = torch.inf
+    x[3, : columns // 2] = -torch.inf
+    x[4] = torch.finfo(dtype).min
+    x[4, columns // 2] = torch.finfo(dtype).max
     x[5, columns - 1] = 50
     assert torch.equal(argmax.argmax(x), x.argmax(-1))
     assert torch.equal(argmax.argmax(x.T.contiguous().T), x.argmax(-1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [1, 7, 1024, 1025, 5000])
+def test_a_row_without_a_largest_number_has_none(columns: int, dtype: torch.dtype) -> None:
+    bits = torch.int16 if dtype == torch.bfloat16 else torch.int32
+    for place in {0, columns // 2, columns - 1}:
+        for number in (torch.nan, torch.inf):
+            x = torch.randn(3, columns).to(dtype)
+            x[1, place] = number
+            assert argmax.argmax(x).tolist() == [int(x[0].argmax()), -1, int(x[2].argmax())]
+            x[1, place] = torch.nan
+            x[1].view(bits)[place] |= torch.iinfo(bits).min  # a NaN with a sign
+            assert argmax.argmax(x)[1] == -1
+    x[1] = -torch.inf
+    assert argmax.argmax(x)[1] == -1

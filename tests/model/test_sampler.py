@@ -274,3 +274,20 @@ def test_logprobs_are_of_the_raw_logits():
         assert [i for i, _ in got.top] == ids.tolist()
         assert [v for _, v in got.top] == pytest.approx(values.tolist(), abs=1e-5)
     assert token_logprobs(logits[:, :5], [request(logprobs=20)] * 4, [0] * 4)[0].top[4]  # fewer tokens than asked for
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("params", MIXED)
+def test_a_row_without_a_distribution_has_no_token(params: dict[str, Any], wait: bool, dtype: torch.dtype):
+    logits = random_logits(7).to(dtype)
+    requests = [request(**params) for _ in range(7)]
+    expected = sampler.draw(logits, requests, wait=wait)
+    logits[1, 5] = torch.nan
+    logits[2] = torch.nan
+    logits[3, 7] = torch.inf
+    logits[4] = -torch.inf
+    logits[5, 9] = -torch.tensor(torch.nan)
+    logits[6, 1:] = -torch.inf  # one token is left
+    found = sampler.draw(logits, requests, wait=wait).tolist()
+    assert found == [int(expected[0]), -1, -1, -1, -1, -1, 0]

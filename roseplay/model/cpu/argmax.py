@@ -17,10 +17,13 @@ from roseplay.model.cpu.lanes import INT, INTS, LANES, Emitter, kernel, moved, p
 from roseplay.model.cpu.parallel import share_out
 from roseplay.model.cpu.rows import is_light, pieces_of, takes
 
+# Of float32: the numbers between -inf and the least integer, and the place of +inf when they are taken off (see ``_order``).
+_SHIFT, _INFINITY = 0x7FFFFF, 0x7F800000 - 0x7FFFFF
+
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
     """The first of each row's largest numbers: int64 ``[rows]`` of ``x [rows, columns]``, as ``x.argmax(-1)``, in a fraction of
-    its time; a NaN without a sign is the largest."""
+    its time; -1 for a row with a NaN, with +inf, or with nothing but -inf."""
     x = x.contiguous()
     out = torch.empty(x.shape[0], dtype=torch.int64)
     rows, pieces = pieces_of(x)
@@ -39,7 +42,7 @@ def can_argmax(x: torch.Tensor) -> bool:
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def _largest(context, at, numbers):
-    """The largest of so many numbers (a literal; whole vectors), as integers in order (see ``_argmax``)."""
+    """The largest of so many numbers (a literal; whole vectors), as integers in order (see ``_order``)."""
     narrow = at.dtype.bitwidth == 16
     count = numbers.literal_value // LANES
 
@@ -49,9 +52,10 @@ def _largest(context, at, numbers):
         with cgutils.for_range(b, ir.Constant(ir.IntType(64), count)) as loop:
             place = b.gep(args[0], [b.mul(loop.index, ir.Constant(ir.IntType(64), LANES))])
             x = emit.numbers(place, 0, ir.IntType(16) if narrow else INT, LANES)
-            x = b.sext(x, INTS) if narrow else x
+            x = b.shl(b.zext(x, INTS), ir.Constant(INTS, [16] * LANES)) if narrow else x
             sign = b.ashr(x, ir.Constant(INTS, [31] * LANES))
-            x = b.xor(x, b.and_(sign, ir.Constant(INTS, [0x7FFF if narrow else 0x7FFFFFFF] * LANES)))
+            x = b.xor(x, b.and_(sign, ir.Constant(INTS, [0x7FFFFFFF] * LANES)))
+            x = b.sub(x, ir.Constant(INTS, [_SHIFT] * LANES))
             so_far = b.load(best)
             b.store(b.select(b.icmp_signed(">", x, so_far), x, so_far), best)
         kind = ir.FunctionType(INT, [INTS])
@@ -62,15 +66,20 @@ def _largest(context, at, numbers):
 
 
 @numba.njit(inline="always")  # outside of what calls it: compiled code that holds on to a function is not found again
-def _order(bits, most):
-    """As integers, numbers are in order but for the negative ones, which run the other way."""
-    wide = np.int64(bits)
-    return wide ^ most if wide < 0 else wide
+def _order(bits, narrow):
+    """A number's place in order, from -2**31, which is -inf's, over ``_INFINITY`` to those of NaN, which all come behind.
+
+    As integers, the bits of numbers are in order but for the negative ones, which run the other way. The shift then moves
+    the NaNs with a sign, which lie before -inf, past the largest integer.
+    """
+    wide = np.int64(bits) << 16 if narrow else np.int64(bits)
+    wide = (wide ^ 0x7FFFFFFF if wide < 0 else wide) - _SHIFT
+    return wide + 2**32 if wide < -(2**31) else wide
 
 
 @cache
 def _argmax(narrow: bool) -> Any:
-    item, most = (types.int16, 0x7FFF) if narrow else (types.int32, 0x7FFFFFFF)
+    item = types.int16 if narrow else types.int32
     stretch = 64 * LANES
 
     def argmax(given, piece):
@@ -86,10 +95,10 @@ def _argmax(narrow: bool) -> Any:
                 if highest > best:
                     best, at = highest, first
             for i in range(whole, columns):
-                if _order(x[i], most) > best:
-                    best, at = _order(x[i], most), i
-            while _order(x[at], most) != best:
+                if _order(x[i], narrow) > best:
+                    best, at = _order(x[i], narrow), i
+            while _order(x[at], narrow) != best:
                 at += 1
-            out[row] = at
+            out[row] = at if -(2**31) < best < _INFINITY else -1
 
     return kernel(argmax)

@@ -1,0 +1,137 @@
+"""Requests that a step has an error for: they end, the others go on, and nothing of them can be found."""
+
+from __future__ import annotations
+
+import pytest
+
+from roseplay.core.prefix_cache import Lookup
+from roseplay.core.request import FinishReason
+from roseplay.core.step import Step, StepResult
+from tests.core.harness import BLOCK_SIZE, Rig, check_blocks
+
+WHY = "the model gave NaN logits"
+
+
+def computed(rig: Rig, step: Step, *failed: int) -> StepResult:
+    """The step's result, with errors for some entries."""
+    result = rig.model.execute(step)
+    for index in failed:
+        result.token_ids[index] = None
+        result.errors[index] = WHY
+    return result
+
+
+def land(rig: Rig, step: Step, result: StepResult) -> list[int]:
+    """Ids of the requests that got a token."""
+    said = [entry.request.request_id for entry, _ in rig.scheduler.update(step, result)]
+    check_blocks(rig.scheduler)
+    return said
+
+
+def findable(rig: Rig) -> list[int]:
+    return [block for block in range(rig.scheduler.pool.num_blocks) if rig.scheduler.pool.is_findable(block)]
+
+
+def test_one_request_ends_and_the_others_go_on():
+    rig = Rig()
+    good, bad, other = (rig.add([10 * i] * 6) for i in range(1, 4))
+    step = rig.scheduler.schedule()
+    assert land(rig, step, computed(rig, step, 1)) == [0, 2]
+    assert rig.scheduler.take_errors() == [(bad, WHY)]
+    assert rig.scheduler.take_errors() == []
+    assert bad.finish_reason is FinishReason.ERROR
+    assert rig.output(bad) == []
+    rig.run()
+    rig.check_outputs()
+    assert {good.finish_reason, other.finish_reason} == {"length"}
+
+
+@pytest.mark.parametrize("length", [3, BLOCK_SIZE, 2 * BLOCK_SIZE, 2 * BLOCK_SIZE + 1])
+def test_all_that_its_tokens_lead_to_is_forgotten(length: int):
+    rig = Rig()
+    prompt = list(range(100, 100 + length))
+    rig.add(prompt)
+    step = rig.scheduler.schedule()
+    key = step.entries[0].save_logits_key
+    assert key is not None
+    land(rig, step, computed(rig, step, 0))
+    assert findable(rig) == []
+    rig.add(prompt)
+    following = rig.scheduler.schedule()
+    assert following.dropped_logits == [key]
+    assert (following.prompt_tokens, following.cached_tokens) == (length, 0)
+
+
+def test_what_others_computed_behind_its_blocks_is_forgotten_and_other_prompts_are_not():
+    rig = Rig()
+    head = list(range(100, 100 + 2 * BLOCK_SIZE))
+    for tokens in ([*head, 1, 2, 3, 4, 5], [*head, 6, 7, 8, 9], [50] * 9):
+        rig.add(tokens, 1)
+    rig.run()
+    rig.add([*head, 20, 21], 4)
+    step = rig.scheduler.schedule()
+    assert step.cached_tokens == len(head)
+    land(rig, step, computed(rig, step, 0))
+    for tokens, cached in (([*head, 1, 2, 3, 4, 5], 0), ([50] * 9, 9)):
+        rig.add(tokens, 1)
+        assert rig.step().cached_tokens == cached
+
+
+def test_who_shares_its_blocks_keeps_them_to_itself():
+    """It goes on with them, and does not make them findable again."""
+    rig = Rig()
+    head = list(range(100, 100 + BLOCK_SIZE))
+    bad, good = rig.add([*head, 1]), rig.add([*head, 2], 3 * BLOCK_SIZE)
+    step = rig.scheduler.schedule()
+    assert step.shared_tokens == BLOCK_SIZE
+    shared = good.block_table[0]
+    assert bad.block_table[0] == shared
+    land(rig, step, computed(rig, step, 0))
+    for _ in range(2 * BLOCK_SIZE):
+        rig.step()
+        assert shared not in findable(rig)
+    rig.run()
+    rig.check_outputs()
+    rig.add([*head, 2], 3 * BLOCK_SIZE)
+    assert rig.step().cached_tokens == 0  # the block is free for others by now, and findable with what they put there
+    rig.run()
+    rig.check_outputs()
+    assert rig.add([*head, 2]) and rig.step().cached_tokens == BLOCK_SIZE + 1
+
+
+def test_a_request_that_was_aborted_meanwhile_leaves_nothing_either():
+    rig = Rig()
+    bad = rig.add([1] * 9)
+    step = rig.scheduler.schedule()
+    rig.scheduler.end(bad.request_id, FinishReason.ABORT)
+    assert land(rig, step, computed(rig, step, 0)) == []
+    assert bad.finish_reason is FinishReason.ABORT
+    assert rig.scheduler.take_errors() == []
+    assert findable(rig) == []
+
+
+@pytest.mark.parametrize("fails_again", [True, False])
+def test_the_step_behind_may_compute_for_it_and_attach_what_it_left(fails_again: bool):
+    rig = Rig()
+    prompt = list(range(100, 100 + 2 * BLOCK_SIZE))
+    bad, good = rig.add(prompt, 9), rig.add([7] * 3, 9)
+    first = rig.scheduler.schedule()
+    failed = computed(rig, first, 0)
+    rig.scheduler.assume(first)
+    repeat, longer = rig.add(list(prompt), 9), rig.add([*prompt, 1, 2], 9)
+    behind = rig.scheduler.schedule()
+    ids = [entry.request.request_id for entry in behind.entries]
+    assert ids == [bad.request_id, good.request_id, repeat.request_id, longer.request_id]
+    assert behind.cached_tokens == 2 * len(prompt)
+    assert [entry.request for entry, _ in rig.scheduler.update(first, failed)] == [good]
+    assert bad.finish_reason is FinishReason.ERROR
+    assert bad.block_table  # the step behind writes there
+    errors = {0: WHY, 2: WHY} if fails_again else {2: WHY}
+    result = StepResult([None if i in errors else 1 for i in range(4)], [None] * 4, errors=errors)
+    assert land(rig, behind, result) == [good.request_id, longer.request_id]
+    assert (bad.block_table, repeat.finish_reason) == ([], FinishReason.ERROR)
+    assert [request for request, _ in rig.scheduler.take_errors()] == [bad, repeat]
+    rig.scheduler.end(longer.request_id, FinishReason.ABORT)
+    rig.scheduler.end(good.request_id, FinishReason.ABORT)
+    assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
+    assert rig.scheduler.cache.find_block(None, tuple(prompt[:BLOCK_SIZE]), Lookup(0, True, True)) is None
