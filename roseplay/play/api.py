@@ -10,29 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import tempfile
-import time
-import uuid
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio.data_classes import FileData
 
 from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
+from roseplay.play.book import Tracked
 from roseplay.play.calls import LOOK_S, Endpoints, told, until
 from roseplay.play.lab.endpoint import Experiments
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.recording.exports import KINDS
-from roseplay.play.recording.exports import export as make_export
-from roseplay.play.sampling import NAMES, read
+from roseplay.play.recording.routes import export_address
+from roseplay.play.sampling import NAMES, read, shown, whole_number
+from roseplay.play.session import check_tab_id
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
 
 DEFAULT_PROMPT = "What is a KV block?"
-GONE_AFTER_S = 600.0
+MAX_IDS = 10_000  # that one call of /stop may name
 
 
 def add_endpoints(playground: Playground) -> None:
@@ -50,7 +50,7 @@ def add_endpoints(playground: Playground) -> None:
 class Requests(Endpoints):
     """Sending a prompt."""
 
-    def submit(
+    async def submit(
         self,
         prompt: str = DEFAULT_PROMPT,
         lane: int = 0,
@@ -75,17 +75,19 @@ class Requests(Endpoints):
         ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
         """
         with told():
-            given = _given(locals())
-            lanes = _lanes(lane)
-            if not tab:
-                params = _params({**given, "ignore_eos": bool(ignore_eos)})
-                return {"ids": [self.playground.ask(prompt, params, system=system or "").request_id]}
+            arguments = locals()
+            given, lanes, tab_id = _given(arguments), _lanes(lane), _tab(tab)
+            whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
+            if not tab_id:
+                params = _params({**given, "ignore_eos": whole})
+                return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
             ids: list[int] = []
             for number in lanes:
-                settings = self.playground.talk.settings(tab, number).changed(given)
-                params = dataclasses.replace(settings.params(), ignore_eos=bool(ignore_eos))
-                how = {"params": params, "system": settings.system, "edit": bool(edit)}
-                ids += self.playground.send(prompt, lanes=[number], tab_id=tab, **how)
+                settings = self.playground.talk.settings(tab_id, number).changed(given)
+                params = dataclasses.replace(settings.params(), ignore_eos=whole)
+                how = {"params": params, "system": settings.system, "edit": instead}
+                send = partial(self.playground.send, prompt, lanes=[number], tab_id=tab_id, **how)
+                ids += await self.submissions.run(send)
             return {"ids": ids}
 
     async def chat(
@@ -109,29 +111,34 @@ class Requests(Endpoints):
         """
         with told():
             params = _params(_given(locals()))
-            stream = self.playground.ask(prompt, params, system=system or "", messages=messages).stream
+            stream = (await self._ask(prompt, params, system=system, messages=messages)).stream
         try:
             async for text in until(lambda: _wait(stream, LOOK_S), request, lambda: stream.text):
                 yield text
         finally:
             stream.cancel()  # of no effect once it has ended; else nobody is there to read it
         if stream.error is not None:
-            raise refused(RuntimeError(stream.error))
+            raise refused(EngineError(stream.error))
         yield stream.text
+
+    async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> Tracked:
+        return await self.submissions.ask(partial(self.playground.ask, prompt, params, **how))
 
 
 class Lanes(Endpoints):
     """The chats of a tab."""
 
-    def new_chat(self, lane: int = 0, tab: str = "") -> int:
+    async def new_chat(self, lane: int = 0, tab: str = "") -> int:
         """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
         with told():
-            return self.playground.talk.new_chat(lanes=_lanes(lane, MAX_LANES), tab_id=tab)
+            clear = partial(self.playground.talk.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+            return await self.submissions.run(clear)  # it waits for a submit to the same lane
 
-    def regenerate(self, lane: int = 0, tab: str = "") -> dict:
+    async def regenerate(self, lane: int = 0, tab: str = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
         with told():
-            return {"ids": self.playground.talk.regenerate(lanes=_lanes(lane, MAX_LANES), tab_id=tab)}
+            again = partial(self.playground.talk.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+            return {"ids": await self.submissions.run(again)}
 
     def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
         """Change settings of a tab's answers, given as a JSON object, in one lane or with 0 in all; answers all of them.
@@ -140,18 +147,18 @@ class Lanes(Endpoints):
         settings give a lane those of all lanes back, and all lanes the defaults.
         """
         with told():
-            number = _whole(lane, "lane")
+            number, tab_id = whole_number(lane, "lane"), _tab(tab)
             if settings is None:
-                now = self.playground.talk.reset_settings(lane=number, tab_id=tab)
+                now = self.playground.talk.reset_settings(lane=number, tab_id=tab_id)
             else:
-                now = self.playground.talk.set_settings(read(settings), lane=number, tab_id=tab)
+                now = self.playground.talk.set_settings(read(settings), lane=number, tab_id=tab_id)
             return {name: getattr(now, name) for name in NAMES}
 
 
 class Steering(Endpoints):
     """Traffic and knobs."""
 
-    def burst(
+    async def burst(
         self,
         size: int = DEFAULT_BURST,
         kind: str = "shared head",
@@ -164,13 +171,15 @@ class Steering(Endpoints):
         The same seed sends the same prompts again; without one they are others each time.
         """
         with told():
-            made = self.playground.burst(
-                size=_whole(size, "size"),
+            send = partial(
+                self.playground.burst,
+                size=whole_number(size, "size"),
                 kind=kind,
-                max_new_tokens=_whole(max_new_tokens, "max_new_tokens"),
-                seed=None if seed is None else _whole(seed, "seed"),
-                tab_id=tab,
+                max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
+                seed=None if seed is None else whole_number(seed, "seed"),
+                tab_id=_tab(tab),
             )
+            made = await self.submissions.run(send)
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
@@ -181,51 +190,48 @@ class Steering(Endpoints):
     def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
         """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
         with told():
-            wanted = (
-                None
-                if ids is None
-                else [_whole(i, "a request's id") for i in (ids if isinstance(ids, list) else [ids])]
-            )
-            return self.playground.stop(tab_id=tab, ids=wanted)
+            return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
 
 
 class Files(Endpoints):
-    """The run as a file. What was made stays a while in a folder that goes with the process."""
-
-    def __init__(self, playground: Playground) -> None:
-        super().__init__(playground)
-        self._folder = tempfile.TemporaryDirectory(prefix="roseplay-")
+    """The run as a file."""
 
     def export(self, kind: str = "report", tab: str = "") -> FileData:
         """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
         with told():
-            made = make_export(kind, self.playground.recording(tab))
-        return FileData(path=str(_put(self._folder.name, KINDS[kind].file, made)), orig_name=KINDS[kind].file)
+            if not isinstance(kind, str) or kind not in KINDS:
+                raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
+            address = export_address(kind, _tab(tab))
+        return FileData(path=address, url=address, orig_name=KINDS[kind].file)
 
 
-def _put(folder: str, name: str, content: bytes) -> Path:
-    """A file of its own for each caller, of which Gradio takes a copy at once; older ones go."""
-    for old in Path(folder).iterdir():
-        if old.stat().st_mtime < time.time() - GONE_AFTER_S:
-            old.unlink(missing_ok=True)
-    path = Path(folder) / f"{uuid.uuid4().hex}-{name}"
-    path.write_bytes(content)
-    return path
+def _tab(tab: Any) -> str:
+    """A tab's id, or "" for none."""
+    if tab in (None, ""):
+        return ""
+    check_tab_id(tab)
+    return str(tab)
 
 
-def _whole(value: Any, what: str) -> int:
-    """A program's whole number, as such or as text."""
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{what} is {value!r}: use a whole number") from None
+def _switch(value: Any, name: str) -> bool:
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{name} is {shown(value)}: use true or false")
+    return bool(value)
+
+
+def _ids(ids: Any) -> list[int]:
+    """Ids of requests, from a list of them or a single one."""
+    listed = ids if isinstance(ids, list) else [ids]
+    if len(listed) > MAX_IDS:
+        raise ValueError(f"there are {len(listed):,} ids: name at most {MAX_IDS:,} at once, or none to stop all")
+    return [whole_number(number, "a request's id") for number in listed]
 
 
 def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
     """The lanes that a program means: one, or with 0 the first ``all_of_them``."""
-    number = _whole(lane, "lane")
+    number = whole_number(lane, "lane")
     if not 0 <= number <= MAX_LANES:
-        raise ValueError(f"there is no lane {lane}: use 1 to {MAX_LANES}, or 0 for all")
+        raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
     return [number] if number else list(range(1, all_of_them + 1))
 
 

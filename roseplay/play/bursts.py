@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from roseplay.play.book import Tracked
+from roseplay.play.sampling import shown
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
@@ -21,7 +22,7 @@ def kind_of(name: str) -> str:
     for key, label in LABELS.items():
         if wanted in (key, label) or wanted.replace(" ", "_").replace("-", "_") == key:
             return key
-    raise ValueError(f"there is no burst of kind {name!r}: use one of {', '.join(LABELS)}")
+    raise ValueError(f"there is no burst of kind {shown(name)}: use one of {', '.join(LABELS)}")
 
 
 def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:

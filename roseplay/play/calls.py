@@ -1,4 +1,4 @@
-"""What the named endpoints share: how a refusal is told, and waiting for as long as somebody is there to be answered."""
+"""What the named endpoints share: refusals as errors, and waiting for as long as somebody is there to be answered."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from roseplay.play.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
 from roseplay.play.traffic import REFUSALS, refused
 
-LOOK_S = 0.5  # how often /chat and /lab tell what has come, and find out whether anybody is still there
+LOOK_S = 0.5  # how often /chat and /lab send what is new, and find out whether the client is still there
 
 
 class Endpoints:
     def __init__(self, playground: Playground) -> None:
         self.playground = playground
+        self.submissions = playground.submissions
 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What the engine or the page refuses is told to the caller in a line."""
+    """What the engine or the page refuses becomes an error of one line for the caller."""
     try:
         yield
-    except (*REFUSALS, LabBusyError, TypeError) as error:
+    except LabBusyError as error:
+        raise refused(error, 409) from None
+    except (*REFUSALS, TypeError, OverflowError) as error:
         raise refused(error) from None
 
 

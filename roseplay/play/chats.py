@@ -15,9 +15,14 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
 from roseplay.play.book import Tracked
+from roseplay.play.sampling import check_system, shown
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together
+MAX_MESSAGES = 256  # that a program sends as one conversation
+ROLES = ("system", "user", "assistant", "tool")
+CHARS_PER_TOKEN = 16
+MAX_PROMPT_CHARS = 1_000_000
 
 Message = Mapping[str, Any]
 
@@ -142,27 +147,58 @@ def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[
     return [*messages, {"role": "user", "content": question}]
 
 
+def max_prompt_chars(max_model_len: int) -> int:
+    """Characters that a prompt may have, all its messages together, before it is tokenized to see whether it fits.
+
+    Tokenizing takes time in proportion to the text, and no text of more than so many characters a token fits in practice.
+    """
+    return min(CHARS_PER_TOKEN * max_model_len, MAX_PROMPT_CHARS)
+
+
+def check_chars(chars: int, max_model_len: int) -> None:
+    """``ValueError`` for a prompt of too many characters."""
+    limit = max_prompt_chars(max_model_len)
+    if chars > limit:
+        raise ValueError(f"the prompt has {chars:,} characters: use at most {limit:,} with this model")
+
+
 def checked_prompt(prompt: Any) -> str:
-    """The prompt, if it says anything; else ``ValueError``."""
+    """The prompt without surrounding white space; ``ValueError`` where nothing is left."""
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("the prompt is empty: write something to send")
     return prompt.strip()
 
 
+def checked_system(system: Any) -> str:
+    """A system prompt, "" for None; ``ValueError`` where it is no text or too long."""
+    if not isinstance(system, str | None):
+        raise ValueError(f"system is {shown(system)}: use text")
+    check_system(system or "")
+    return system or ""
+
+
 def checked_messages(messages: Any) -> list[Message]:
-    """Chat messages, if they end with a question; else ``ValueError``."""
+    """Chat messages with nothing but role and content; else ``ValueError``.
+
+    Only the usual roles are taken: many templates write a role as it is into the prompt, where it could pass for a
+    control token.
+    """
     if isinstance(messages, str):
         try:
             messages = json.loads(messages)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"the messages are not JSON: {error}") from None
+        except (ValueError, RecursionError):
+            raise ValueError("the messages are not JSON") from None
     form = 'a list of {"role": "user", "content": "…"}, role and content both text'
     if not isinstance(messages, list) or not messages:
         raise ValueError(f"the messages must be {form}")
+    if len(messages) > MAX_MESSAGES:
+        raise ValueError(f"there are {len(messages):,} messages: send at most {MAX_MESSAGES}")
     for message in messages:
-        said = message if isinstance(message, Mapping) else {}
-        if not all(isinstance(said.get(name), str) for name in ("role", "content")):
-            raise ValueError(f"the messages must be {form}, not {message!r}")
+        fields = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
+            raise ValueError(f"the messages must be {form}, not {shown(message)}")
+        if fields["role"] not in ROLES:
+            raise ValueError(f"a message has the role {shown(fields['role'])}: use {', '.join(ROLES)}")
     return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 

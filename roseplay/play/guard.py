@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_OTHER_SITES = ("cross-site", "same-site")  # another port of this machine is the same site to a browser
 
 
 def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
@@ -49,27 +50,36 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: 403 for a Host that is not ours, and for changes that another site's page asks for."""
+    """ASGI middleware: 403 for a Host that is not ours, and for what another site's page asks for.
+
+    Another site may send its visitors here, by a link; it may not use the server in any other way. No answer allows another
+    site's scripts to read it.
+    """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app = app
         self._hosts = set(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            refusal = self._refusal(Headers(scope=scope), scope.get("method", "GET"))
-            if refusal:
-                await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(Headers(scope=scope), scope.get("method", "WEBSOCKET"))
+        if refusal:
+            await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
+            return
+        await self._app(scope, receive, _without_cors(send))
 
     def _refusal(self, headers: Headers, method: str) -> str | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return f"this server does not go by the name {host!r}; start it with --allow-host if it should\n"
+            return f"this server does not go by the name {host[:80]!r}; start it with --allow-host if it should\n"
         origin = headers.get("origin")
         if method not in _SAFE_METHODS and origin is not None and not self._same_site(origin, host):
-            return f"a page of {origin} may not change anything here\n"
+            return f"a page of {origin[:80]} may not change anything here\n"
+        follows_link = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site") in _OTHER_SITES and not follows_link:
+            return "a page of another site may only link to this one\n"
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -77,11 +87,27 @@ class Guard:
         return name in self._hosts or ("*digits*" in self._hosts and _is_address(name))
 
     def _same_site(self, origin: str, host: str) -> bool:
-        there = urlsplit(origin)
+        try:
+            there = urlsplit(origin)
+            name = there.hostname or ""
+        except ValueError:
+            return False
         return there.netloc.lower() == host.lower() or (
             # A proxy in front of a Space speaks https with a host of its own.
-            there.hostname in self._hosts and not is_loopback(there.hostname or "")
+            name in self._hosts and not is_loopback(name)
         )
+
+
+def _without_cors(send: Send) -> Send:
+    """Sends answers without headers that let scripts of other origins read them: Gradio allows all ports of localhost."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(k, v) for k, v in message.get("headers", ()) if not k.lower().startswith(b"access-control-allow-")]
+            message = {**message, "headers": kept}
+        await send(message)
+
+    return sending
 
 
 def _hostname(host: str) -> str:

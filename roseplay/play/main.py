@@ -141,7 +141,7 @@ def _announce(address: str, said: str, server: Any) -> None:
     deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
     while time.monotonic() < deadline and not server.should_exit:
         try:
-            for path in ("/ui/health", "/"):
+            for path in ("/health", "/"):
                 opener.open(address + path, timeout=10).read()
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)

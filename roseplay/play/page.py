@@ -67,7 +67,6 @@ def build_page(playground: Playground) -> gr.Blocks:
         controls.wire()
         traffic.wire()
         api.add_endpoints(playground)
-    page.queue(default_concurrency_limit=None)
     return page
 
 

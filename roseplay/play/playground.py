@@ -19,11 +19,12 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
-from roseplay.play.chats import Message, as_prompt, checked_messages, checked_prompt
+from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
 from roseplay.play.lab.lab import Lab
 from roseplay.play.recording.recorder import Recorder
 from roseplay.play.session import Tabs
+from roseplay.play.submissions import Submissions
 from roseplay.play.talk import Talk
 from roseplay.traffic.environment import environment
 from roseplay.traffic.prompts import Prompt
@@ -50,6 +51,7 @@ class Playground:
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
         self.lab = Lab(engine)
+        self.submissions = Submissions()
         self._book = Book(engine.info.block_size)
         self._clock = Clock()
         self._ring = FrameRing()
@@ -84,14 +86,20 @@ class Playground:
     def ask(
         self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
     ) -> Tracked:
-        """One request of a program: no tab, no lane, no lease. With ``messages`` these are the prompt."""
-        said: list[Message] = [{"role": "system", "content": system}] if system.strip() else []
-        said += (
+        """One request of a program: no tab, no lane, no lease. With ``messages`` these are the prompt.
+
+        Raises ``ValueError`` for an empty, malformed or too long prompt.
+        """
+        system = checked_system(system)
+        turns = (
             checked_messages(messages)
             if messages is not None
             else [{"role": "user", "content": checked_prompt(prompt)}]
         )
-        return self._submit(as_prompt(said, self.engine), params, kind="api")
+        if system.strip():
+            turns = [{"role": "system", "content": system}, *turns]
+        check_chars(sum(len(turn["content"]) for turn in turns), self.engine.info.max_model_len)
+        return self._submit(as_prompt(turns, self.engine), params, kind="api")
 
     def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
         """Many requests at once, each answering exactly ``max_new_tokens`` tokens; without a seed other ones each time.
@@ -182,6 +190,7 @@ class Playground:
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._clock.now()
         head["alive"] = self.engine.alive
+        head["health"] = getattr(self.engine, "overdue", None)
         head["lab"] = self.lab.running
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 

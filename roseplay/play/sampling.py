@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import Any, Self
 from roseplay.config import SamplingParams
 
 MAX_SYSTEM_CHARS = 8000
-MAX_STOP_STRINGS = 16
+_SHOWN = 80  # characters of a refused value in its message
 _WHOLE = ("top_k", "seed", "max_new_tokens")
+_WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 
@@ -39,11 +41,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, str):
-            raise ValueError(f"system is {self.system!r}: use text")
-        if len(self.system) > MAX_SYSTEM_CHARS:
-            raise ValueError(f"the system prompt has {len(self.system)} characters: use at most {MAX_SYSTEM_CHARS}")
-        if len(self.stop) > MAX_STOP_STRINGS:
-            raise ValueError(f"there are {len(self.stop)} stop strings: use at most {MAX_STOP_STRINGS}")
+            raise ValueError(f"system is {shown(self.system)}: use text")
+        check_system(self.system)
         self.params()
 
     def params(self, seed: int | None = None) -> SamplingParams:
@@ -93,15 +92,38 @@ def _read(name: str, value: Any) -> Any:
         value = value.strip()
     if name in ("top_k", "seed") and value in (None, ""):
         return None
-    if name in _WHOLE + _NUMBERS and isinstance(value, str):
+    if name in _WHOLE:
+        value = whole_number(value, name)
+    elif isinstance(value, str):
         try:
-            value = float(value) if name in _NUMBERS else int(value)
+            value = float(value)
         except ValueError:
-            wanted = "a number" if name in _NUMBERS else "a whole number"
-            raise ValueError(f"{name} is {value!r}: use {wanted}") from None
-    if name in _WHOLE and isinstance(value, float) and value.is_integer():
-        value = int(value)
+            raise ValueError(f"{name} is {shown(value)}: use a number") from None
     return None if name == "top_k" and value == 0 else value
+
+
+def whole_number(value: Any, name: str) -> int:
+    """A whole number as programs send it: an integer, a float without a fraction, or decimal digits as text.
+
+    Raises:
+        ValueError: anything else, such as 2.5, true, NaN, an infinity or "1e3"; the message calls it ``name``.
+    """
+    if isinstance(value, str) and _WHOLE_TEXT.fullmatch(value.strip()):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{name} is {shown(value)}: use a whole number")
+
+
+def shown(value: Any) -> str:
+    """A value for an error message, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python converts
+        return "a number of too many digits"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 class Sampling:
@@ -135,6 +157,12 @@ class Sampling:
         """Back to what all lanes have; for lane 0, to the defaults."""
         with self._lock:
             self._changes.pop(lane, None)
+
+
+def check_system(system: str) -> None:
+    """``ValueError`` for a system prompt that is too long."""
+    if len(system) > MAX_SYSTEM_CHARS:
+        raise ValueError(f"the system prompt has {len(system):,} characters: use at most {MAX_SYSTEM_CHARS:,}")
 
 
 def check_length(max_new_tokens: int, max_model_len: int) -> None:

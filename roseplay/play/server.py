@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 # Before gradio is imported: it would report its start to two hosts on the internet.
@@ -14,18 +16,30 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # After every queued event it would sum up all events so far, in the same process as the engine.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
+import anyio.to_thread
 import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
 from roseplay.play import assets
+from roseplay.play.bodies import MAX_BODY, Bodies
+from roseplay.play.chats import max_prompt_chars
+from roseplay.play.gradio_gate import GradioGate
 from roseplay.play.guard import Guard
+from roseplay.play.lab.document import MAX_BYTES
 from roseplay.play.lab.routes import lab_router
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.recording.routes import add_recording_routes
+from roseplay.play.sampling import shown
 from roseplay.play.settings import settings_router
 
+JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
+MAX_QUEUED = 1000
+HEALTH_S = 1.0  # how long the engine may take to answer whether it is well
+HEALTH_WITHIN_S = 2.0  # and the route, whatever happens
 GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a third in a fraction of a millisecond
 
 
@@ -44,7 +58,14 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
         finally:
             playground.close()
 
+    page = build_page(playground)
+    page.max_threads = JOBS
+    page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
+    # The last one added comes first.
+    app.add_middleware(GradioGate, page=page)
+    app.add_middleware(Bodies, max_bytes=partial(_max_body, playground.engine.info.max_model_len))
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
@@ -54,7 +75,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     add_recording_routes(app, playground)
     return gr.mount_gradio_app(
         app,
-        build_page(playground),
+        page,
         path="/",
         head=page_head(playground),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
@@ -84,14 +105,56 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
         except (TimeoutError, EngineError) as error:
             raise HTTPException(503, str(error)) from None
 
-    @app.get("/ui/health")
+    check = HealthCheck(playground.engine)
+
+    @app.get("/health")
     async def health(response: Response) -> dict[str, str]:
-        info, alive = playground.engine.info, playground.engine.alive
-        response.status_code = 200 if alive else 503
+        ok, detail = await check()
+        info = playground.engine.info
+        response.status_code = 200 if ok else 503
+        response.headers["Cache-Control"] = "no-store"
         return {
-            "status": "ok" if alive else "the engine has stopped",
+            "status": "ok" if ok else detail,
+            "detail": detail,
             "boot_id": playground.boot_id,
             "model": info.model,
             "device": info.device,
             "dtype": info.dtype,
         }
+
+
+class HealthCheck:
+    """Asks the engine whether it is well, in a thread of its own, once for all who want to know at the same time."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._thread: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
+        self._asking: asyncio.Future[Any] | None = None
+
+    async def __call__(self) -> tuple[bool, str]:
+        """Whether it is, and what it does or what is wrong. Takes ``HEALTH_WITHIN_S`` at most."""
+        if self._thread is None:
+            self._thread = anyio.CapacityLimiter(1)
+        if self._asking is None or self._asking.done():
+            asking = anyio.to_thread.run_sync(self._engine.health, HEALTH_S, limiter=self._thread)
+            self._asking = asyncio.ensure_future(asking)
+        try:
+            async with asyncio.timeout(HEALTH_WITHIN_S):
+                found = await asyncio.shield(self._asking)
+        except TimeoutError:
+            return False, f"the engine did not say within {HEALTH_WITHIN_S:g} s whether it is well"
+        return found.ok, found.detail
+
+
+def _max_body(max_model_len: int, path: str) -> int:
+    """Bytes that a body may have: a prompt as JSON writes it where all of it is escaped, and a result of the lab whole."""
+    if path in ("/ui/lab/open", "/ui/lab/summary"):
+        return MAX_BYTES
+    return max(MAX_BODY, 6 * max_prompt_chars(max_model_len) + (1 << 16))
+
+
+async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
+    """FastAPI's list of faults as one line."""
+    assert isinstance(error, RequestValidationError)
+    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
+    return JSONResponse({"detail": "; ".join(faults)}, 422)

@@ -54,6 +54,12 @@ def check_lane(number: int, least: int = 1) -> None:
         raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
 
 
+def check_tab_id(tab_id: Any) -> None:
+    """``ValueError`` for what cannot be a tab's id."""
+    if not isinstance(tab_id, str) or not _TAB_ID.fullmatch(tab_id):
+        raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
+
+
 class Tabs:
     """All tabs by id. A tab is known from its first request on."""
 
@@ -68,8 +74,7 @@ class Tabs:
 
     def open(self, tab_id: str) -> Tab:
         """The tab, made if it is new; raises ``ValueError`` for what cannot be a tab's id."""
-        if not _TAB_ID.fullmatch(tab_id):
-            raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
+        check_tab_id(tab_id)
         with self._lock:
             tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
             tab.last_seen = self._clock()

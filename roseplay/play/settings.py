@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
-from fastapi import APIRouter, HTTPException, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from roseplay.play.assets import script_tags
+from roseplay.play.bodies import strict_json
 from roseplay.play.controls import slider
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
-from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read
-from roseplay.play.session import check_lane
+from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read, shown, whole_number
+from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.talk import Talk
 
 ALL = "all lanes"
@@ -64,36 +65,41 @@ class SamplingPanel:
         self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **told)
 
 
-class SettingsChange(BaseModel):
-    """What the panel asks: to change settings of a lane, 0 for all lanes, or to give it those that it had before."""
-
-    tab: str
-    lane: int = 0
-    changes: dict[str, Any] = {}
-    reset: bool = False
-
-
 def settings_router(talk: Talk) -> APIRouter:
-    """``POST /ui/sampling``: takes a ``SettingsChange``, answers what holds then and what of it was refused.
+    """``POST /ui/sampling``: changes settings of a tab's lane, or gives it those that it had before.
 
-    ``{"values": {name: as its control shows it}, "own": how many the lane has of its own, "refused": {name: why}}``.
-    Each setting is taken or refused by itself.
+    Takes ``{"tab": its id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is taken
+    or refused by itself. Returns ``{"values": {name: as its control shows it}, "own": how many the lane has of its own,
+    "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui")
 
     @router.post("/sampling")
-    def sampling(asked: SettingsChange, response: Response) -> dict[str, Any]:
+    async def sampling(request: Request, response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         try:
-            if asked.reset:
-                talk.reset_settings(lane=asked.lane, tab_id=asked.tab)
-            refused = _change(talk, asked.changes, asked.lane, asked.tab)
-            now = talk.settings(asked.tab, asked.lane)
-        except ValueError as error:  # no such tab or lane
+            return await run_in_threadpool(_asked, talk, strict_json(await request.body()))
+        except ValueError as error:
             raise HTTPException(422, str(error)) from None
-        return {"values": _values(now), "own": len(talk.own_settings(asked.tab, asked.lane)), "refused": refused}
 
     return router
+
+
+def _asked(talk: Talk, asked: Any) -> dict[str, Any]:
+    """Do what the panel asks; ``ValueError`` where that makes no sense, or there is no such tab or lane."""
+    if not isinstance(asked, Mapping):
+        raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
+    tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
+    lane = whole_number(asked.get("lane", 0), "lane")
+    check_tab_id(tab)
+    if not isinstance(changes, Mapping):
+        raise ValueError(f"changes is {shown(changes)}: use a JSON object")
+    if not isinstance(reset, bool):
+        raise ValueError(f"reset is {shown(reset)}: use true or false")
+    if reset:
+        talk.reset_settings(lane=lane, tab_id=tab)
+    refused = _change(talk, changes, lane, tab)
+    return {"values": _values(talk.settings(tab, lane)), "own": len(talk.own_settings(tab, lane)), "refused": refused}
 
 
 def _change(talk: Talk, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.play.book import Tracked
-from roseplay.play.chats import Turn, checked_prompt, next_prompt
+from roseplay.play.chats import Turn, check_chars, checked_prompt, checked_system, next_prompt
 from roseplay.play.lanes import Lane
 from roseplay.play.sampling import Settings, defaults
 from roseplay.play.session import Tab, Tabs, check_lane
@@ -44,13 +44,15 @@ class Talk:
         settings; with ``edit`` the prompt takes the place of the lane's last question. Raises ``ValueError`` for an
         empty or too long prompt.
         """
-        text, tab, turn, ids = checked_prompt(prompt), self._tabs.open(tab_id), next(self._sends), []
+        text = checked_prompt(prompt)
+        check_chars(len(text), self._engine.info.max_model_len)
+        tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             settings = self.settings(tab_id, lane.number)
             drawn = settings.params() if params is None else params
             if drawn.seed is None:
                 drawn = dataclasses.replace(drawn, seed=lane_seed(turn, lane.number))
-            said = settings.system if system is None else system
+            said = settings.system if system is None else checked_system(system)
             ids.append(self._go_on(tab, lane, text, drawn, said, instead=edit))
         return ids
 

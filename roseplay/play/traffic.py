@@ -5,6 +5,8 @@ A tab's id travels with each of its events: the browser puts it in place of a hi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,9 +14,12 @@ import gradio as gr
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import slider
+from roseplay.play.gradio_gate import failed_with
 from roseplay.play.lanes import MAX_LANES
 from roseplay.play.markup import section
 from roseplay.play.playground import Playground
+from roseplay.play.sampling import whole_number
+from roseplay.play.session import check_lane, check_tab_id
 
 DEFAULT_LANES = 4
 DEFAULT_BURST = 20
@@ -26,8 +31,11 @@ EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 REFUSALS = (ValueError, EngineBusyError, EngineError)
 
 
-def refused(error: Exception) -> gr.Error:
-    """The error as a message to the user."""
+def refused(error: Exception, status: int | None = None) -> gr.Error:
+    """The error as a message to the user, and for a plain POST as a status."""
+    if status is None:
+        status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
+    failed_with(status)
     return gr.Error(str(error), print_exception=False, title="Not possible")
 
 
@@ -59,16 +67,27 @@ class Traffic:
             self._stop, self.tab, None, js="() => Rose.tab", api_name="_stop", trigger_mode="multiple", **EVENT
         )
 
-    def _burst(self, size: float, length: float, kind: str, tab: str) -> None:
+    async def _burst(self, size: Any, length: Any, kind: Any, tab: Any) -> None:
         try:
-            burst = self._playground.burst(size=int(size), kind=kind, max_new_tokens=int(length), seed=None, tab_id=tab)
+            wanted = whole_number(size, "the burst size")
+            how = {
+                "max_new_tokens": whole_number(length, "the answer length"),
+                "kind": kind,
+                "seed": None,
+                "tab_id": tab,
+            }
+            burst = await self._playground.submissions.run(partial(self._playground.burst, size=wanted, **how))
         except REFUSALS as error:
             raise refused(error) from None
-        if burst.size < size:
-            gr.Warning(f"The engine took {burst.size} of {int(size)} requests: too many wait already.")
+        if burst.size < wanted:
+            gr.Warning(f"The engine took {burst.size} of {wanted} requests: too many wait already.")
 
-    def _stop(self, tab: str) -> None:
-        self._playground.stop(tab_id=tab)
+    def _stop(self, tab: Any) -> None:
+        try:
+            check_tab_id(tab)
+            self._playground.stop(tab_id=tab)
+        except REFUSALS as error:
+            raise refused(error) from None
 
 
 class PromptBar:
@@ -108,33 +127,61 @@ class PromptBar:
         # A reload brings the page back as it was built; the tab remembers how many lanes it showed.
         lanes.restore(None, None, self.count, js="() => Rose.lanesShown()", **EVENT)
 
-    def _send(self, prompt: str, to: str, count: str, tab: str) -> str:
-        lanes = list(range(1, int(count) + 1)) if to == ALL_LANES else [int(to.removeprefix("lane "))]
-        self._to_lanes(prompt, lanes, tab)
+    async def _send(self, prompt: Any, to: Any, count: Any, tab: Any) -> str:
+        try:
+            number = count if to == ALL_LANES else str(to).removeprefix("lane ")
+            lane = whole_number(number, "the lane")
+            check_lane(lane)
+        except ValueError as error:
+            raise refused(error) from None
+        await self._to_lanes(prompt, list(range(1, lane + 1)) if to == ALL_LANES else [lane], tab)
         return ""
 
-    def _to_lanes(self, prompt: str, lanes: list[int], tab: str, *, edit: bool = False) -> None:
+    async def _to_lanes(self, prompt: Any, lanes: list[int], tab: Any, *, edit: bool = False) -> None:
+        send = partial(self._playground.send, prompt, lanes=lanes, tab_id=tab, edit=edit)
         try:
-            self._playground.send(prompt, lanes=lanes, tab_id=tab, edit=edit)
+            await self._playground.submissions.run(send)
         except REFUSALS as error:
             raise refused(error) from None
 
     # What the lanes' own buttons do
 
-    def _ask(self, event: gr.EventData) -> None:
-        self._to_lanes(str(event.prompt), [int(event.lane)], str(event.tab))
+    async def _ask(self, event: gr.EventData) -> None:
+        lane, tab, prompt = _asked(event)
+        await self._to_lanes(prompt, [lane], tab)
 
-    def _edit(self, event: gr.EventData) -> None:
-        self._to_lanes(str(event.prompt), [int(event.lane)], str(event.tab), edit=True)
+    async def _edit(self, event: gr.EventData) -> None:
+        lane, tab, prompt = _asked(event)
+        await self._to_lanes(prompt, [lane], tab, edit=True)
 
-    def _again(self, event: gr.EventData) -> None:
+    async def _again(self, event: gr.EventData) -> None:
+        lane, tab, _ = _asked(event)
+        await self._in_lane(self._playground.talk.regenerate, lane, tab)
+
+    async def _anew(self, event: gr.EventData) -> None:
+        lane, tab, _ = _asked(event)
+        await self._in_lane(self._playground.talk.new_chat, lane, tab)  # it waits for a submit to the same lane
+
+    async def _in_lane(self, act: Callable[..., Any], lane: int, tab: str) -> None:
         try:
-            self._playground.talk.regenerate(lanes=[int(event.lane)], tab_id=str(event.tab))
+            await self._playground.submissions.run(partial(act, lanes=[lane], tab_id=tab))
         except REFUSALS as error:
             raise refused(error) from None
 
-    def _anew(self, event: gr.EventData) -> None:
-        self._playground.talk.new_chat(lanes=[int(event.lane)], tab_id=str(event.tab))
-
     def _halt(self, event: gr.EventData) -> None:
-        self._playground.stop(tab_id=str(event.tab), lane=int(event.lane))
+        lane, tab, _ = _asked(event)
+        try:
+            self._playground.stop(tab_id=tab, lane=lane)
+        except REFUSALS as error:
+            raise refused(error) from None
+
+
+def _asked(event: gr.EventData) -> tuple[int, str, Any]:
+    """Lane, tab and, where one is sent, prompt of an event of the lanes."""
+    try:
+        lane, tab = whole_number(getattr(event, "lane", None), "the lane"), getattr(event, "tab", None)
+        check_lane(lane)
+        check_tab_id(tab)
+    except ValueError as error:
+        raise refused(error) from None
+    return lane, str(tab), getattr(event, "prompt", None)

@@ -12,6 +12,7 @@ from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.engine.health import Health
 from roseplay.engine.messages import BlockInfo, EntryRecord, StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
@@ -47,6 +48,7 @@ class FakeEngine:
     """``step()`` does one step; ``run=True`` has a thread do them all the time."""
 
     graph: bool | None = None  # what its steps say of themselves
+    wrong: str | None = None  # why it does not answer
 
     def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
         self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
@@ -120,6 +122,14 @@ class FakeEngine:
     @property
     def alive(self) -> bool:
         return not self._closed.is_set()
+
+    @property
+    def overdue(self) -> str | None:
+        return self.wrong if self.alive else "the engine is closed"
+
+    def health(self, timeout: float = 1.0) -> Health:
+        """As a test has set ``wrong``."""
+        return Health(self.overdue is None, self.overdue or "ok")
 
     def step(self, count: int = 1) -> None:
         """Some steps over everybody; none where there is nothing to do."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from gradio.utils import get_upload_folder
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
@@ -23,7 +26,7 @@ TAB = "tab-of-a-test"
 
 
 def test_health_and_delta_answer(address: str) -> None:
-    health = httpx.get(f"{address}/ui/health").json()
+    health = httpx.get(f"{address}/health").json()
     assert health["status"] == "ok"
     answer = httpx.get(f"{address}/ui/delta?since=0")
     assert answer.headers["cache-control"] == "no-store"
@@ -55,7 +58,7 @@ def test_health_of_an_engine_that_has_stopped(engine: FakeEngine) -> None:
     app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
     client = TestClient(app, base_url="http://127.0.0.1:7860")
     engine.close()
-    assert client.get("/ui/health").status_code == 503
+    assert client.get("/health").status_code == 503
 
 
 def test_static_files_are_kept_for_good(address: str) -> None:
@@ -151,6 +154,27 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/burst", (0,), "burst of 0"),
         ("/burst", (3, "weird"), "no burst of kind"),
         ("/burst", ("many",), "size is 'many'"),
+        ("/burst", (2.5,), "size is 2.5: use a whole number"),
+        ("/burst", (True,), "size is True: use a whole number"),
+        ("/burst", ("2.5",), "size is '2.5': use a whole number"),
+        ("/burst", (3, "equal", 4.5), "max_new_tokens is 4.5"),
+        ("/burst", (3, "equal", 4, "1e3"), "seed is '1e3'"),
+        ("/set_knobs", ({"max_batch_size": 10**12},), "max_batch_size is 1000000000000"),
+        ("/set_knobs", ({"max_batch_size": 2.5},), "max_batch_size is 2.5"),
+        ("/submit", ("hello", 1.5), "lane is 1.5"),
+        ("/submit", ("hello", 0, 4.5), "max_new_tokens is 4.5"),
+        ("/stop", ([1.5],), "request's id is 1.5"),
+        ("/new_chat", (1.5, TAB), "lane is 1.5"),
+        ("/chat", ("hello", 4, 0, None, None, "s" * 8001), "system prompt has 8,001 characters"),
+        ("/submit", ("hello", 0, 4, 0, None, "", False, "s" * 8001), "system prompt has 8,001 characters"),
+        ("/submit", ("hello", 1, 4, 0, None, TAB, False, "s" * 8001), "system prompt has 8,001 characters"),
+        ("/set_sampling", ({"system": "s" * 8001}, 0, TAB), "system prompt has 8,001 characters"),
+        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x"] * 17), "stop has 17 strings"),
+        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x" * 257]), "of 257 characters"),
+        ("/submit", ("hello", 0, 4, 0, None, "", False, None, None, None, None, None, ["x"] * 17), "stop has 17 strings"),
+        ("/set_sampling", ({"stop": ["x" * 257]}, 0, TAB), "of 257 characters"),
+        ("/chat", ("", 4, 0, None, [{"role": "user", "content": "a"}] * 257), "257 messages"),
+        ("/chat", ("", 4, 0, None, [{"role": "<|im_start|>user", "content": "a"}]), "use system, user, assistant, tool"),
         ("/chat", ("x" * 5000,), "do not fit"),
         ("/chat", (None,), "prompt is empty"),
         ("/stop", (["first"],), "request's id"),
@@ -187,7 +211,7 @@ def test_bad_input_is_told_and_changes_nothing(
 def test_the_guard(engine: FakeEngine, method: str, headers: dict[str, str], status: int) -> None:
     app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
     client = TestClient(app, base_url="http://127.0.0.1:7860")
-    assert client.request(method, "/ui/health", headers=headers).status_code == status
+    assert client.request(method, "/health", headers=headers).status_code == status
 
 
 def test_hosts_beyond_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,3 +222,22 @@ def test_hosts_beyond_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "my.name" in allowed_hosts("0.0.0.0", ["My.Name"])
     monkeypatch.setenv("SPACE_ID", "me/roseplay")
     assert "me-roseplay.hf.space" in allowed_hosts("0.0.0.0")
+
+
+def test_exports_leave_no_files(call: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a folder of ours nor in Gradio's cache: what is asked for is made when it is fetched."""
+    places = [Path(tempfile.gettempdir()), Path(get_upload_folder())]
+
+    def count() -> int:
+        ours = [path for path in places[0].glob("roseplay-*") for _ in (path, *path.rglob("*"))]
+        return len(ours) + sum(1 for path in places[1].rglob("*") if path.is_file())
+
+    call("/burst", 2, "equal", 4)
+    before, downloads = count(), set()
+    for kind in ("recording", "trace", "tokens", "report") * 3:
+        path = Path(call("/export", kind))
+        assert path.stat().st_size > 100
+        downloads.add(path)
+    assert {path.name for path in downloads} == {"recording.jsonl", "trace.json", "tokens.csv", "report.html"}
+    own = {path for path in downloads if places[1] in path.parents}  # the client's copies may be in the same folder
+    assert count() - len(own) == before

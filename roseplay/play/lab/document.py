@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from roseplay.play.bodies import strict_json
 from roseplay.play.lab.shape import DOCUMENT, check
 from roseplay.play.lab.spec import ARMS
 from roseplay.play.lab.summary import summary
@@ -50,8 +50,8 @@ def parse_document(text: bytes) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
     try:
-        document = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        document = strict_json(text)
+    except ValueError:
         raise ValueError("the file is not JSON: open a result that the lab exported") from None
     check_document(document)
     return {**document, "summary": summary(document)}
@@ -65,7 +65,3 @@ def check_document(document: Any) -> None:
     for arm in ARMS:
         if not any(run["arm"] == arm for run in document["runs"]):
             raise ValueError(f"the result has no run of arm {arm}")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio.to_thread
 import gradio as gr
 
 from roseplay.play.calls import LOOK_S, Endpoints, told, until
@@ -37,7 +38,7 @@ class Experiments(Endpoints):
         """
         body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
         with told():
-            job = self.playground.lab.start(body)
+            job = await anyio.to_thread.run_sync(self.playground.lab.start, body)
         try:
             async for news in until(lambda: _ended(job, LOOK_S), request, lambda: _progress(job)):
                 yield news
@@ -46,7 +47,7 @@ class Experiments(Endpoints):
         document = self.playground.lab.store.get(job.result or "")
         if document is None or job.state != "done":
             kept = f"; what was complete is at /ui/lab/result/{job.result}" if job.result else ""
-            raise refused(RuntimeError(job.error or f"the lab was stopped{kept}"))
+            raise refused(RuntimeError(job.error or f"the lab was stopped{kept}"), 409)
         yield {"id": job.result, **document["summary"]}
 
     def lab_stop(self) -> bool:

@@ -10,7 +10,8 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
-from roseplay.play.lab.document import MAX_BYTES, check_document, parse_document
+from roseplay.play.bodies import strict_json
+from roseplay.play.lab.document import check_document, parse_document
 from roseplay.play.lab.lab import Lab, LabBusyError
 from roseplay.play.lab.spec import parse_limits
 from roseplay.play.lab.summary import summary
@@ -41,7 +42,7 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
 
     @router.post("/run")
     async def run(request: Request) -> dict[str, str]:
-        body = _json(await _body(request))
+        body = _json(await request.body())
         try:
             job = await run_in_threadpool(lab.start, body)
         except LabBusyError as error:
@@ -80,11 +81,11 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
 
     @router.post("/open")
     async def open_document(request: Request) -> Response:
-        return await run_in_threadpool(_opened, lab, await _body(request))
+        return await run_in_threadpool(_opened, lab, await request.body())
 
     @router.post("/summary")
     async def again(request: Request) -> Response:
-        return await run_in_threadpool(_summary, lab, await _body(request))
+        return await run_in_threadpool(_summary, lab, await request.body())
 
 
 def _result(lab: Lab, document_id: str) -> dict[str, Any]:
@@ -116,22 +117,11 @@ def _summary(lab: Lab, text: bytes) -> Response:
         raise HTTPException(422, str(error)) from None
 
 
-async def _body(request: Request) -> bytes:
-    """The body, if it is not larger than a document may be."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BYTES:
-            raise HTTPException(413, f"this is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
-        parts.append(part)
-    return b"".join(parts)
-
-
 def _json(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise HTTPException(422, "the body is not JSON") from None
+        return strict_json(text)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
 
 
 def _answer(value: Any) -> Response:

@@ -13,7 +13,16 @@ import roseplay
 from roseplay.play.recording.exports import KINDS, export
 
 _FRESH = {"Cache-Control": "no-store"}
-_BY_FILE = {kind.file: name for name, kind in KINDS.items()}
+_BY_KIND = {name: kind.file for name, kind in KINDS.items()}
+_BY_FILE = {file: name for name, file in _BY_KIND.items()}
+
+
+def export_address(kind: str, tab: str) -> str:
+    """What the endpoint ``/export`` names a file by: Gradio leaves an address alone, but keeps a copy of any real file.
+
+    ``gradio_client`` asks for it at ``/gradio_api/file=`` and calls what it gets by the last part.
+    """
+    return f"http://run/{tab or '-'}/{_BY_KIND[kind]}"
 
 
 @cache
@@ -25,7 +34,7 @@ def demo() -> Path | None:
 
 
 def add_recording_routes(app: FastAPI, playground: Any) -> None:
-    """Add ``/ui/export`` and what is below it, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
+    """Add ``/ui/export`` and what is below it, what ``/export`` names, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
 
     @app.get("/ui/export")
     def figures(response: Response) -> dict[str, Any]:
@@ -35,10 +44,14 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
     @app.get("/ui/export/{file}")
     def exported(file: str, tab: str = "") -> Response:
         if file not in _BY_FILE:
-            raise HTTPException(404, f"there is no {file}: {', '.join(_BY_FILE)}")
+            raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
         name = _BY_FILE[file]
         headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
         return Response(export(name, playground.recording(tab)), media_type=KINDS[name].media_type, headers=headers)
+
+    @app.get("/gradio_api/file=http://run/{tab}/{file}")
+    def downloaded(tab: str, file: str) -> Response:
+        return exported(file, "" if tab == "-" else tab)
 
     @app.get("/ui/demo.jsonl")
     def shipped() -> Response:

@@ -8,12 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from roseplay.engine.health import Health
 from roseplay.play.frames import encode
 from roseplay.play.recording.reader import RecordingError, parse
 from roseplay.play.session import Tabs
+from roseplay.play.submissions import Submissions
 from roseplay.play.talk import Talk
 
 _NO_ENGINE = "this page replays a recording and has no engine: start it without --replay to send something"
+
+
+def _healthy(timeout: float = 0.0) -> Health:
+    return Health(True, "this page replays a recording and has no engine")
 
 
 class Theatre:
@@ -35,8 +41,9 @@ class Theatre:
         self.replaying: str | None = path.name
         self.boot_id = uuid.uuid4().hex[:12]
         self._knobs = dict(recording.header["knobs"])
+        self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
-        self.engine = SimpleNamespace(info=recording.info, alive=True, tokenizer=None)
+        self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
         self.talk = Talk(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be looked at
         frames = recording.frames
         self._figures = {
@@ -72,7 +79,7 @@ class Theatre:
         snapshot = {"info": dataclasses.asdict(self.engine.info), "knobs": self._knobs, "t": 0.0, "requests": []}
         more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
         head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}
-        return encode({**head, "frames": [], "own": {"lanes": []}})
+        return encode({**head, "health": None, "frames": [], "own": {"lanes": []}})
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(_NO_ENGINE)

@@ -1,0 +1,154 @@
+"""Whatever one call waits for, the server goes on answering all others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+
+from roseplay.config import SamplingParams
+from roseplay.engine.client import Engine
+from roseplay.engine.stream import Stream
+from roseplay.play import submissions
+from tests.play.conftest import serving
+from tests.play.fake_engine import FakeEngine
+
+TAB = "tab-of-a-test"
+WITHIN_S = 20.0
+CHAT = ["hello", 4, 0.0, None, None, None, None, None, None, None, None]
+SUBMIT = ["hello", 0, 4, None, None, "", False, None, None, None, None, None, None, False]
+
+
+class HeldEngine(FakeEngine):
+    """``submit`` waits while it is ``held``, as it does for its turn with ``admission`` at ``blocking``."""
+
+    def __init__(self) -> None:
+        super().__init__(run=True, step_s=0.005)
+        self.free = threading.Event()
+        self.free.set()
+        self.waiting = 0
+
+    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+        self.waiting += 1
+        assert self.free.wait(60)
+        return super().submit(prompt, params, on_update=on_update)
+
+
+@pytest.fixture(scope="module")
+def held() -> Iterator[tuple[str, HeldEngine]]:
+    engine = HeldEngine()
+    with serving(engine) as address:
+        yield address, engine
+        engine.free.set()
+    engine.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def test_everything_else_answers_while_submits_wait(
+    held: tuple[str, HeldEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, engine = held
+    monkeypatch.setattr(submissions, "TURN_WITHIN_S", 1.0)
+    client = Client(address, verbose=False, analytics_enabled=False)
+
+    def call(name: str, data: list[Any]) -> httpx.Response:
+        return httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=60)
+
+    with ThreadPoolExecutor(100) as pool:
+        try:
+            engine.free.clear()
+            chats = [pool.submit(call, "chat", CHAT) for _ in range(45)]
+            submits = [pool.submit(call, "submit", SUBMIT) for _ in range(45)]
+            queued = [client.submit("hello", 4, api_name="/chat") for _ in range(5)]
+            wait_until(lambda: engine.waiting >= 1, "nothing was submitted")
+            for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/ui/lab", "/config"):
+                assert httpx.get(address + path, timeout=WITHIN_S).status_code == 200, path
+            change = {"tab": TAB, "changes": {"temperature": 0.5}}
+            assert httpx.post(f"{address}/ui/sampling", json=change, timeout=WITHIN_S).status_code == 200
+            assert call("stop", [None, TAB]).status_code == 200
+            assert client.submit({"max_batch_size": 7}, api_name="/set_knobs").result(WITHIN_S)["max_batch_size"] == 7
+            assert client.submit(tab=TAB, api_name="/stop").result(WITHIN_S) == 0
+            assert not any(call.done() and call.result().status_code == 200 for call in chats)
+        finally:
+            engine.free.set()
+        answers = [call.result(WITHIN_S) for call in (*chats, *submits)]
+        assert {answer.status_code for answer in answers} == {200, 429}
+        busy = {answer.json()["error"] for answer in answers if answer.status_code == 429}
+        assert len(busy) == 1 and "try again later" in busy.pop()
+        for job in queued:
+            job.result(WITHIN_S)
+    assert engine.waiting <= 2 * submissions.SUBMITTING + len(queued)
+
+
+def test_a_chat_that_is_cancelled_while_it_is_submitted_ends(held: tuple[str, HeldEngine]) -> None:
+    address, engine = held
+    client = Client(address, verbose=False, analytics_enabled=False)
+    before, waiting = set(engine.streams), engine.waiting
+    try:
+        engine.free.clear()
+        job = client.submit("hello", 1900, api_name="/chat")
+        wait_until(lambda: engine.waiting > waiting, "nothing was submitted")
+        job.cancel()
+        wait_until(lambda: job.done(), "it was not cancelled")
+    finally:
+        engine.free.set()
+    wait_until(lambda: len(set(engine.streams) - before) == 1, "it was never submitted")
+    (request_id,) = set(engine.streams) - before
+    wait_until(lambda: engine.streams[request_id].finished, "it goes on although nobody is there")
+    assert engine.streams[request_id].finish_reason == "abort"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("chat", ["x" * 1_000_000, *CHAT[1:]]),
+        ("submit", ["x" * 1_000_000, *SUBMIT[1:]]),
+        ("submit", ["x" * 1_000_000, 1, 4, None, None, TAB, *SUBMIT[6:]]),
+        ("chat", [*CHAT[:4], [{"role": "user", "content": "y" * 600}] * 100, *CHAT[5:]]),
+    ],
+)
+def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenized(
+    held: tuple[str, HeldEngine], name: str, data: list[Any]
+) -> None:
+    address, engine = held
+    waiting = engine.waiting
+    answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
+    assert answer.status_code == 422
+    assert "characters: use at most 32,768" in answer.json()["error"]
+    assert engine.waiting == waiting
+
+
+@pytest.fixture(scope="module")
+def paused() -> Iterator[tuple[str, Engine]]:
+    with Engine("tiny-chat", num_blocks=65) as engine, serving(engine) as address:
+        yield address, engine
+
+
+@pytest.mark.parametrize(("name", "data"), [("chat", CHAT), ("submit", SUBMIT)])
+def test_blocking_admission_is_refused_while_the_engine_is_paused(
+    paused: tuple[str, Engine], name: str, data: list[Any]
+) -> None:
+    address, engine = paused
+    engine.set_knobs(admission="blocking")
+    engine.pause()
+    try:
+        answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
+    finally:
+        engine.resume()
+        engine.set_knobs(admission="queued")
+    assert answer.status_code == 429
+    assert "paused" in answer.json()["error"]
+    answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
+    assert answer.status_code == 200
