@@ -1,0 +1,174 @@
+"""Four clients of one engine and its page, served once undisturbed and then once for each fault.
+
+Three requests run and one waits. A step has room for two tokens, so that one of those that run is not in the step that
+fails; it is there because its prompt was computed for another one, whose blocks it holds too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from roseplay import Engine, SamplingParams
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import StepEvent
+from roseplay.model.gpu.emulation import emulate_gpu
+from roseplay.model.runner import ModelRunner
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+
+WAIT_S = 15.0  # for anything; a machine may be busy
+SOON_S = 5.0  # for what is to happen within a second
+TOKENS = 20
+CLIENTS: dict[str, tuple[Any, SamplingParams]] = {
+    "first": ("What is a KV block?", SamplingParams(max_new_tokens=TOKENS, ignore_eos=True)),
+    "second": (
+        [{"role": "user", "content": "Why?"}],
+        SamplingParams(max_new_tokens=TOKENS, ignore_eos=True, temperature=0.8, seed=3, logprobs=2),
+    ),
+    "third": (
+        "What is a KV block?",
+        SamplingParams(max_new_tokens=TOKENS, ignore_eos=True, stop=("never said",), repetition_penalty=1.2),
+    ),
+    "waiting": ("What is a KV cache?", SamplingParams(max_new_tokens=TOKENS // 2, ignore_eos=True)),
+}
+KNOBS = {"max_batch_size": 3, "step_max_tokens": 2}
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = WAIT_S) -> Any:
+    """Wait for something, and fail with its name if it does not come."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {timeout:g} s")
+        time.sleep(0.005)
+
+
+@dataclass
+class Page:
+    """The page of an engine, as a browser asks it."""
+
+    client: TestClient
+    playground: Playground
+
+    def snapshot(self) -> dict[str, Any]:
+        answer = self.client.get("/ui/delta?since=0")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def outcomes(self) -> dict[int, dict[str, Any]]:
+        """What it says of each request, by id."""
+        return {request_id: about for request_id, about in self.snapshot()["snapshot"]["requests"]}
+
+    def health(self) -> tuple[int, str]:
+        answer = self.client.get("/health")
+        if answer.status_code == 404:
+            answer = self.client.get("/ui/health")
+        return answer.status_code, answer.text
+
+
+@contextlib.contextmanager
+def open_page(engine: Engine, **settings: Any) -> Iterator[Page]:
+    playground = Playground(engine, **settings)
+    app = create_app(playground, allowed_hosts("127.0.0.1"))
+    with TestClient(app, base_url="http://127.0.0.1:7860", raise_server_exceptions=False) as client:
+        yield Page(client, playground)
+
+
+def open_engine(*, overlap: bool = False, **settings: Any) -> Engine:
+    """The embedded model, every step of which goes through the model's own forward; with ``overlap`` as on a GPU."""
+    if not overlap:
+        return Engine("tiny-chat", num_blocks=200, replay_steps=False, **settings)
+    with emulate_gpu():
+        return Engine("tiny-chat", num_blocks=200, max_model_len=256, **settings)
+
+
+class Shared:
+    """One engine and page for many faults: that it outlives them all is part of what is tried."""
+
+    def __init__(self) -> None:
+        self._open: dict[bool, tuple[Engine, Page]] = {}
+        self._stack = contextlib.ExitStack()
+
+    def get(self, *, overlap: bool = False) -> tuple[Engine, Page]:
+        if overlap not in self._open:
+            engine = self._stack.enter_context(open_engine(overlap=overlap))
+            self._open[overlap] = engine, self._stack.enter_context(open_page(engine))
+        return self._open[overlap]
+
+    def discard(self, *, overlap: bool = False) -> None:
+        """Use it no more: a test that failed may have left something behind."""
+        self._open.pop(overlap, None)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@dataclass
+class Watched:
+    """Which requests the steps since ``clear`` computed, the newest last."""
+
+    steps: list[list[int]] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def watched_steps() -> Iterator[Watched]:
+    """Note what each step of this process computes."""
+    launch, watched = ModelRunner.launch, Watched()
+
+    def noting(self: ModelRunner, step: Any) -> Any:
+        watched.steps.append([entry.request.request_id for entry in step.entries if entry.num_tokens])
+        return launch(self, step)
+
+    ModelRunner.launch = noting  # type: ignore[method-assign]
+    try:
+        yield watched
+    finally:
+        ModelRunner.launch = launch  # type: ignore[method-assign]
+
+
+def begin(engine: Engine, *, listener: Any = None, armed: Callable[[], object] = lambda: None) -> dict[str, Stream]:
+    """Send all clients' requests to an engine that is still, then let it run."""
+    engine.set_knobs(**KNOBS)
+    engine.clear_cache()
+    engine.pause()
+    streams = {
+        name: engine.submit(prompt, params, on_update=listener if name == "first" else None)
+        for name, (prompt, params) in CLIENTS.items()
+    }
+    armed()
+    with contextlib.suppress(Exception):  # the fault may have ended the engine already
+        engine.resume()
+    return streams
+
+
+def tokens(streams: dict[str, Stream]) -> dict[str, list[int]]:
+    return {name: stream.token_ids for name, stream in streams.items()}
+
+
+def expect_right(name: str, stream: Stream, expected: dict[str, list[int]]) -> None:
+    assert (stream.finish_reason, stream.error) == ("length", None), f"{name}: {stream} {stream.error}"
+    assert stream.token_ids == expected[name], f"{name} has other tokens than undisturbed"
+
+
+def last_record(engine: Engine) -> Any:
+    _, events = engine.telemetry.since(0)
+    return next((event.record for event in reversed(events) if isinstance(event, StepEvent)), None)
+
+
+def all_blocks_are_back(engine: Engine) -> bool:
+    record = last_record(engine)
+    return record is not None and (
+        record.blocks_active == record.blocks_shared == record.running == record.waiting == 0
+        and record.blocks_free + record.blocks_cached == engine.info.num_blocks - 1
+    )
