@@ -75,6 +75,12 @@ class FrameRing:
                 return self.next, None
             return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
 
+    def restart(self) -> None:
+        """Forget all frames and leave a gap in the numbers, so that every browser begins anew from a snapshot."""
+        with self._lock:
+            self._frames.clear()
+            self.next += 1
+
     def recent(self, span_ms: float) -> tuple[int, list[bytes]]:
         """The next cursor and the frames of so long before the newest: a page opened in a quiet hour shows what was last."""
         with self._lock:
@@ -103,7 +109,25 @@ class FrameBuilder:
         self.latest: dict[str, Any] = {}
 
     def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
-        """Make a frame of these events and of what they changed in the newest burst; whether there was anything."""
+        """Make a frame of these events and of what they changed in the newest burst; whether there was anything.
+
+        When that fails, the events are lost to the charts, and browsers get a snapshot instead of the frame.
+        """
+        held, self._held = self._held, []
+        try:
+            return self._make(held, events, burst)
+        except BaseException:
+            self._skip(held, events)
+            raise
+
+    def _skip(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent]) -> None:
+        """Take over from events that made no frame what a snapshot needs: which requests there are, and the blocks."""
+        requests = [*held, *(event for event in events if isinstance(event, RequestEvent))]
+        self._held = [event for event in requests if self._book.find(event.request_id, event.stream) is None]
+        self._changed_blocks([event.record for event in events if isinstance(event, StepEvent)])
+        self._ring.restart()
+
+    def _make(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
         frame: dict[str, Any] = {
             "seq": 0,
             "t": self._clock.now(),
@@ -112,7 +136,6 @@ class FrameBuilder:
             "requests": [],
             "knobs": [],
         }
-        held, self._held = self._held, []
         records = [event.record for event in events if isinstance(event, StepEvent)]
         for event in (*held, *events):
             if isinstance(event, StepEvent):

@@ -228,11 +228,15 @@ class Playground:
         return True
 
     def _run(self) -> None:
+        failing = False
         while not self._stopped.wait(FRAME_S):
             try:
                 self.tick()
-            except Exception:  # a page without news is worse than a line in the log
-                _log.exception("a frame could not be made")
+                failing = False
+            except BaseException:  # even a panic in an extension: without this thread the page would stand still
+                if not failing:  # one traceback for a fault that stays, not ten a second
+                    _log.exception("a frame could not be made")
+                failing = True
 
     def tick(self) -> bool:
         """Make the frame that is due, and stop the requests of tabs that nobody looks at any more."""

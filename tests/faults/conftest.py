@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from roseplay import Engine
 from tests.faults import scene
 
 
@@ -71,6 +72,14 @@ def shared() -> Iterator[scene.Shared]:
     """The engines of all faults that an engine outlives, each with its page."""
     with contextlib.closing(scene.Shared()) as shared:
         yield shared
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest, shared: scene.Shared) -> Iterator[tuple[Engine, scene.Page]]:
+    """The shared engine and its page; a test that fails spoils them for the next one, which gets others."""
+    yield shared.get()
+    if not getattr(request.node, "passed", False):
+        shared.discard()
 
 
 @pytest.fixture(scope="session")

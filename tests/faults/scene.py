@@ -68,7 +68,7 @@ class Page:
 
     def outcomes(self) -> dict[int, dict[str, Any]]:
         """What it says of each request, by id."""
-        return {request_id: about for request_id, about in self.snapshot()["snapshot"]["requests"]}
+        return dict(self.snapshot()["snapshot"]["requests"])
 
     def health(self) -> tuple[int, str]:
         answer = self.client.get("/health")

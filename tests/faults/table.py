@@ -20,7 +20,9 @@ import torch
 from roseplay.core.step import DeviceLostError, StepTooLargeError
 from tests.faults.inject import Act, Fault, PanicException, changes, raises, raises_after
 
-ALLOCATION = "[enforce fail at alloc_cpu.cpp:124] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate"
+ALLOCATION = (
+    "[enforce fail at alloc_cpu.cpp:124] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate"
+)
 
 
 def broken(message: str = "an injected fault") -> Act:

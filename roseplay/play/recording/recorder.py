@@ -5,6 +5,7 @@ A recording is text: a header, then a frame a line. ``reader`` reads it, and the
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import json
@@ -79,11 +80,32 @@ class Recorder:
         self._lock = threading.Lock()
         self.file = None if file is None else Path(file)
         self._out = None if file is None else open(file, "xb", buffering=0)  # noqa: SIM115 - open as long as the run
+        self._whole = 0  # bytes of the file, all of them whole lines
+        self._failing = False
         if self._out:
-            self._write(self._header(_everything))
+            self._begin()
+
+    def _begin(self) -> None:
+        """Write the header; without room for it there is no file."""
+        try:
+            self._append(self._header(_everything))
+        except OSError:
+            self.close()
+            assert self.file is not None
+            self.file.unlink(missing_ok=True)
+            raise
 
     def take(self, frame: dict[str, Any], encoded: bytes) -> None:
-        """Keep a frame, and let the oldest go that are too many."""
+        """Keep a frame, and let the oldest go that are too many. Never raises: the page does not depend on it."""
+        try:
+            self._take(frame, encoded)
+            self._failing = False
+        except BaseException:  # even a panic in an extension
+            if not self._failing:
+                _log.exception("a frame could not be recorded")
+            self._failing = True
+
+    def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
         words = {tab: one.encoded() for tab, one in self._words.take(frame).items()}
         submitted = sum(event[1] == "submitted" for event in frame["requests"])
         kept = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
@@ -106,10 +128,23 @@ class Recorder:
         if not self._out:
             return
         try:
-            self._out.write(line)
+            self._append(line)
         except OSError as error:  # a full disk must not take the page along
             _log.error("the recording %s ends here: %s", self.file, error.strerror or error)
             self.close()
+
+    def _append(self, line: bytes) -> None:
+        """Write a whole line, or raise ``OSError`` and leave the file as it was."""
+        assert self._out is not None
+        rest = memoryview(line)
+        try:
+            while rest:  # a disk with too little room takes a part, and says so only of the next one
+                rest = rest[self._out.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._out.truncate(self._whole)
+            raise
+        self._whole += len(line)
 
     def lines(self, tab_id: str = "") -> list[bytes]:
         """The kept stretch as a recording, with the words of this tab's requests alone."""
@@ -150,7 +185,8 @@ class Recorder:
         """Write no more."""
         out, self._out = self._out, None
         if out:
-            out.close()
+            with contextlib.suppress(OSError):  # what it has to say has been said by a write
+                out.close()
 
 
 def _everything(tab_id: str) -> bool:
