@@ -14,7 +14,7 @@ TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test soak lint format bench tiny-chat clean
+.PHONY: help setup play test fuzz soak lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -27,6 +27,9 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest $(ARGS)
+
+fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
+	@$(BIN)/python -m tests.core.fuzz $(ARGS)
 
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
 	@$(BIN)/python -m tests.soak $(ARGS)

@@ -1,13 +1,11 @@
 """No memory for a step: it is undone, and the next ones are smaller."""
 
-import random
 from typing import Any
 
 import pytest
 
 from roseplay.core.step import Step
 from tests.core.harness import BLOCK_SIZE, Rig, check_blocks
-from tests.core.test_random_run import random_knobs, random_prompt
 
 
 class TightRig(Rig):
@@ -78,23 +76,3 @@ def test_what_cannot_be_smaller_fails():
     request = rig.add([1] * 7, 3)
     rig.run()
     assert request.finish_reason == "error"
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_random_runs_on_little_memory(seed: int):
-    rng = random.Random(seed)
-    rig = TightRig(100, num_blocks=rng.choice([9, 14, 40]))
-    for _ in range(1000):
-        if rng.random() < 0.02:
-            rig.most, rig.scheduler.token_limit = rng.choice([1, 2, 5, 9, 100]), None
-        action = rng.random()
-        if action < 0.25 and len(rig.scheduler.requests) < 40:
-            rig.add(random_prompt(rng), rng.choice([1, 2, 5, 9]), seed=rng.randrange(2))
-        elif action < 0.3:
-            rig.scheduler.set_knobs(rig.scheduler.knobs.changed(random_knobs(rng)))
-        else:
-            rig.step()
-    rig.run(20_000)
-    assert rig.undone
-    assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
-    rig.check_outputs()

@@ -1,0 +1,395 @@
+"""Checks a scheduler against a simple oracle after every operation: blocks, references, histories, fairness.
+
+An operation is what the engine's loop may do: submit, abort, launch a step (ahead of one in flight or not), take its
+outcome, change knobs, clear the cache; a step may fail at its launch or later, or find no memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.core.budget import RequestTooLargeError
+from roseplay.core.request import PLACEHOLDER, FinishReason, Request, RequestStatus
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step, StepResult
+from tests.core.device import Device, Histories, Truth
+
+LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY = "ok", "error at launch", "error later", "no memory"
+OUTCOMES = (LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY)
+
+
+@dataclass
+class Flight:
+    """A step whose outcome the scheduler does not know yet; ``result`` is None when it fails."""
+
+    step: Step
+    result: StepResult | None
+    blocks: set[int]
+
+
+class Checker:
+    """A scheduler, a simulated device and the oracle; every public method but ``check`` and ``drain`` is an operation."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 40,
+        block_size: int = 4,
+        max_model_len: int = 10_000,
+        max_saved_logits: int = 100,
+        **knobs: Any,
+    ) -> None:
+        self.scheduler = Scheduler(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_saved_logits=max_saved_logits,
+            knobs=Knobs(**knobs),
+        )
+        self.device = Device(num_blocks, block_size)
+        self.max_saved_logits = max_saved_logits
+        self.operations = 0
+        self.log: deque[str] = deque(maxlen=40)
+        self.flying: Flight | None = None
+        self.ran_ahead = 0
+        self.most_tokens: int | None = None
+        self._histories = Histories()
+        self._live: dict[int, Truth] = {}
+        self._next_id = 0
+        self._computed: dict[int, int] = {}  # prompt tokens computed for a request that never lost its blocks
+        self._block_states: dict[int, tuple[int, bool]] = {}
+        self._progress: tuple[int, ...] = ()
+        self._patience = 0
+
+    @property
+    def num_live(self) -> int:
+        return len(self._live)
+
+    # -- operations
+
+    def submit(self, prompt: Iterable[int], max_new_tokens: int, seed: int = 0, eos: Iterable[int] = ()) -> None:
+        """Refused exactly when no waiting would make it fit."""
+        scheduler = self.scheduler
+        sampling = SamplingParams(max_new_tokens=max_new_tokens)
+        request = Request(self._next_id, list(prompt), sampling, eos_token_ids=frozenset(eos), seed=seed)
+        self._count(f"submit({request.token_ids}, {max_new_tokens}, seed={seed}, eos={sorted(eos)})")
+        total = request.num_prompt_tokens + max_new_tokens
+        if total > scheduler.max_model_len or total > scheduler.pool.num_usable * scheduler.block_size:
+            with pytest.raises(RequestTooLargeError):
+                scheduler.add(request)
+            assert request.request_id not in scheduler.requests
+        else:
+            scheduler.add(request)
+            self._next_id += 1
+            truth = Truth(self._histories, request)
+            self._live[request.request_id] = self.device.truths[request.request_id] = truth
+            self._computed[request.request_id] = 0
+        self.check()
+
+    def end(self, which: int, reason: FinishReason = FinishReason.ABORT) -> None:
+        """End the live request with index ``which`` (modulo their number), or with none an unknown one."""
+        self._count(f"end({which}, {reason.value!r})")
+        if not self._live:
+            assert self.scheduler.end(which, reason) is None
+            return
+        truth = list(self._live.values())[which % len(self._live)]
+        assert self.scheduler.end(truth.request.request_id, reason) is truth.request
+        assert self.scheduler.end(truth.request.request_id, reason) is None
+        self._ended(truth.request, reason)
+        self.check()
+
+    def set_knobs(self, **changes: Any) -> None:
+        self._count(f"set_knobs({changes})")
+        self.scheduler.set_knobs(self.scheduler.knobs.changed(changes))
+        self.check()
+
+    def clear_cache(self) -> None:
+        self._count("clear_cache()")
+        self.scheduler.clear_cache()
+        assert self.scheduler.pool.num_cached == 0
+        self.check()
+
+    def set_memory(self, most_tokens: int | None) -> None:
+        """From now on the device has memory for steps of at most so many tokens."""
+        self._count(f"set_memory({most_tokens})")
+        self.most_tokens, self.scheduler.token_limit = most_tokens, None
+
+    def step(self, outcome: str = LAUNCHED) -> None:
+        """A step from its launch to its outcome, with nothing in flight."""
+        self.land()
+        self.launch(outcome)
+        self.land()
+
+    def launch(self, outcome: str = LAUNCHED) -> None:
+        """Launch a step; one in flight is taken over first when the next cannot be made before, and afterwards else."""
+        self._count(f"launch({outcome!r})")
+        self._launch(outcome)
+        self.check()
+
+    def land(self) -> None:
+        """Take over the outcome of the step in flight, if there is one."""
+        if self.flying is not None:
+            self._count("land()")
+            self._land()
+            self.check()
+
+    def drain(self) -> None:
+        """Serve everybody; afterwards every block is available and the device keeps no more logits than it may."""
+        scheduler = self.scheduler
+        self.set_memory(None)
+        limit = 100 + sum(2 * len(truth.tokens) for truth in self._live.values()) * (1 + len(self._live))
+        while scheduler.has_work or self.flying is not None:
+            self.launch()
+            limit -= 1
+            assert limit > 0, f"not served: {scheduler.requests}"
+        pool = scheduler.pool
+        assert not self._live
+        assert pool.num_available == pool.num_usable
+        self.device.execute(scheduler.schedule())  # brings the keys that were dropped last
+        assert len(self.device.saved) <= self.max_saved_logits
+        self.clear_cache()
+        self.device.execute(scheduler.schedule())
+        assert not self.device.saved
+        assert pool.num_free == pool.num_usable
+
+    # -- steps
+
+    def _count(self, operation: str) -> None:
+        self.operations += 1
+        self.log.append(operation)
+
+    def _launch(self, outcome: str) -> None:
+        scheduler, before = self.scheduler, self.flying
+        if before is not None:
+            if not scheduler.can_run_ahead(before.step):
+                self._land()
+                return
+            scheduler.assume(before.step)
+            self.ran_ahead += 1
+        if not scheduler.has_work:
+            return
+        step = self._schedule()
+        if before is not None and not (step.entries or step.dropped_logits):
+            self._land()
+            return
+        if self.most_tokens is not None and step.prompt_tokens + step.decode_tokens > self.most_tokens:
+            outcome = NO_MEMORY
+        if outcome in (BROKEN_AT_LAUNCH, NO_MEMORY):
+            self._launch_failed(step, outcome)
+            return
+        flight = self._execute(step, before, outcome)
+        if before is None:
+            self.flying = flight
+        else:
+            self._land(flight)
+
+    def _schedule(self) -> Step:
+        scheduler, knobs = self.scheduler, self.scheduler.knobs
+        running = {request.request_id for request in scheduler.running}
+        step = scheduler.schedule()
+        assert self.flying is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
+        assert step.batched_append == knobs.batched_append
+        assert step.cuda_graphs == knobs.cuda_graphs
+        now_running = {request.request_id for request in scheduler.running}
+        assert running - set(step.preempted) | set(step.admitted) == now_running
+        assert len(set(step.admitted)) == len(step.admitted) and not running - set(step.preempted) & set(step.admitted)
+        if step.admitted:
+            assert len(now_running) <= knobs.max_batch_size
+            newest = max(self._live[number].request.arrival for number in step.admitted)
+            assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
+        for number in step.preempted:
+            assert self._live[number].request.num_preemptions > 0
+        self._check_budgets(step, knobs)
+        for entry in step.entries:
+            if entry.request.request_id in self._computed:
+                self._computed[entry.request.request_id] += entry.num_prompt_tokens
+        for number in step.preempted:
+            self._computed.pop(number, None)
+        return step
+
+    def _check_budgets(self, step: Step, knobs: Knobs) -> None:
+        prompts = [entry.num_tokens for entry in step.entries if entry.num_prompt_tokens]
+        assert step.prompt_tokens == sum(prompts) == sum(entry.num_prompt_tokens for entry in step.entries)
+        total = sum(entry.num_tokens for entry in step.entries)
+        assert step.decode_tokens == total - step.prompt_tokens
+        assert len(step.copied) == len(step.copies)
+        assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)
+        if self.scheduler.token_limit is not None:
+            assert total <= self.scheduler.token_limit
+        if knobs.prefill_max_batch_size is not None:
+            assert len(prompts) <= knobs.prefill_max_batch_size
+        if knobs.chunked_prefill or len(prompts) > 1:  # else a prompt over the budget is computed alone
+            assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
+            assert total <= (knobs.step_max_tokens or total)
+
+    def _execute(self, step: Step, before: Flight | None, outcome: str) -> Flight:
+        blocks = {
+            entry.request.block_table[position // self.device.block_size]
+            for entry in step.entries
+            for position in range(entry.start, entry.start + entry.num_tokens)
+        }
+        broken = outcome == BROKEN_LATER or (before is not None and before.result is None)
+        if broken:
+            self.device.spoil(step)
+        return Flight(step, None if broken else self.device.execute(step), blocks)
+
+    def _land(self, behind: Flight | None = None) -> None:
+        flight, self.flying = self.flying, behind
+        assert flight is not None
+        if flight.result is None:
+            self.flying = None  # what runs behind a step that failed is lost with it
+            self._fail(flight.step, *([behind.step] if behind is not None else []))
+            return
+        known = {number: truth.request.num_known_tokens for number, truth in self._live.items()}
+        told = self.scheduler.update(flight.step, flight.result)
+        assert [(entry.request.request_id, token) for entry, token in told] == [
+            (entry.request.request_id, token)
+            for entry, token in zip(flight.step.entries, flight.result.token_ids, strict=True)
+            if token is not None and entry.request.request_id in known
+        ]
+        for entry, token in told:
+            self._took(entry.request, token, known[entry.request.request_id])
+        self._watch_the_oldest()
+
+    def _took(self, request: Request, token: int, position: int) -> None:
+        """The request has got its token at ``position``."""
+        truth = self._live[request.request_id]
+        assert token == truth.tokens[position] == request.token_ids[position]
+        if position == request.num_prompt_tokens and request.request_id in self._computed:
+            served = request.num_cached_tokens + request.num_shared_tokens
+            assert self._computed[request.request_id] + served == position, "a prompt token is counted twice or never"
+        if position + 1 == len(truth.tokens):
+            assert request.token_ids == truth.tokens
+            self._ended(request, truth.reason)
+        else:
+            assert request.status is not RequestStatus.FINISHED
+
+    def _launch_failed(self, step: Step, outcome: str) -> None:
+        self.device.spoil(step)
+        if self.flying is not None:
+            self._land()
+        if outcome == NO_MEMORY:
+            tokens = step.prompt_tokens + step.decode_tokens
+            restarting = [entry.request.request_id for entry in step.entries if entry.request.block_table]
+            if self.scheduler.shrink(step):
+                assert 1 <= self.scheduler.token_limit < tokens
+                for number in restarting:
+                    self._restarted(number)
+                return
+            assert tokens <= 1
+        self._fail(step)
+
+    def _fail(self, *steps: Step) -> None:
+        computing = {
+            entry.request.request_id
+            for step in steps
+            for entry in step.entries
+            if entry.num_tokens and entry.request.request_id in self._live
+        }
+        ended = self.scheduler.fail(*steps)
+        assert {request.request_id for request in ended} == computing
+        for request in ended:
+            self._ended(request, FinishReason.ERROR)
+        for step in steps:
+            for entry in step.entries:
+                self._restarted(entry.request.request_id)
+
+    def _restarted(self, number: int) -> None:
+        truth = self._live.get(number)
+        if truth is not None and number in self._computed and not truth.request.block_table:
+            assert truth.request.status is RequestStatus.WAITING
+            self._computed[number] = 0
+
+    def _ended(self, request: Request, reason: FinishReason) -> None:
+        truth = self._live.pop(request.request_id)
+        assert request.status is RequestStatus.FINISHED
+        assert request.finish_reason is reason
+        assert request.request_id not in self.scheduler.requests
+        assert request.token_ids == truth.tokens[: request.num_tokens], "a wrong history"
+
+    # -- invariants
+
+    def _watch_the_oldest(self) -> None:
+        """The oldest request advances within a bounded number of steps, and so everybody is served in the end.
+
+        Nobody is admitted before it and it is never preempted. While it waits, for a place, blocks or budget, the
+        others that run finish or are preempted, and nobody joins them: each computes at most the tokens that it lacks.
+        """
+        if not self._live:
+            self._progress = ()
+            return
+        oldest = next(iter(self._live.values())).request
+        progress = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
+        if progress != self._progress:
+            self._progress = progress
+            self._patience = 4 + sum(
+                1 + len(self._live[other.request_id].tokens) - min(other.num_computed_tokens, other.num_known_tokens)
+                for other in self.scheduler.running
+            )
+        self._patience -= 1
+        assert self._patience >= 0, f"{oldest} does not advance"
+
+    def check(self) -> None:
+        """What holds between any two operations."""
+        scheduler, pool = self.scheduler, self.scheduler.pool
+        assert list(scheduler.requests) == list(self._live)
+        self._check_queues()
+        if self.flying is None:
+            assert not scheduler.in_flight.leaving, "blocks are kept for a step that is over"
+        holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
+        references = [0] * pool.num_blocks
+        for request in holders:
+            for block in request.block_table:
+                references[block] += 1
+        assert references == pool.ref_counts
+        assert references[0] == 0
+        if self.flying is not None:
+            assert all(references[block] for block in self.flying.blocks), "a block is free that a step writes into"
+        shared = sum(1 for count in references if count > 1)
+        unheld = [block for block in range(1, pool.num_blocks) if not references[block]]
+        cached = sum(1 for block in unheld if pool.is_findable(block))
+        counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
+        active = pool.num_usable - len(unheld) - shared
+        assert counts == (len(unheld) - cached, cached, active, shared)
+        assert sum(counts) == pool.num_usable
+        for block in pool.take_changed():
+            self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
+        if self.operations % 16 == 0:
+            self._check_descriptions(holders)
+
+    def _check_queues(self) -> None:
+        running, waiting = self.scheduler.running, self.scheduler.waiting
+        for queue, status in ((running, RequestStatus.RUNNING), (waiting, RequestStatus.WAITING)):
+            last = -1
+            for request in queue:
+                assert request.arrival > last, "out of order of arrival"
+                last = request.arrival
+                assert request.status is status
+                assert request.request_id in self._live, "a request that is gone is still in a queue"
+                if status is RequestStatus.WAITING:
+                    assert not request.block_table
+        assert len(running) + len(waiting) == len(self._live)
+
+    def _check_descriptions(self, holders: list[Request]) -> None:
+        """What is told of blocks: who holds them, what is in them, and which have changed."""
+        scheduler, size = self.scheduler, self.scheduler.block_size
+        tables = scheduler.tables
+        for truth in self._live.values():
+            request = truth.request
+            assert request.token_ids[: request.num_known_tokens] == truth.tokens[: request.num_known_tokens]
+            assert PLACEHOLDER not in request.token_ids or self.flying is not None
+        for block in range(1, scheduler.pool.num_blocks):
+            state = (scheduler.pool.ref_counts[block], scheduler.pool.is_findable(block))
+            assert self._block_states.get(block) == state, f"the change of block {block} was not told"
+            held_by = [request.request_id for request in holders if block in request.block_table]
+            assert sorted(tables.holders(block)) == sorted(held_by)
+            depth, tokens = tables.describe(block)
+            if not held_by:
+                assert (depth is not None) == scheduler.pool.is_findable(block)
+                assert len(tokens) <= size

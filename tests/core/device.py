@@ -1,0 +1,142 @@
+"""A simulated device: a KV memory whose slots hold token histories, checked on every read.
+
+The truth about a request is known when it is submitted: its whole answer is a function of its prompt and seed. The
+device writes into each slot the history that led there, and whoever reads a slot must find their own.
+"""
+
+from __future__ import annotations
+
+from roseplay.core.request import PLACEHOLDER, FinishReason, Request
+from roseplay.core.step import Step, StepEntry, StepResult
+
+VOCABULARY = 50
+UNWRITTEN = -1
+
+
+class Histories:
+    """Numbers token histories: equal histories have equal numbers, different ones never do. 0 is the empty one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def extend(self, history: int, token: int) -> int:
+        return self._numbers.setdefault((history, token), len(self._numbers) + 1)
+
+
+def draw(history: int, seed: int) -> int:
+    """The token that a request with ``seed`` draws after ``history``; never 0."""
+    return 1 + hash((history, seed)) % (VOCABULARY - 1)
+
+
+class Truth:
+    """What must become of a request that nothing disturbs.
+
+    Attributes:
+        tokens: the prompt and the whole answer.
+        histories: the number of each prefix of ``tokens``, by its length.
+        reason: why the answer ends.
+    """
+
+    def __init__(self, histories: Histories, request: Request) -> None:
+        self.request = request
+        self.tokens = list(request.token_ids)
+        self.histories = [0]
+        for token in self.tokens:
+            self.histories.append(histories.extend(self.histories[-1], token))
+        self.reason = FinishReason.LENGTH
+        for _ in range(request.sampling.max_new_tokens):
+            token = draw(self.histories[-1], request.seed)
+            self.tokens.append(token)
+            self.histories.append(histories.extend(self.histories[-1], token))
+            if token in request.eos_token_ids:
+                self.reason = FinishReason.STOP
+                break
+
+
+class Device:
+    """Executes steps in the order they come, and knows what it drew before anybody else does."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
+        self.saved: dict[int, int] = {}
+        self.drawn: dict[int, int] = {}
+        self.truths: dict[int, Truth] = {}
+
+    def execute(self, step: Step) -> StepResult:
+        for key in step.dropped_logits:
+            self.saved.pop(key, None)
+        copied = [list(self.slots[source]) for source, _ in step.copies]
+        for (_, destination), content in zip(step.copies, copied, strict=True):
+            self.slots[destination] = content
+        written: set[tuple[int, int]] = set()
+        for entry in step.entries:
+            self._write(entry, written)
+        for entry in step.entries:
+            self._read(entry)
+        for entry in step.entries:
+            if entry.save_logits_key is not None:
+                self.saved[entry.save_logits_key] = self._last_history(entry)
+        tokens = [self._sample(step, entry) for entry in step.entries]
+        for entry, token in zip(step.entries, tokens, strict=True):
+            if token is not None:
+                self.drawn[entry.request.request_id] = token
+        return StepResult(tokens, [None] * len(step.entries))
+
+    def spoil(self, step: Step) -> None:
+        """The step fails: nobody can tell what is in the slots that it was to write, unless it was the same already."""
+        for key in step.dropped_logits:
+            self.saved.pop(key, None)
+        for _, destination in step.copies:
+            self.slots[destination] = [UNWRITTEN] * self.block_size
+        for entry in step.entries:
+            expected = self.truths[entry.request.request_id].histories
+            for position in range(entry.start, entry.start + entry.num_tokens):
+                index, offset = divmod(position, self.block_size)
+                slots = self.slots[entry.request.block_table[index]]
+                if slots[offset] != expected[position + 1]:
+                    slots[offset] = UNWRITTEN
+
+    def _write(self, entry: StepEntry, written: set[tuple[int, int]]) -> None:
+        request, truth = entry.request, self.truths[entry.request.request_id]
+        for position in range(entry.start, entry.start + entry.num_tokens):
+            index, offset = divmod(position, self.block_size)
+            block = request.block_table[index]
+            assert block != 0, "block 0 is never handed out"
+            assert (block, offset) not in written, f"two requests write slot {offset} of block {block} in one step"
+            written.add((block, offset))
+            token = request.token_ids[position]
+            if token == PLACEHOLDER:
+                token = self.drawn[request.request_id]
+            assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
+            self.slots[block][offset] = truth.histories[position + 1]
+
+    def _read(self, entry: StepEntry) -> None:
+        """Attention reads every slot up to the entry's last token."""
+        request, size = entry.request, self.block_size
+        end = entry.start + entry.num_tokens
+        expected = self.truths[request.request_id].histories
+        for index in range(-(-end // size)):
+            stop = min((index + 1) * size, end)
+            found = self.slots[request.block_table[index]][: stop - index * size]
+            assert found == expected[index * size + 1 : stop + 1], f"{request} reads another history in block {index}"
+
+    def _last_history(self, entry: StepEntry) -> int:
+        assert entry.num_tokens > 0, "an entry without tokens has no logits"
+        return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens]
+
+    def _sample(self, step: Step, entry: StepEntry) -> int | None:
+        if not entry.samples:
+            assert entry.logits_entry is None
+            assert entry.logits_key is None
+            return None
+        assert (entry.logits_entry is None) != (entry.logits_key is None)
+        if entry.logits_entry is not None:
+            history = self._last_history(step.entries[entry.logits_entry])
+        else:
+            assert entry.logits_key is not None
+            history = self.saved[entry.logits_key]
+        request = entry.request
+        expected = self.truths[request.request_id].histories[request.num_tokens]
+        assert history == expected, f"{request} draws from the logits of another history"
+        return draw(history, request.seed)

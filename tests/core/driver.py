@@ -1,0 +1,86 @@
+"""Random operations on a checked scheduler: the same seed does the same."""
+
+from __future__ import annotations
+
+import random
+
+from roseplay.core.request import FinishReason
+from tests.core.checker import BROKEN_AT_LAUNCH, BROKEN_LATER, LAUNCHED, NO_MEMORY, Checker
+
+
+def random_prompt(rng: random.Random) -> list[int]:
+    """Few different heads and tails, so that prompts share, repeat and part in the middle of blocks."""
+    head = [rng.randrange(3)] * rng.choice([0, 3, 4, 5, 8, 11])
+    tail = [10 + rng.randrange(3) for _ in range(rng.choice([1, 1, 2, 4, 7]))]
+    return head + tail
+
+
+def random_knobs(rng: random.Random) -> dict[str, object]:
+    return rng.choice(
+        [
+            {"max_batch_size": rng.choice([1, 2, 5, 32])},
+            {"prefill_max_tokens": rng.choice([None, 1, 3, 4, 9])},
+            {"prefill_max_batch_size": rng.choice([None, 1, 2])},
+            {"step_max_tokens": rng.choice([None, 1, 4, 10])},
+            {"chunked_prefill": rng.random() < 0.6},
+            {"prefix_cache": rng.random() < 0.7},
+            {"same_step_sharing": rng.random() < 0.7},
+        ]
+    )
+
+
+def make_checker(rng: random.Random) -> Checker:
+    block_size = rng.choice([1, 3, 4, 4, 4])
+    return Checker(
+        num_blocks=rng.choice([9, 14, 40]) * 4 // block_size,
+        block_size=block_size,
+        max_model_len=rng.choice([20, 10_000]),
+        max_saved_logits=rng.choice([0, 1, 3, 100]),
+    )
+
+
+def run(seed: int, operations: int) -> Checker:
+    """At least ``operations`` random operations, then everybody is served to the end.
+
+    Raises:
+        AssertionError: something does not hold; its notes say after which operations and how to do it again.
+    """
+    rng = random.Random(seed)
+    checker = make_checker(rng)
+    ahead, failures = rng.random() < 0.6, rng.choice([0.0, 0.0, 0.02, 0.1])
+    try:
+        while checker.operations < operations:
+            _operate(checker, rng, ahead, failures)
+        checker.drain()
+    except Exception as error:
+        error.add_note(f"after {checker.operations} operations, the last of them:")
+        error.add_note("  " + "\n  ".join(checker.log))
+        error.add_note(f"to do it again: make fuzz ARGS='--replay {seed} --run-length {operations}'")
+        raise
+    return checker
+
+
+def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float) -> None:
+    action = rng.random()
+    if action < 0.25 and checker.num_live < 40:
+        prompt, count = random_prompt(rng), rng.choice([1, 1, 2, 5, 9])
+        if rng.random() < 0.02:
+            prompt *= rng.choice([3, 10, 40])  # perhaps too long for the pool
+        eos = frozenset(rng.randrange(1, 50) for _ in range(2)) if rng.random() < 0.5 else frozenset()
+        checker.submit(prompt, count, rng.randrange(2), eos)
+    elif action < 0.28:
+        checker.end(rng.randrange(40), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
+    elif action < 0.31:
+        checker.set_knobs(**random_knobs(rng))
+    elif action < 0.32:
+        checker.clear_cache()
+    elif action < 0.325:
+        checker.set_memory(rng.choice([None, None, 1, 2, 5, 9]))
+    elif not ahead or action < 0.38:
+        checker.step(_outcome(rng, failures))
+    else:
+        checker.launch(_outcome(rng, failures))
+
+
+def _outcome(rng: random.Random, failures: float) -> str:
+    return rng.choice([BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY]) if rng.random() < failures else LAUNCHED

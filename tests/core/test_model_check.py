@@ -1,0 +1,126 @@
+"""The scheduler, prefix cache, block pool and run-ahead against an oracle, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from roseplay.core.request import FinishReason
+from tests.core.checker import LAUNCHED, OUTCOMES, Checker
+from tests.core.driver import run
+
+prompts = st.builds(
+    lambda head, length, tail: [head] * length + tail,
+    st.integers(0, 2),
+    st.integers(0, 11),
+    st.lists(st.integers(10, 12), min_size=1, max_size=7),
+)
+budgets = st.sampled_from([None, 1, 3, 4, 9])
+KNOBS = {
+    "max_batch_size": st.sampled_from([1, 2, 5, 32]),
+    "prefill_max_tokens": budgets,
+    "prefill_max_batch_size": st.sampled_from([None, 1, 2]),
+    "step_max_tokens": budgets,
+    "chunked_prefill": st.booleans(),
+    "prefix_cache": st.booleans(),
+    "same_step_sharing": st.booleans(),
+}
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """What the engine's loop may do with a scheduler, in any order; ``Checker`` checks it after each operation."""
+
+    operations = 0
+    checker: Checker
+
+    @initialize(
+        num_blocks=st.sampled_from([4, 9, 14, 40]),
+        block_size=st.sampled_from([4, 1, 3]),
+        max_saved_logits=st.sampled_from([100, 0, 1, 3]),
+    )
+    def start(self, num_blocks: int, block_size: int, max_saved_logits: int) -> None:
+        self.checker = Checker(num_blocks=num_blocks, block_size=block_size, max_saved_logits=max_saved_logits)
+
+    @rule(prompt=prompts, count=st.integers(1, 9), seed=st.integers(0, 1), eos=st.frozensets(st.integers(1, 49)))
+    def submit(self, prompt: list[int], count: int, seed: int, eos: frozenset[int]) -> None:
+        self.checker.submit(prompt, count, seed, eos)
+
+    @rule(prompt=prompts, copies=st.integers(2, 4))
+    def submit_equal_prompts(self, prompt: list[int], copies: int) -> None:
+        for _ in range(copies):
+            self.checker.submit(prompt, 3)
+
+    @rule(prompt=prompts, repeats=st.integers(3, 40))
+    def submit_a_long_prompt(self, prompt: list[int], repeats: int) -> None:
+        self.checker.submit(prompt * repeats, 2)
+
+    @precondition(lambda self: self.checker.num_live)
+    @rule(which=st.integers(0, 20), reason=st.sampled_from([FinishReason.ABORT, FinishReason.STOP]))
+    def end(self, which: int, reason: FinishReason) -> None:
+        self.checker.end(which, reason)
+
+    @rule(changes=st.sampled_from(sorted(KNOBS)).flatmap(lambda name: st.fixed_dictionaries({name: KNOBS[name]})))
+    def set_knobs(self, changes: dict[str, object]) -> None:
+        self.checker.set_knobs(**changes)
+
+    @rule()
+    def clear_cache(self) -> None:
+        self.checker.clear_cache()
+
+    @rule(most_tokens=st.sampled_from([None, 1, 2, 5, 9]))
+    def set_memory(self, most_tokens: int | None) -> None:
+        self.checker.set_memory(most_tokens)
+
+    @rule(times=st.integers(1, 12))
+    def launch(self, times: int) -> None:
+        for _ in range(times):
+            self.checker.launch()
+
+    @precondition(lambda self: self.checker.num_live)
+    @rule(outcome=st.sampled_from([outcome for outcome in OUTCOMES if outcome != LAUNCHED]))
+    def launch_and_fail(self, outcome: str) -> None:
+        self.checker.launch(outcome)
+
+    @precondition(lambda self: self.checker.flying)
+    @rule()
+    def land(self) -> None:
+        self.checker.land()
+
+    @rule(times=st.integers(1, 5))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.checker.step()
+
+    def teardown(self) -> None:
+        if hasattr(self, "checker"):
+            self.checker.drain()
+            SchedulerMachine.operations += self.checker.operations
+
+
+@pytest.mark.timeout(900)  # shrinking stops after five minutes
+def test_any_sequence_of_operations_is_served_correctly(record_property: Callable[[str, object], None]) -> None:
+    """Hypothesis shrinks a sequence that is not to a shortest one."""
+    SchedulerMachine.operations = 0
+    run_state_machine_as_test(
+        SchedulerMachine,
+        settings=settings(
+            max_examples=300,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    record_property("operations", SchedulerMachine.operations)
+    assert SchedulerMachine.operations >= 20_000
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_operations_are_served_correctly(seed: int, record_property: Callable[[str, object], None]) -> None:
+    """The bulk, without shrinking; ``make fuzz`` runs many more."""
+    checker = run(seed, 5_000)
+    record_property("operations", checker.operations)
