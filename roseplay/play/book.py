@@ -97,11 +97,14 @@ class Book:
     def get(self, request_id: int) -> Tracked | None:
         return self._requests.get(request_id)
 
-    def find(self, request_id: int, stream: Stream) -> Tracked | None:
-        """The request, entered as a program's if nobody else claims it; None while that is not known."""
+    def find(self, request_id: int, stream: Stream | None) -> Tracked | None:
+        """The request, entered as a program's if nobody else claims it; None while that is not known.
+
+        One whose ``stream`` is None ended long ago, and is not entered any more.
+        """
         with self._lock:
             tracked = self._requests.get(request_id)
-            if tracked is None and not self._submitting:
+            if tracked is None and stream is not None and not self._submitting:
                 tracked = self._requests[request_id] = Tracked(stream)
             return tracked
 

@@ -123,7 +123,11 @@ class FrameBuilder:
     def _skip(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent]) -> None:
         """Take over from events that made no frame what a snapshot needs: which requests there are, and the blocks."""
         requests = [*held, *(event for event in events if isinstance(event, RequestEvent))]
-        self._held = [event for event in requests if self._book.find(event.request_id, event.stream) is None]
+        self._held = [
+            event
+            for event in requests
+            if (stream := event.stream) is not None and self._book.find(event.request_id, stream) is None
+        ]
         self._changed_blocks([event.record for event in events if isinstance(event, StepEvent)])
         self._ring.restart()
 
@@ -217,9 +221,9 @@ class FrameBuilder:
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
         stream = event.stream
-        tracked = self._book.find(event.request_id, stream) if stream is not None else self._book.get(event.request_id)
+        tracked = self._book.find(event.request_id, stream)
         if tracked is None:
-            if stream is not None:  # else it ended long ago and nobody asks for it
+            if stream is not None:
                 self._held.append(event)
             return
         metrics, kind = tracked.stream.metrics, str(event.kind)

@@ -54,10 +54,11 @@ def check_lane(number: int, least: int = 1) -> None:
         raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
 
 
-def check_tab_id(tab_id: Any) -> None:
-    """``ValueError`` for what cannot be a tab's id."""
+def check_tab_id(tab_id: Any) -> str:
+    """The tab's id; ``ValueError`` for what cannot be one."""
     if not isinstance(tab_id, str) or not _TAB_ID.fullmatch(tab_id):
         raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
+    return tab_id
 
 
 class Tabs:

@@ -91,7 +91,7 @@ def _asked(talk: Talk, asked: Any) -> dict[str, Any]:
         raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
     tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
     lane = whole_number(asked.get("lane", 0), "lane")
-    check_tab_id(tab)
+    tab = check_tab_id(tab)
     if not isinstance(changes, Mapping):
         raise ValueError(f"changes is {shown(changes)}: use a JSON object")
     if not isinstance(reset, bool):
