@@ -1,4 +1,4 @@
-"""EngineInfo: what model and engine turned out to be, told upward by the model runner."""
+"""What the model runner tells upward: what model and engine turned out to be, and how much memory is free."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ class EngineInfo:
     cuda_graphs: int = 0
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes that are free.
+
+    Attributes:
+        host: of the machine, within its container's limit.
+        device, device_total: of the GPU that the engine runs on, and all that it has; None without a GPU.
+    """
+
+    host: int
+    device: int | None = None
+    device_total: int | None = None

@@ -9,14 +9,14 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.budget import check_fits
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
@@ -30,6 +30,7 @@ from roseplay.engine.messages import (
     Failed,
     Inspect,
     Inspected,
+    InspectMemory,
     KnobsApplied,
     Pause,
     Ping,
@@ -102,7 +103,7 @@ class Engine:
         self._paused = False
         self._broken: str | None = None
         self._ids = itertools.count()
-        self._inspections: dict[int, queue.SimpleQueue[BlockInfo]] = {}
+        self._inspections: dict[int, queue.SimpleQueue[Any]] = {}
         self._ping: PendingPing | None = None
         self._restarting: str | None = None
         self._lock = threading.RLock()
@@ -272,10 +273,25 @@ class Engine:
         self._check_alive()
         if not 1 <= block < self.info.num_blocks:
             raise ValueError(f"there is no block {block}: they are numbered 1 to {self.info.num_blocks - 1}")
-        token, answer = next(self._ids), queue.SimpleQueue[BlockInfo]()
+        info: BlockInfo = self._inspect(partial(Inspect, block=block), timeout)
+        return info
+
+    def free_memory(self, timeout: float = 10.0) -> FreeMemory:
+        """Memory that is free beside this engine, on the machine and on the engine's GPU, as its worker sees it.
+
+        Raises:
+            TimeoutError: the worker did not come to it within ``timeout`` seconds.
+        """
+        self._check_alive()
+        memory: FreeMemory = self._inspect(InspectMemory, timeout)
+        return memory
+
+    def _inspect(self, question: Callable[[int], Inspect | InspectMemory], timeout: float) -> Any:
+        """Have a question answered between two steps; raises ``TimeoutError``."""
+        token, answer = next(self._ids), queue.SimpleQueue[Any]()
         self._inspections[token] = answer
         try:
-            self._send(Inspect(token, block))
+            self._send(question(token))
             return answer.get(timeout=timeout)
         except queue.Empty:
             raise TimeoutError(f"the engine did not answer within {timeout} s") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import Step, StepResult
 from roseplay.engine.messages import EntryRecord
 
@@ -33,6 +33,7 @@ class Runner(Protocol):
     def execute(self, step: Step) -> StepResult: ...
     def launch(self, step: Step) -> Launched: ...
     def info(self) -> EngineInfo: ...
+    def free_memory(self) -> FreeMemory: ...
     def clear(self) -> None: ...
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 
@@ -61,6 +61,13 @@ class Inspect:
 
 
 @dataclass(slots=True)
+class InspectMemory:
+    """How much memory is free? Answered by ``Inspected``."""
+
+    token: int
+
+
+@dataclass(slots=True)
 class Ping:
     """Ask whether the loop runs; ``Pong`` answers with the same ``token`` between two steps."""
 
@@ -72,7 +79,7 @@ class Shutdown:
     pass
 
 
-Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | Ping | Shutdown
+Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | InspectMemory | Ping | Shutdown
 
 
 @dataclass(slots=True)
@@ -250,7 +257,7 @@ class Failed:
 @dataclass(slots=True)
 class Inspected:
     token: int
-    info: BlockInfo
+    info: BlockInfo | FreeMemory
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from roseplay.engine.messages import (
     Finished,
     Inspect,
     Inspected,
+    InspectMemory,
     KnobsApplied,
     NewToken,
     Pause,
@@ -116,7 +117,7 @@ class Worker:
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
-            self._blocks_changed |= not isinstance(command, Inspect | Pause | Ping)
+            self._blocks_changed |= not isinstance(command, Inspect | InspectMemory | Pause | Ping)
             match command:
                 case Submit():
                     self._add(command)
@@ -137,6 +138,8 @@ class Worker:
                     self.send(Inspected(token, block_info(self.scheduler, block)))
                 case Ping(token):
                     self.send(Pong(token))
+                case InspectMemory(token):
+                    self.send(Inspected(token, self.runner.free_memory()))
                 case Shutdown():
                     self._running = False
 

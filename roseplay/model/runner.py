@@ -12,7 +12,7 @@ import time
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import Step, StepResult, StepTooLargeError
 from roseplay.model import speed
 from roseplay.model.attention import Paged, make_backend
@@ -22,7 +22,7 @@ from roseplay.model.forward import PackedForward
 from roseplay.model.gpu import memory
 from roseplay.model.gpu.emulation import emulating
 from roseplay.model.gpu.graphs import RecordedGraph, StepGraphs, cuda_graphs
-from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks
+from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, Launched, lost
 from roseplay.model.loader import LoadedModel
 from roseplay.model.replay import RecordedSteps
@@ -111,6 +111,12 @@ class ModelRunner:
     def predict_s(self, step: Step) -> float:
         """About how long a step takes, in seconds."""
         return self.times.predict_s(step)
+
+    def free_memory(self) -> FreeMemory:
+        """What others could take now."""
+        if not self._on_gpu:
+            return FreeMemory(free_memory())
+        return FreeMemory(free_memory(), *memory.free_bytes(self.loaded.device))
 
     def clear(self) -> None:
         """Forget all saved logits."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.model.gpu.memory import kv_cache_bytes, largest_step, profile
+from roseplay.model.gpu.memory import free_bytes, kv_cache_bytes, largest_step, profile
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
 
 GPU = torch.device("cuda")
@@ -18,6 +18,7 @@ class FakeCuda:
     def __init__(self, total: int, held: int, per_token: int) -> None:
         self.total, self.held, self.per_token = total, held, per_token
         self.peak = held
+        self.unused = 0
         self.tried: list[int] = []
 
     def run(self, num_tokens: int) -> None:
@@ -38,7 +39,9 @@ class FakeCuda:
     def reset_peak_memory_stats(self, device: torch.device) -> None:
         self.peak = self.held
 
-    def empty_cache(self) -> None: ...
+    def empty_cache(self) -> None:
+        self.held -= self.unused
+        self.unused = 0
 
     def synchronize(self, device: torch.device) -> None: ...
 
@@ -63,6 +66,12 @@ def test_no_memory_for_a_single_token():
     with pytest.raises(torch.OutOfMemoryError):
         profile(cuda.run, 8, GPU, cuda)
     assert cuda.tried == [8, 4, 2, 1]
+
+
+def test_what_is_held_unused_counts_as_free():
+    cuda = FakeCuda(1000, 900, 1)
+    cuda.unused = 250
+    assert free_bytes(GPU, cuda) == (350, 1000)
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(1, 1), (10, 64), (64, 64), (65, 64), (200, 64)])

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
@@ -53,6 +53,7 @@ class FakeEngine:
     def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
         self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
         self.model, self.config, self.paused = INFO.model, EngineConfig(), False
+        self.memory = FreeMemory(host=64 * 2**30)
         self.telemetry = Telemetry(4096)
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
@@ -99,6 +100,9 @@ class FakeEngine:
 
     def clear_cache(self) -> None:
         """There is none."""
+
+    def free_memory(self, timeout: float = 10.0) -> FreeMemory:
+        return self.memory
 
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
         """Whatever a test has put into ``blocks``; as the engine does, an error where there is no such block."""

@@ -71,6 +71,12 @@ def test_every_scenario_is_the_same_work_in_both_arms_and_all_repeats(live: Engi
     assert again["tokens_sha256"] == runs[0]["tokens_sha256"]
 
 
+def test_an_engine_knows_what_memory_is_free_beside_it(live: Engine) -> None:
+    free = live.free_memory()
+    assert 2**20 < free.host < 2**50
+    assert (free.device is None) == (live.info.device == "cpu")
+
+
 def test_another_seed_is_other_work(live: Engine) -> None:
     hashes = {played(Lab(live), scenario="dedup", seed=seed, params=FEW)["runs"][0]["tokens_sha256"] for seed in (1, 2)}
     assert len(hashes) == 2

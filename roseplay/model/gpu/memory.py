@@ -64,6 +64,13 @@ def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.devi
     return int(total * utilization) - (total - free) - activation_bytes
 
 
+def free_bytes(device: torch.device, cuda: Any = torch.cuda) -> tuple[int, int]:
+    """What of a GPU's memory is free, and all of it, in bytes. What this process holds unused is given back first."""
+    cuda.empty_cache()
+    free, total = cuda.mem_get_info(device)
+    return free, total
+
+
 def largest_step(num_tokens: int, max_model_len: int, num_logits: int, block_size: int) -> HostBatch:
     """Prompts of zeros, as long as they may be, that live in block 0, which no request owns."""
     rows = -(-num_tokens // max_model_len)

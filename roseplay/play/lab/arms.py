@@ -46,14 +46,21 @@ def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
     return configs
 
 
-def sized(config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int]) -> EngineConfig:
-    """With a pool that holds the whole workload, where nobody chose one: the live engine may have taken all memory."""
+def sized(
+    config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int], at_once: int | None = None
+) -> EngineConfig:
+    """With a pool that holds the whole workload, where nobody chose one: the live engine may have taken all memory.
+
+    Args:
+        at_once: hold only so many of the longest requests.
+    """
     if any(getattr(config, setting) is not None for setting in _POOL):
         return config
-    needed = sum(
+    blocks = [
         -(-(tokens + arrival.params.max_new_tokens) // config.block_size)
         for arrival, tokens in zip(workload, prompt_tokens, strict=True)
-    )
+    ]
+    needed = sum(sorted(blocks, reverse=True)[:at_once])
     return dataclasses.replace(config, num_blocks=min(live.num_blocks, needed + 2))
 
 

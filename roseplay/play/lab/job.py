@@ -1,4 +1,4 @@
-"""An experiment being run: in a thread of the server, with the live engine paused and an engine for each arm."""
+"""An experiment being run: in a thread of the server, with the live engine paused and engines of its own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from roseplay.engine.errors import EngineError
-from roseplay.play.lab.arms import arm_configs, open_engine, room, settings, sized
+from roseplay.play.lab.arms import arm_configs, open_engine, room, settings
 from roseplay.play.lab.document import VERSION, finished
+from roseplay.play.lab.engines import ArmEngines
 from roseplay.play.lab.load import make_load, warm_up
 from roseplay.play.lab.measuring import RunError, StoppedError, measure_run, run_record
+from roseplay.play.lab.memory import fit
 from roseplay.play.lab.progress import RunProgress, seconds_left
 from roseplay.play.lab.spec import ARMS, Experiment
 from roseplay.traffic.environment import environment
 
 RUN_LIMIT_S = 120.0
-CLOSE_S = 0.3  # then an engine's process is killed: whoever presses stop wants it to stop
 _log = logging.getLogger(__name__)
 
 OpenEngine = Callable[..., Any]
@@ -53,21 +53,19 @@ class Job:
         self.error: str | None = None
         self.result: str | None = None
         self._live, self._keep, self._open_engine, self._run_limit_s = live, keep, open_engine, run_limit_s
-        configs = arm_configs(live, experiment)
-        self._scenario, self._workload, prompt_tokens = make_load(experiment, live, room(configs, live.info))
-        self._configs = {
-            arm: sized(config, live.info, self._workload, prompt_tokens) for arm, config in configs.items()
-        }
-        self._warm_up = warm_up(self._workload, prompt_tokens)
+        self._configs = arm_configs(live, experiment)
+        self._scenario, self._workload, self._prompt_tokens = make_load(
+            experiment, live, room(self._configs, live.info)
+        )
+        self._warm_up = warm_up(self._workload, self._prompt_tokens)
         counts = dict.fromkeys(ARMS, 0)
         self._runs: list[RunProgress] = []
         for arm in experiment.order:
             counts[arm] += 1
             self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
-        self._engines: dict[str, Any] = {}
-        self._start_failure: str | None = None
+        self._arms: ArmEngines | None = None
         self._stop = threading.Event()
-        self._give_up = threading.Event()  # of the engines' start: stopped, or one of them failed
+        self._give_up = threading.Event()  # ends the engines' start: stopped, or one of them failed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
 
@@ -110,7 +108,8 @@ class Job:
                 self._measure()
                 state = "done"
             finally:
-                self._close_engines()
+                if self._arms is not None:
+                    self._arms.close()
                 with suppress(EngineError):  # closed meanwhile, with the server
                     self._live.resume()
         except StoppedError:
@@ -127,55 +126,56 @@ class Job:
 
     def _measure(self) -> None:
         """Play all runs and keep them; when it is stopped, the repeats that both arms have had."""
-        self._open_engines()
-        for arm in ARMS:
-            self._check_stop()
-            self._warm(arm)
+        arms = self._open_arms()
+        self._check_stop()
         self.state = "running"
         records: list[dict[str, Any]] = []
         try:
             for run in self._runs:
-                record = self._measure_run(run)
-                records.append(record)
+                self._check_stop()
+                records.append(self._measure_run(run, arms.get(run.arm)))
         finally:
             repeats = len(records) // len(ARMS)
             if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
-                self.result = self._keep(self._document(records[: repeats * len(ARMS)], repeats))
+                self.result = self._keep(self._document(arms, records[: repeats * len(ARMS)], repeats))
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
             raise StoppedError
 
-    def _open_engines(self) -> None:
-        """Both at once: most of a start is imports. If one fails the other is given up."""
-        with ThreadPoolExecutor(len(ARMS), "roseplay-lab-start") as pool:
-            for arm in ARMS:
-                pool.submit(self._open, arm)
+    def _open_arms(self) -> ArmEngines:
+        """The arms' engines, started as memory allows."""
+        knobs = {arm: self.experiment.arms[arm].knobs for arm in ARMS}
+        at_once = max(arm_knobs.max_batch_size for arm_knobs in knobs.values())
+        try:
+            fitted = fit(self._live, self._configs, at_once, self._workload, self._prompt_tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
+        self._configs = dict(fitted.configs)
+        self._arms = ArmEngines(
+            self._live.model,
+            fitted.configs,
+            knobs,
+            in_turn=fitted.in_turn,
+            open_engine=self._open_engine,
+            warm_up=self._warm,
+            give_up=self._give_up,
+        )
+        self._arms.start()
+        return self._arms
+
+    def _warm(self, arm: str, engine: Any) -> None:
         self._check_stop()
-        if self._start_failure is not None:
-            raise RunError(self._start_failure)
-
-    def _open(self, arm: str) -> None:
         try:
-            knobs = self.experiment.arms[arm].knobs
-            self._engines[arm] = self._open_engine(self._live.model, self._configs[arm], knobs, self._give_up)
-        except Exception as error:
-            if not self._give_up.is_set():
-                self._start_failure = f"arm {arm} did not start: {error}"
-                self._give_up.set()
-
-    def _warm(self, arm: str) -> None:
-        try:
-            measure_run(self._engines[arm], self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+            measure_run(engine, self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
         except (RunError, EngineError, TimeoutError) as error:
             raise RunError(f"arm {arm}, warm-up: {error}") from None
 
-    def _measure_run(self, run: RunProgress) -> dict[str, Any]:
-        self._check_stop()
+    def _measure_run(self, run: RunProgress, engine: Any) -> dict[str, Any]:
         run.start()
         try:
             played, steps = measure_run(
-                self._engines[run.arm],
+                engine,
                 self._workload,
                 stop=self._stop,
                 time_limit_s=self._run_limit_s,
@@ -189,14 +189,8 @@ class Job:
         run.finish()
         return run_record(run.arm, run.repeat, played, steps)
 
-    def _close_engines(self) -> None:
-        with ThreadPoolExecutor(len(ARMS), "roseplay-lab-close") as pool:
-            for engine in self._engines.values():
-                pool.submit(engine.close, CLOSE_S)
-        self._engines.clear()
-
-    def _document(self, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
-        info, experiment = self._engines["A"].info, self.experiment
+    def _document(self, arms: ArmEngines, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
+        info, experiment = arms.infos["A"], self.experiment
         return finished(
             {
                 "roseplay_lab": VERSION,
@@ -214,15 +208,14 @@ class Job:
                 "repeats": repeats,
                 "order": experiment.order[: len(records)],
                 "params": self._scenario.params(),
-                "arms": {arm: self._arm(arm) for arm in ARMS},
+                "arms": {
+                    arm: {
+                        "knobs": experiment.arms[arm].knobs.to_dict(),
+                        "config": settings(self._configs[arm], arms.infos[arm]),
+                    }
+                    for arm in ARMS
+                },
                 "limits": dict(experiment.limits),
                 "runs": records,
             }
         )
-
-    def _arm(self, arm: str) -> dict[str, Any]:
-        engine = self._engines[arm]
-        return {
-            "knobs": self.experiment.arms[arm].knobs.to_dict(),
-            "config": settings(self._configs[arm], engine.info),
-        }
