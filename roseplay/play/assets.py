@@ -31,6 +31,7 @@ STYLES = (
 
 # In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
 CORE = (
+    "dom.js",
     "store.js",
     "blocks.js",
     "time.js",

@@ -1,4 +1,4 @@
-"""Pieces of the page's own HTML. Templates are JavaScript template strings to Gradio: no backticks, no ``${``."""
+"""Pieces of the page's own HTML. Gradio runs them as templates: whatever is not constant goes through ``plain``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import gradio as gr
 
 from roseplay.play.terms import KEYS, TERMS
+
+# What means something in a JavaScript template string or in Handlebars, both of which Gradio makes of a component's HTML.
+_TEMPLATE = {ord(sign): f"&#{ord(sign)};" for sign in "`$\\{}@"}
 
 LOGO = (
     '<svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true">'
@@ -62,6 +65,11 @@ HELP = (
     + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in TERMS.items())
     + "</dl><button>Close</button></form></dialog>"
 )
+
+
+def plain(text: object) -> str:
+    """Text for an element or an attribute of a component's HTML: shown as it is, never run."""
+    return escape(str(text)).translate(_TEMPLATE)
 
 
 def html(template: str, **settings: Any) -> gr.HTML:

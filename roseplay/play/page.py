@@ -11,8 +11,9 @@ from roseplay.play import api, assets
 from roseplay.play.controls import Controls
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.lanes import MAX_LANES
-from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel, plain
 from roseplay.play.playground import Playground
+from roseplay.play.recording.shape import FRAME, HEADER
 from roseplay.play.settings import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB
@@ -39,6 +40,7 @@ def page_head(playground: Playground) -> str:
     stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
     given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};window.RoseLabTerms={json.dumps(LAB)};"
     given += f"window.RosePlotly={json.dumps(assets.plotly_address())};"
+    given += f"window.RoseRecordingShape={json.dumps({'header': HEADER, 'frame': FRAME})};"
     if playground.replaying:
         given += f"window.RoseRecording={json.dumps(playground.replaying).replace('<', chr(92) + 'u003c')};"
     return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"
@@ -78,9 +80,9 @@ def _header(playground: Playground) -> None:
     about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(
         ",", " "
     )
-    where = f'<span class="rp-where"><i>·</i>{info.device}<i>·</i>{info.dtype}</span>'
-    title = f"{info.model} on {info.device} in {info.dtype}: {about}"
-    chip = f'<span class="rp-chip rp-model-chip" title="{title}">{info.model}{where}</span>'
+    where = f'<span class="rp-where"><i>·</i>{plain(info.device)}<i>·</i>{plain(info.dtype)}</span>'
+    title = plain(f"{info.model} on {info.device} in {info.dtype}: {about}")
+    chip = f'<span class="rp-chip rp-model-chip" title="{title}">{plain(info.model)}{where}</span>'
     html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>{LAB_CHIP}', elem_id="rp-chip")
     figures = (
         kpi("tokens / s", "tps", spark=True)

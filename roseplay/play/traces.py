@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from roseplay.play.assets import script_tags
-from roseplay.play.markup import html
+from roseplay.play.markup import html, plain
 from roseplay.play.playground import Playground
 from roseplay.play.recording.exports import KINDS
 from roseplay.play.recording.recorder import KEEP_BYTES, KEEP_S
@@ -24,7 +24,7 @@ _ON_LOAD = "Rose.traces(element.querySelector('.rp-traces'))"
 
 def _content(replaying: str | None) -> str:
     if replaying:
-        title, hint = "This recording", escape(replaying)
+        title, hint = "This recording", plain(replaying)
         words = "This page has no engine. Whatever is in the recording is in these files."
     else:
         title, hint = "This run", f"last {KEEP_S / 60:g} min, {KEEP_BYTES / 1e6:g} MB"

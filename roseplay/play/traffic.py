@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -37,6 +38,13 @@ def refused(error: Exception, status: int | None = None) -> gr.Error:
         status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
     failed_with(status)
     return gr.Error(str(error), print_exception=False, title="Not possible")
+
+
+def _shown(error: Exception) -> gr.Error:
+    """The error as a message on the page, where Gradio takes it for HTML."""
+    failure = refused(error)
+    failure.message = escape(str(error), quote=False)
+    return failure
 
 
 class Traffic:
@@ -78,7 +86,7 @@ class Traffic:
             }
             burst = await self._playground.submissions.run(partial(self._playground.burst, size=wanted, **how))
         except REFUSALS as error:
-            raise refused(error) from None
+            raise _shown(error) from None
         if burst.size < wanted:
             gr.Warning(f"The engine took {burst.size} of {wanted} requests: too many wait already.")
 
@@ -87,7 +95,7 @@ class Traffic:
             check_tab_id(tab)
             self._playground.stop(tab_id=tab)
         except REFUSALS as error:
-            raise refused(error) from None
+            raise _shown(error) from None
 
 
 class PromptBar:
@@ -133,7 +141,7 @@ class PromptBar:
             lane = whole_number(number, "the lane")
             check_lane(lane)
         except ValueError as error:
-            raise refused(error) from None
+            raise _shown(error) from None
         await self._to_lanes(prompt, list(range(1, lane + 1)) if to == ALL_LANES else [lane], tab)
         return ""
 
@@ -142,7 +150,7 @@ class PromptBar:
         try:
             await self._playground.submissions.run(send)
         except REFUSALS as error:
-            raise refused(error) from None
+            raise _shown(error) from None
 
     # What the lanes' own buttons do
 
@@ -166,14 +174,14 @@ class PromptBar:
         try:
             await self._playground.submissions.run(partial(act, lanes=[lane], tab_id=tab))
         except REFUSALS as error:
-            raise refused(error) from None
+            raise _shown(error) from None
 
     def _halt(self, event: gr.EventData) -> None:
         lane, tab, _ = _asked(event)
         try:
             self._playground.stop(tab_id=tab, lane=lane)
         except REFUSALS as error:
-            raise refused(error) from None
+            raise _shown(error) from None
 
 
 def _asked(event: gr.EventData) -> tuple[int, str, Any]:
@@ -183,5 +191,5 @@ def _asked(event: gr.EventData) -> tuple[int, str, Any]:
         check_lane(lane)
         check_tab_id(tab)
     except ValueError as error:
-        raise refused(error) from None
+        raise _shown(error) from None
     return lane, str(tab), getattr(event, "prompt", None)

@@ -259,9 +259,9 @@ def test_a_file_that_is_none(run_on_disk: Path, mock: Served, open_page: Callabl
         (
             ("notes", "is no recording"),
             ("", "is empty"),
-            ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "no snapshot"),
+            ('{"roseplay_recording":1,"info":{},"knobs":{}}\n', "info, model is missing"),
             ('{"roseplay_recording":7}\n', "format 7"),
-            ("".join([*lines[:3], "{}\n", *lines[4:]]), "line 4 is no frame"),
+            ("".join([*lines[:3], "{}\n", *lines[4:]]), "line 4: t is missing"),
         )
     ):
         path = tmp_path / f"some-{number}.jsonl"

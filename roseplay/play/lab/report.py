@@ -150,7 +150,8 @@ def _settings(document: Mapping[str, Any]) -> str:
         [escape(name), _setting(a[part][name], none[part]), _setting(b[part].get(name), none[part])]
         for part, name in names
     ]
-    return _table(("setting", "A", '<span class="b">B</span>'), rows, marked=len(a["differs"]))
+    marked = sum(name in a["differs"] for _, name in names)
+    return _table(("setting", "A", '<span class="b">B</span>'), rows, marked=marked)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
@@ -150,7 +151,7 @@ def _knobs(figure: go.Figure, run: Run) -> go.Figure:
         x = _seconds(run, t)
         figure.add_vline(x, line={"color": rose, "width": 1})
         about: dict[str, Any] = {
-            "text": changes_text(changes),
+            "text": escape(changes_text(changes)),  # plotly knows some markup
             "showarrow": False,
             "font": {"color": rose, "size": 11},
             "textangle": -90,

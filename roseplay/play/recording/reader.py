@@ -7,24 +7,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from roseplay.core.info import EngineInfo
 from roseplay.play.recording.recorder import FORMAT
+from roseplay.play.recording.shape import FRAME, HEADER, check
 from roseplay.play.rows import EntryRow, StepRow, TokenRow
 
 MARK = "roseplay_recording"
-_LISTS = ("steps", "tokens", "requests", "knobs", "blocks")
-_KINDS = ("submitted", "scheduled", "first", "finished")
-_STEP = len(StepRow._fields)
-_OLDER_STEP = _STEP - len(StepRow._field_defaults)
-_WIDTHS = {
-    "steps": (_OLDER_STEP, _STEP),
-    "tokens": (len(TokenRow._fields),) * 2,
-    "requests": (4, 4),
-    "knobs": (3, 3),
-    "blocks": (4, 4),
-}  # least and most columns
 
 
 class RecordingError(ValueError):
@@ -77,9 +67,8 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
             continue
         try:
             frames.append(_frame(line))
-        except (ValueError, TypeError) as error:
-            what = "is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else str(error)
-            broken = RecordingError(f"{name}: line {number} {what}: the file is damaged")
+        except ValueError as error:
+            broken = RecordingError(f"{name}: line {number}: {error}: the file is damaged")
             if line.endswith(b"\n"):
                 raise broken from None
     if header is None:
@@ -89,40 +78,43 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
 
 def _header(line: bytes, name: str) -> dict[str, Any]:
     try:
-        header = json.loads(line)
+        header = _json(line)
     except ValueError:
         header = None
     if not isinstance(header, dict) or MARK not in header:
         raise RecordingError(f"{name} is no recording of roseplay: its first line is no header with {MARK!r}")
     if header[MARK] != FORMAT:
         raise RecordingError(
-            f"{name} has format {header[MARK]!r}, and this version reads format {FORMAT}:"
-            f" it was made by roseplay {header.get('version', '?')}"
+            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads format {FORMAT}:"
+            f" it was made by roseplay {str(header.get('version', '?'))[:40]!r}"
         )
-    for part in ("info", "knobs", "snapshot"):
-        if not isinstance(header.get(part), dict):
-            raise RecordingError(f"{name}: the header has no {part!r}: the file is damaged")
-    fields = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(EngineInfo)}
-    missing = sorted(name for name, needed in fields.items() if needed and name not in header["info"])
-    if missing:
-        raise RecordingError(f"{name}: 'info' of the header lacks {', '.join(missing)}: the file is damaged")
+    try:
+        check(header, HEADER)
+    except ValueError as error:
+        raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
+    fields = {field.name for field in dataclasses.fields(EngineInfo)}
     header["info"] = {field: value for field, value in header["info"].items() if field in fields}
     return header
 
 
 def _frame(line: bytes) -> dict[str, Any]:
     """A frame with its rows as named tuples; ``ValueError`` says what is wrong with it."""
-    frame = json.loads(line)
-    if not isinstance(frame, dict) or not isinstance(frame.get("t"), int | float):
-        raise ValueError("is no frame")
-    for name in _LISTS:
-        rows, (least, most) = frame.get(name), _WIDTHS[name]
-        if not isinstance(rows, list) or any(not isinstance(r, list) or not least <= len(r) <= most for r in rows):
-            raise ValueError(f"has no {name!r} as a frame has them")
-    if any(row[1] not in _KINDS or not isinstance(row[3], dict) for row in frame["requests"]):
-        raise ValueError("tells of a request what no version has told")
+    frame = _json(line)
+    check(frame, FRAME)
     frame["steps"] = [StepRow(*row)._replace(entries=[EntryRow(*e) for e in row[16]]) for row in frame["steps"]]
     frame["tokens"] = [TokenRow(*row) for row in frame["tokens"]]
     for name in ("titles", "texts"):
         frame.setdefault(name, [])
-    return frame
+    return cast("dict[str, Any]", frame)
+
+
+def _json(line: bytes) -> Any:
+    """Raises ``ValueError`` for what is not JSON, ``NaN`` and ``Infinity`` included."""
+    try:
+        return json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

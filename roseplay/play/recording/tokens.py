@@ -34,8 +34,8 @@ def tokens(recording: Recording) -> bytes:
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     writer.writerows(rows)
-    return out.getvalue().encode()
+    return out.getvalue().encode("utf-8", "replace")
 
 
 def _text(text: str | None) -> str | None:
-    return "'" + text if text and text[0] in ("=", "+", "-", "@") else text
+    return "'" + text if text and text[0] in "=+-@\t\r" else text

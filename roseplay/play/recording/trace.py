@@ -35,7 +35,7 @@ def trace(recording: Recording) -> bytes:
             "environment": header.get("environment"),
         },
     }
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 class _Events:

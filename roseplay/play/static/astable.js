@@ -1,13 +1,16 @@
 /* Rose.asTable: a canvas's other form, for who cannot see it or wants to read it: a real table in the panel's place.
  *
- *   {html, bind(element)}; spec: name (of the region), columns ([title, meaning]), read() -> {caption, rows: [[cell, …]]}
+ *   {button, bind(element)}; spec: name (of the region), columns ([title, meaning]), read() -> {caption, rows: [[cell, …]]}
  * It is read at most once a second, only while it is shown; cells are text, rows beyond MOST are counted in the caption. */
 "use strict";
 (function (Rose) {
   const EVERY_MS = 1000, MOST = 100;
 
   Rose.asTable = function (spec) {
-    const html = '<span class="rp-tg"><button type="button" class="rp-as-table" aria-pressed="false" aria-label="as table" title="Show this as a table">table</button></span>';
+    const switches = Rose.button("table", "rp-as-table"), button = Rose.element("span", "rp-tg", switches);
+    switches.title = "Show this as a table";
+    switches.setAttribute("aria-label", "as table");
+    switches.setAttribute("aria-pressed", "false");
     let box = null, timer = 0, readAt = -Infinity;
 
     const make = (tag, ...inside) => {
@@ -50,11 +53,11 @@
     }
 
     function bind(element) {
-      const button = element.querySelector(".rp-as-table"), plot = element.querySelector(".rp-plot");
-      button.onclick = () => {
-        const on = button.getAttribute("aria-pressed") !== "true";
+      const plot = element.querySelector(".rp-plot");
+      switches.onclick = () => {
+        const on = switches.getAttribute("aria-pressed") !== "true";
         if (!box) plot.append(build());
-        button.setAttribute("aria-pressed", on);
+        switches.setAttribute("aria-pressed", on);
         plot.classList.toggle("rp-tabled", on);
         box.hidden = !on;
         if (on) fill();
@@ -62,6 +65,6 @@
       for (const event of ["frame", "zoom"]) Rose.on(event, refresh);
     }
 
-    return { html, bind };
+    return { button, bind };
   };
 })(window.Rose);

@@ -7,23 +7,23 @@
   const AGAIN_MS = 700, BUSY_MS = 2000, TIMEOUT_MS = 6000, MOST_HOLDERS = 12;
 
   // ---- legend -----------------------------------------------------------------------------------------------
-  const svg = (inside) => `<svg width="13" height="13" viewBox="0 0 13 13" aria-hidden="true">${inside}</svg>`;
-  const rect = (x, w, color) => `<rect x="${x}" width="${w}" height="13" fill="var(--rp-${color})"/>`;
-  const three = '<path d="M3 3h3v5h-3v-1h2v-1h-2v-1h2v-1h-2z" fill="var(--rp-surface)"/>';
+  const rect = (x, width, color, y = 0, height = 13) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
+  const three = ["path", { d: "M3 3h3v5h-3v-1h2v-1h-2v-1h2v-1h-2z", fill: "var(--rp-surface)" }];
+  const hollow = ["rect", { x: 1.5, y: 0.5, width: 7, height: 12, fill: "none", stroke: "var(--rp-cachedline)" }];
   const MARKS = [
-    ["active", svg(rect(0, 4, "c0") + rect(5, 4, "c1") + rect(10, 3, "c4")), "one owner"],
-    ["shared", svg(rect(1, 7, "shared") + three + '<rect x="1" y="11" width="7" height="2" fill="var(--rp-c0)"/>'), "shared"],
-    ["cached", svg('<rect x="1.5" y=".5" width="7" height="12" fill="none" stroke="var(--rp-cachedline)"/>'), "cached"],
-    ["free", svg(rect(1, 8, "free")), "free"],
+    ["active", [rect(0, 4, "c0"), rect(5, 4, "c1"), rect(10, 3, "c4")], "one owner"],
+    ["shared", [rect(1, 7, "shared"), three, rect(1, 7, "c0", 11, 2)], "shared"],
+    ["cached", [hollow], "cached"],
+    ["free", [rect(1, 8, "free")], "free"],
   ];
 
   Rose.blockLegend = function (plot) {
-    const line = document.createElement("div");
-    line.className = "rp-under";
-    line.innerHTML = MARKS.map(([name, mark, words]) => `<span class="rp-lg" data-of="${name}">${mark}${words} <b>–</b></span>`).join("") +
-      '<span class="rp-lg rp-saves" data-of="saved">saves <b>–</b> blocks</span>';
-    plot.after(line);
-    const places = [...line.children].map((item) => [item.dataset.of, item.querySelector("b")]);
+    const make = Rose.element, count = () => make("b", "", "–");
+    const entries = MARKS.map(([name, shapes, words]) => [name, make("span", "rp-lg", Rose.svg(13, 13, ...shapes), `${words} `, count())]);
+    entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), " blocks")]);
+    for (const [name, entry] of entries) entry.dataset.of = name;
+    plot.after(make("div", "rp-under", ...entries.map(([, entry]) => entry)));
+    const places = entries.map(([name, entry]) => [name, entry.querySelector("b")]);
     return (counts) => places.forEach(([name, place]) => Rose.write(place, Rose.format.count(counts[name])));
   };
 

@@ -22,19 +22,18 @@
     const plot = element.querySelector(".rp-plot"), subtitle = element.querySelector(".rp-sub");
     plot.append(canvas, said);
     const pen = Rose.pen(canvas), { g, text } = pen;
-    const toggle = Rose.toggle("order of blocks", ["physical", "by request"]);
+    const toggle = Rose.toggle("order of blocks", ["physical", "by request"], (word) => {
+      state.grouped = word !== "physical";
+      panel.soon();
+    });
     const table = Rose.blockTable();
-    element.querySelector(".rp-rt").innerHTML = toggle.html + table.html;
+    element.querySelector(".rp-rt").replaceChildren(toggle, table.button);
     table.bind(element);
     const legend = Rose.blockLegend(plot);
     const state = { grouped: false, order: null, place: null, T: null, at: null, cursor: 0 };
     let summary = "";
 
     const panel = Rose.panel(canvas, { name: "blockmap", every: 2, follows: true, keys: true, draw, describe: () => `KV blocks. ${summary}` });
-    toggle.bind(element, (word) => {
-      state.grouped = word !== "physical";
-      panel.soon();
-    });
 
     // ---- places ---------------------------------------------------------------------------------------------
     /* Columns and pitch for so many blocks: the usual cells where they fit, then lower ones, then ever smaller squares. */

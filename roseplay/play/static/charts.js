@@ -17,7 +17,7 @@
 
   const touch = matchMedia("(pointer: coarse)");
 
-  /* spec: name, every, follows, timed (shares Rose.view), small, flags, margin {l, r, t, b}, legend (html for the head's right side),
+  /* spec: name, every, follows, timed (shares Rose.view), small, flags, margin {l, r, t, b}, legend (elements for the head's right side),
    * draw(frame) -> {traces, layout, empty}, times in seconds, hover(point) -> what is selected there, describe().
    * frame: {window, width, height (of the plot in px), right (px beside it), T (colours), seconds(ms)}. */
   Rose.chart = function (element, spec) {
@@ -28,9 +28,9 @@
     nothing.hidden = true;
     let made = false, draggedSince = 0, shown = null, axesKey = "";
 
-    head.innerHTML = (spec.timed && !spec.small ? '<button type="button" class="rp-back" hidden>back to now</button>' : "") + (spec.legend || "");
-    const back = head.querySelector(".rp-back");
-    if (back) back.onclick = Rose.view.clear;
+    const back = spec.timed && !spec.small ? Rose.button("back to now", "rp-back") : null;
+    if (back) Object.assign(back, { hidden: true, onclick: Rose.view.clear });
+    head.replaceChildren(...[back].filter(Boolean), ...(spec.legend || []));
 
     const panel = Rose.panel(plot, {
       ...spec,
@@ -283,27 +283,26 @@
   Rose.curve = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line });
   Rose.area = (x, y, color, shape = "linear") => ({ ...Rose.curve(x, y, { width: 0, shape }), fill: "tozeroy", fillcolor: color });
 
-  Rose.legend = (mark, text, kind = "") => `<span class="rp-lg ${kind}">${mark}${text}</span>`;
-  const mark = (w, h, inside) => `<svg width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" aria-hidden="true">${inside}</svg>`;
-  Rose.legendBox = (name) => mark(8, 8, `<rect width="8" height="8" fill="var(--rp-${name})"/>`);
-  Rose.legendDot = (name) => mark(8, 8, `<circle cx="4" cy="4" r="2.4" fill="var(--rp-${name})"/>`);
+  /** An entry of a legend: its mark and its words. */
+  Rose.legend = (mark, text, kind = "") => Rose.element("span", `rp-lg ${kind}`, mark, text);
+  Rose.legendBox = (name) => Rose.svg(8, 8, ["rect", { width: 8, height: 8, fill: `var(--rp-${name})` }]);
+  Rose.legendDot = (name) => Rose.svg(8, 8, ["circle", { cx: 4, cy: 4, r: 2.4, fill: `var(--rp-${name})` }]);
   Rose.legendLine = (name, width, dash = "") =>
-    mark(14, 4, `<line x2="14" y1="2" y2="2" stroke="var(--rp-${name})" stroke-width="${width}" stroke-dasharray="${dash}"/>`);
+    Rose.svg(14, 4, ["line", { x2: 14, y1: 2, y2: 2, stroke: `var(--rp-${name})`, "stroke-width": width, "stroke-dasharray": dash }]);
 
-  /** Two words of which one is on: {html, bind(head, fn)}. */
-  Rose.toggle = function (label, words) {
-    const html = `<span class="rp-tg" role="group" aria-label="${label}">${words
-      .map((word, i) => `<button type="button" aria-pressed="${i === 0}">${word}</button>`)
-      .join("")}</span>`;
-    const bind = (head, fn) => {
-      const buttons = [...head.querySelectorAll(`[aria-label="${label}"] button`)];
-      buttons.forEach((button) => {
-        button.onclick = () => {
-          for (const other of buttons) other.setAttribute("aria-pressed", other === button);
-          fn(button.textContent);
-        };
-      });
-    };
-    return { html, bind };
+  /** Two words of which one is on; `fn` is told which, when another one is chosen. */
+  Rose.toggle = function (label, words, fn) {
+    const buttons = words.map((word) => Rose.button(word));
+    buttons.forEach((button, i) => {
+      button.setAttribute("aria-pressed", i === 0);
+      button.onclick = () => {
+        for (const other of buttons) other.setAttribute("aria-pressed", other === button);
+        fn(words[i]);
+      };
+    });
+    const group = Rose.element("span", "rp-tg", ...buttons);
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", label);
+    return group;
   };
 })(window.Rose);

@@ -14,23 +14,22 @@
 
   Rose.itl = function (element) {
     const scale = { log: false, zoom: null, max: 0, calm: 0 };
-    const toggle = Rose.toggle("y axis", ["lin", "log"]);
+    const toggle = Rose.toggle("y axis", ["lin", "log"], (word) => {
+      scale.log = word === "log";
+      scale.zoom = null;
+      panel.soon();
+    });
     let points = []; // by trace: [{rid, …}]
     let summary = "No tokens yet.";
 
     const panel = Rose.chart(element, {
       name: "itl", every: 2, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
-      legend: Rose.legend(Rose.legendDot("ink2"), "slow, by request", "rp-roomy") + toggle.html,
+      legend: [Rose.legend(Rose.legendDot("ink2"), "slow, by request", "rp-roomy"), toggle],
       hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
       zoomedY: (range) => {
         scale.zoom = range;
       },
       draw, describe: () => `Inter-token latency. ${summary}`,
-    });
-    toggle.bind(element, (word) => {
-      scale.log = word === "log";
-      scale.zoom = null;
-      panel.soon();
     });
     Rose.on("unzoom", () => {
       scale.zoom = null;

@@ -12,7 +12,7 @@
 
     Rose.chart(element, {
       name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
-      legend: LAYERS.map(([color, words]) => Rose.legend(Rose.legendBox(color), words, "rp-roomy")).join(""),
+      legend: LAYERS.map(([color, words]) => Rose.legend(Rose.legendBox(color), words, "rp-roomy")),
       draw, describe: () => `KV blocks over time. ${summary}`,
     });
 

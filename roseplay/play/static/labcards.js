@@ -4,26 +4,29 @@
   const { lab } = Rose, make = Rose.popover.element;
 
   // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
-  const box = (x, y, w, h, color) => `<rect x="${x}" y="${y}" width="${w}" height="${h}" fill="var(--rp-${color})"/>`;
-  const stroke = (d, color, more = "") => `<path d="${d}" fill="none" stroke="var(--rp-${color})" ${more}/>`;
-  const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i)).join("");
+  const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
+  const line = (d, color, more = {}) => ["path", { d, fill: "none", stroke: `var(--rp-${color})`, ...more }];
+  const shape = (d, fill, more = {}) => ["path", { d, fill: `var(--rp-${fill})`, ...more }];
+  const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i));
 
   const DRAWINGS = {
-    admission: () => many(14, (i) => stroke(`M${7.5 + i * 1.6} 4v11`, "ink3")) + box(6, 21, 52, 3, "decode") + box(6, 27, 52, 3, "decode"),
-    batched: () => many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")) + stroke("M22 17h10", "ink3") + box(38, 3, 14, 27.5, "ink"),
-    dedup: () => many(5, (i) => box(4, 2 + i * 6.4, 22, 4.4, "ink3")) + stroke("M31 17h8", "ink3") + box(43, 14.4, 17, 5, "ink"),
-    budget: () =>
-      box(4, 4, 10, 27, "ink3") + many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")) +
-      stroke("M17 14.5h46", "rose", 'stroke-width="1.25" stroke-dasharray="4 3"'),
-    append: () => many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")) + box(40, 6, 20, 22, "ink"),
-    shared: () => box(4, 2, 17, 30, "ink") + [20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3")).join(""),
-    intruder: () => many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")) + box(21, 2, 22, 30, "ink"),
-    pressure: () =>
-      box(4, 4, 56, 27, "free") + '<path d="M4 31 20 23 34 11 42 4h18v27z" fill="var(--rp-ink3)"/>' +
-      '<path d="M44 1.5l5 5-5 5-5-5z" fill="var(--rp-surface)" stroke="var(--rp-ink)"/>',
-    poisson: () => [5, 9, 11, 20, 23, 31, 33, 36, 47, 49, 56].map((x) => stroke(`M${x + 0.5} 7v20`, "ink3")).join(""),
-    multi: () => many(3, (i) => box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink") + box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")),
-    other: () => many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
+    admission: [...many(14, (i) => line(`M${7.5 + i * 1.6} 4v11`, "ink3")), box(6, 21, 52, 3, "decode"), box(6, 27, 52, 3, "decode")],
+    batched: [...many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")), line("M22 17h10", "ink3"), box(38, 3, 14, 27.5, "ink")],
+    dedup: [...many(5, (i) => box(4, 2 + i * 6.4, 22, 4.4, "ink3")), line("M31 17h8", "ink3"), box(43, 14.4, 17, 5, "ink")],
+    budget: [
+      box(4, 4, 10, 27, "ink3"), ...many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")),
+      line("M17 14.5h46", "rose", { "stroke-width": 1.25, "stroke-dasharray": "4 3" }),
+    ],
+    append: [...many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")), box(40, 6, 20, 22, "ink")],
+    shared: [box(4, 2, 17, 30, "ink"), ...[20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3"))],
+    intruder: [...many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")), box(21, 2, 22, 30, "ink")],
+    pressure: [
+      box(4, 4, 56, 27, "free"), shape("M4 31 20 23 34 11 42 4h18v27z", "ink3"),
+      shape("M44 1.5l5 5-5 5-5-5z", "surface", { stroke: "var(--rp-ink)" }),
+    ],
+    poisson: [5, 9, 11, 20, 23, 31, 33, 36, 47, 49, 56].map((x) => line(`M${x + 0.5} 7v20`, "ink3")),
+    multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")]).flat(),
+    other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
   };
   const KINDS = [
     [/dedup|equal/, "dedup"], [/append/, "append"], [/budget|token/, "budget"], [/shared|head|prefix/, "shared"], [/intruder|long/, "intruder"],
@@ -32,7 +35,7 @@
 
   function drawing(name) {
     const [, kind] = KINDS.find(([pattern]) => pattern.test(name)) || [null, "other"];
-    return `<svg width="64" height="34" viewBox="0 0 64 34" aria-hidden="true">${DRAWINGS[kind]()}</svg>`;
+    return Rose.svg(64, 34, ...DRAWINGS[kind]);
   }
 
   // ---- the cards --------------------------------------------------------------------------------------------
@@ -49,7 +52,7 @@
         card.dataset.name = scenario.name;
         card.title = (scenario.look || []).join(" ");
         card.setAttribute("role", "radio");
-        card.insertAdjacentHTML("beforeend", drawing(scenario.name));
+        card.append(drawing(scenario.name));
         card.onclick = () => lab.choose(scenario.name);
         return card;
       }));

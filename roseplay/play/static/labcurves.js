@@ -149,9 +149,8 @@
 
     function show() {
       head.replaceChildren(...lab.arms.map((arm) => {
-        const entry = Rose.popover.element("span", `rp-lg${arm === "B" ? " rp-hand" : ""}`);
-        entry.innerHTML = Rose.legendLine(arm === "A" ? "ink" : "rose", 1.75, arm === "A" ? "" : "5 3");
-        entry.append(Rose.popover.element("span", "", words(arm)));
+        const line = arm === "A" ? Rose.legendLine("ink", 1.75) : Rose.legendLine("rose", 1.75, "5 3");
+        const entry = Rose.legend(line, Rose.element("span", "", words(arm)), arm === "B" ? "rp-hand" : "");
         if (lab.document) entry.title = `${arm}: ${lab.document.arms[arm].label}`;
         return entry;
       }));
@@ -172,19 +171,17 @@
 
   lab.ttft = function (element) {
     const firsts = remembered((run) => run.requests.map((request) => request.ttft_ms));
-    const toggle = Rose.toggle("Time to first token as", ["CDF", "histogram"]);
-    const head = element.querySelector(".rp-rt");
     let histogram = false;
-    head.innerHTML = toggle.html;
+    const toggle = Rose.toggle("Time to first token as", ["CDF", "histogram"], (word) => {
+      histogram = word === "histogram";
+      view.soon();
+    });
+    element.querySelector(".rp-rt").replaceChildren(toggle);
     const side = (by) => (point, area) => ({ x: Math.max(area.x0, Math.min(area.x1, point ? point.x + by : (area.x0 + area.x1) / 2)), y: area.y1 });
     const view = lab.canvas(element, {
       name: "Time to first token", margin: MARGIN, draw, read, describe, keys: { ArrowLeft: side(-8), ArrowRight: side(8) },
     });
     view.subtitle = "share of requests, ms";
-    toggle.bind(head, (word) => {
-      histogram = word === "histogram";
-      view.soon();
-    });
 
     function axes(area) {
       const arms = lab.document ? firsts() : null;

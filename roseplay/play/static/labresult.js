@@ -12,8 +12,9 @@
 
   /** The head of a table with a column for A and one for B behind the first. */
   lab.tableHead = function (first, ...more) {
-    const cells = [first, '<i class="rp-ab">A</i>', '<i class="rp-ab b">B</i>', ...more];
-    return `<thead><tr>${cells.map((cell) => `<th scope="col">${cell}</th>`).join("")}</tr></thead>`;
+    const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more].map((inside) => make("th", "", inside));
+    for (const cell of cells) cell.scope = "col";
+    return make("thead", "", make("tr", "", ...cells));
   };
 
   /** A figure with its three leading digits, or so. */
@@ -34,18 +35,17 @@
     const log = clipped(ratio), wide = (Math.abs(log) / CLIP) * HALF_PX;
     const good = log > 0 === (better === "higher"), grey = Math.abs(log) < SAME, x = log > 0 ? 36.5 : 36.5 - wide;
     const color = grey ? "line2" : good ? "ink" : "ink3";
-    const mark = wide < 0.8 ? "" : good || grey
-      ? `<rect x="${x.toFixed(1)}" y="3" width="${wide.toFixed(1)}" height="6" fill="var(--rp-${color})"/>`
-      : `<rect x="${x.toFixed(1)}" y="3.5" width="${Math.max(1.5, wide).toFixed(1)}" height="5" fill="none" stroke="var(--rp-${color})"/>`;
-    return `<svg width="72" height="12" viewBox="0 0 72 12" aria-hidden="true"><path d="M36.5 0v12" stroke="var(--rp-line2)"/>${mark}</svg>`;
+    const solid = { x: x.toFixed(1), y: 3, width: wide.toFixed(1), height: 6, fill: `var(--rp-${color})` };
+    const hollow = { ...solid, y: 3.5, width: Math.max(1.5, wide).toFixed(1), height: 5, fill: "none", stroke: `var(--rp-${color})` };
+    const marks = wide < 0.8 ? [] : [["rect", good || grey ? solid : hollow]];
+    return Rose.svg(72, 12, ["path", { d: "M36.5 0v12", stroke: "var(--rp-line2)" }], ...marks);
   }
 
   lab.result = function (element) {
     const plot = element.querySelector(".rp-plot"), subtitle = element.querySelector(".rp-sub");
     plot.classList.add("rp-lab-scroll");
     const body = make("tbody"), table = make("table", "rp-lab-table rp-lab-res");
-    table.innerHTML = lab.tableHead("metric", "B / A", "solid = better");
-    table.append(body);
+    table.append(lab.tableHead("metric", "B / A", "solid = better"), body);
     plot.append(table);
 
     function row(metric) {
@@ -56,9 +56,8 @@
       th.title = lab.meaning(name);
       tr.dataset.metric = name;
       if (lab.scenario && lab.scenario.watch === name) tr.classList.add("rp-watched");
-      const drawing = make("td");
-      drawing.innerHTML = bar(ratio, better);
-      drawing.append(make("span", "rp-lab-hear", ratio === null ? "" : same ? "no clear difference" : good ? "B is better" : "B is worse"));
+      const hear = make("span", "rp-lab-hear", ratio === null ? "" : same ? "no clear difference" : good ? "B is better" : "B is worse");
+      const drawing = make("td", "", bar(ratio, better), hear);
       tr.append(th, figure("A", a, metric.a_range, unit), figure("B", b, metric.b_range, unit), make("td", "", ratioText(ratio)), drawing);
       return tr;
     }

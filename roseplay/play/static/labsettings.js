@@ -29,18 +29,17 @@
 
   lab.settings = function (element) {
     const plot = element.querySelector(".rp-plot"), head = element.querySelector(".rp-rt"), subtitle = element.querySelector(".rp-sub");
-    const toggle = Rose.toggle("Settings shown", ["all", "differences"]);
-    head.innerHTML = `${toggle.html}<button type="button" class="rp-lab-swap">swap A ⇄ B</button>`;
-    head.querySelector(".rp-lab-swap").onclick = () => lab.plan && lab.swap();
     let only = false;
-    toggle.bind(head, (word) => {
+    const toggle = Rose.toggle("Settings shown", ["all", "differences"], (word) => {
       only = word === "differences";
       show();
     });
+    const swap = Rose.button("swap A ⇄ B", "rp-lab-swap");
+    swap.onclick = () => lab.plan && lab.swap();
+    head.replaceChildren(toggle, swap);
     plot.classList.add("rp-lab-scroll");
     const body = make("tbody"), table = make("table", "rp-lab-table rp-lab-set");
-    table.innerHTML = lab.tableHead("setting", "acts on");
-    table.append(body);
+    table.append(lab.tableHead("setting", "acts on"), body);
     plot.append(table);
 
     /* Every setting there is, those that differ first: [{group, name, title, acts, kind, differs}]. */
@@ -65,7 +64,7 @@
       Rose.write(subtitle, differing === 1 ? "1 differs" : differing ? `${differing} differ` : "no difference");
       body.replaceChildren(...all.filter((row) => row.differs || !only).map(line));
       if (!only) body.append(slow());
-      const again = key && body.querySelector(`[data-key="${key}"]`);
+      const again = key && body.querySelector(`[data-key="${CSS.escape(key)}"]`);
       if (again) again.focus();
     }
 

@@ -7,9 +7,8 @@
   const T0 = 0, T1 = 1, PROMPT = 2, DECODE = 3, RUNNING = 4, WAITING = 5; // columns of a step
 
   lab.steps = function (element) {
-    const head = element.querySelector(".rp-rt");
-    head.innerHTML =
-      `<span class="rp-lg">${Rose.legendBox("prompt")}${Rose.legendBox("rose")}with prompts</span>` + Rose.legend(Rose.legendBox("decode"), "decode only");
+    const prompts = Rose.element("span", "rp-lg", Rose.legendBox("prompt"), Rose.legendBox("rose"), "with prompts");
+    element.querySelector(".rp-rt").replaceChildren(prompts, Rose.legend(Rose.legendBox("decode"), "decode only"));
     const move = (by) => (point, area) => ({ x: Math.max(area.x0, Math.min(area.x1, point ? point.x + by : area.x0)), y: area.y0 });
     const view = lab.canvas(element, {
       name: "Tokens per step", margin: { l: 44, r: 14, t: 4, b: 18 }, draw, read, describe, keys: { ArrowLeft: move(-4), ArrowRight: move(4) },

@@ -42,7 +42,7 @@
     stop.hidden = true;
     stop.setAttribute("aria-label", `Stop lane ${index + 1}`);
     stop.title = "Stop this lane";
-    stop.innerHTML = '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/></svg>';
+    stop.append(Rose.cross());
     stop.onclick = () => acts.halt(index + 1);
     const meta = make("div", "rp-meta", root), state = make("span", "rp-state", meta), rate = make("span", "rp-rate", meta);
     const ttft = make("span", "rp-ttft", meta), itl = make("span", "rp-itl", meta);

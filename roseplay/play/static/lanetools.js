@@ -4,7 +4,7 @@
  *   tools.show()                 which of them there is something to do for */
 "use strict";
 (function (Rose) {
-  const STROKE = 'fill="none" stroke="currentColor" stroke-width="1.3" stroke-linecap="round" stroke-linejoin="round"';
+  const STROKE = { fill: "none", stroke: "currentColor", "stroke-width": 1.3, "stroke-linecap": "round", "stroke-linejoin": "round" };
   const ICONS = {
     edit: "M2 12l.6-2.7L9.8 2.1l2.1 2.1-7.2 7.2zM8.4 3.5l2.1 2.1",
     again: "M11.5 7a4.5 4.5 0 1 1-1.3-3.2M10.6 1.2v2.9H7.7",
@@ -27,7 +27,7 @@
       button.dataset.does = name;
       button.setAttribute("aria-label", `${WORDS[name][0]} ${number}`);
       button.title = WORDS[name][1];
-      button.innerHTML = `<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d="${ICONS[name]}" ${STROKE}/></svg>`;
+      button.append(Rose.svg(14, 14, ["path", { d: ICONS[name], ...STROKE }]));
       box.append(button);
     }
     lane.stop.before(box);

@@ -7,22 +7,15 @@
  *   Rose.popover.row, .facts  lines of a name and a value; values are text nodes only */
 "use strict";
 (function (Rose) {
-  const GAP = 14, EDGE = 8;
+  const GAP = 14, EDGE = 8, make = Rose.element;
   const popover = (Rose.popover = { name: null, open, close, fits, element: make, row, facts });
   let box = null, body = null, heading = null, current = null;
-
-  function make(tag, className, ...inside) {
-    const element = document.createElement(tag);
-    if (className) element.className = className;
-    element.append(...inside);
-    return element;
-  }
 
   function build() {
     const cross = make("button");
     cross.type = "button";
     cross.setAttribute("aria-label", "Close");
-    cross.innerHTML = '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/></svg>';
+    cross.append(Rose.cross());
     cross.onclick = () => close();
     heading = make("h4");
     heading.id = "rp-pop-title";

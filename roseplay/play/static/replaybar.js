@@ -9,17 +9,14 @@
   let bar = null, parts = null, dragging = false;
 
   const ICONS = { play: "M3 1.5v11l9-5.5z", pause: "M3 1.5h3v11H3zM8 1.5h3v11H8z" };
-  const icon = (name) => `<svg width="14" height="14" aria-hidden="true"><path d="${ICONS[name]}" fill="currentColor"/></svg>`;
 
   function build() {
-    bar = document.createElement("section");
+    const make = Rose.element, name = make("span", "rp-name"), toggle = Rose.button("", "rp-toggle"), range = make("input"), time = make("span", "rp-at");
+    const speed = make("select", "", ...replay.speeds.map((factor) => new Option(`×${factor}`, factor))), back = Rose.button("", "rp-leave");
+    Object.assign(range, { type: "range", min: 0, step: 10 });
+    bar = make("section", "", make("b", "", "Replay"), name, toggle, range, time, speed, back);
     bar.id = "rp-replay";
-    bar.setAttribute("aria-label", "Replay");
-    bar.innerHTML = `<b>Replay</b><span class="rp-name"></span><button type="button" class="rp-toggle"></button>
-      <input type="range" min="0" step="10" aria-label="Position in the recording"><span class="rp-at"></span>
-      <select aria-label="Speed">${replay.speeds.map((speed) => `<option value="${speed}">×${speed}</option>`).join("")}</select>
-      <button type="button" class="rp-leave"></button>`;
-    const [name, toggle, range, time, speed, back] = [".rp-name", ".rp-toggle", "input", ".rp-at", "select", ".rp-leave"].map((one) => bar.querySelector(one));
+    for (const [element, words] of [[bar, "Replay"], [range, "Position in the recording"], [speed, "Speed"]]) element.setAttribute("aria-label", words);
     parts = { name, toggle, range, time, speed, back };
     toggle.onclick = () => (replay.playing ? replay.pause() : replay.play());
     speed.onchange = () => replay.pace(Number(speed.value));
@@ -72,7 +69,7 @@
     Rose.write(parts.name, recording.name);
     parts.name.title = `${recording.name}: recorded ${recording.header.created || ""} with ${recording.header.info.model}`;
     parts.range.max = Math.ceil(recording.length);
-    parts.toggle.innerHTML = icon(replay.playing ? "pause" : "play");
+    parts.toggle.replaceChildren(Rose.icon(ICONS[replay.playing ? "pause" : "play"]));
     parts.toggle.setAttribute("aria-label", replay.playing ? "Pause" : "Play");
     parts.toggle.title = `${replay.playing ? "Pause" : "Play"} (Space)`;
     parts.speed.value = String(replay.speed);

@@ -20,20 +20,19 @@
     element.querySelector(".rp-plot").append(canvas, said);
     const { g, begin, line, text, diamond } = Rose.pen(canvas);
     const rows = new Rose.Rows();
-    const toggle = Rose.toggle("colour", ["request", "ITL"]);
+    const toggle = Rose.toggle("colour", ["request", "ITL"], (word) => {
+      state.byItl = word === "ITL";
+      panel.soon();
+    });
     const state = { byItl: false, T: null, window: null, width: 0, height: 0, rowHeight: ROW, x: null, y: null };
     let summary = "No steps yet.";
     const table = Rose.stepTable(rows, inView);
 
-    element.querySelector(".rp-rt").innerHTML = legend() + toggle.html + table.html;
+    element.querySelector(".rp-rt").replaceChildren(...legend(), toggle, table.button);
     table.bind(element);
     const copyLegend = element.querySelector(".rp-copied");
     copyLegend.hidden = true;
     const panel = Rose.panel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe: () => `Step timeline. ${summary}` });
-    toggle.bind(element, (word) => {
-      state.byItl = word === "ITL";
-      panel.soon();
-    });
     Rose.on("reset", () => rows.clear());
     const cells = Rose.stepCells(canvas, { state, rows, said, left: LEFT, soon: panel.soon });
     Rose.steering(canvas, { window: () => state.window, left: LEFT, right: RIGHT, at: cells.at, stepAt: cells.stepAt });
@@ -285,15 +284,15 @@
     }
 
     function legend() {
-      const svg = (w, h, inside) => `<svg width="${w}" height="${h}" aria-hidden="true">${inside}</svg>`;
-      const ink = 'fill="var(--rp-ink2)"';
+      const { svg } = Rose, bar = (x, width, height) => ["rect", { x, width, height, fill: "var(--rp-ink2)" }];
+      const path = (d, fill) => ["path", { d, fill, stroke: "var(--rp-ink)" }];
       return [
-        [svg(9, 12, `<rect width="3" height="12" ${ink}/><rect x="5" width="3" height="12" ${ink}/>`), "prompt chunk", ""],
-        [svg(12, 4, `<rect width="12" height="3" ${ink}/>`), "decode", ""],
-        [svg(12, 12, '<path d="M6 1l5 5l-5 5l-5 -5z" fill="var(--rp-surface)" stroke="var(--rp-ink)"/>'), "preempted", "rp-roomy"],
-        [svg(12, 4, '<line x2="12" y1="2" y2="2" stroke="var(--rp-ink3)" stroke-dasharray="1 2"/>'), "queued", "rp-roomy"],
-        [svg(9, 9, '<path d="M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z" fill="none" stroke="var(--rp-ink)"/>'), "copied", "rp-roomy rp-copied"],
-      ].map(([mark, words, kind]) => `<span class="rp-lg ${kind}">${mark}${words}</span>`).join("");
+        [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", ""],
+        [svg(12, 4, bar(0, 12, 3)), "decode", ""],
+        [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy"],
+        [svg(12, 4, ["line", { x2: 12, y1: 2, y2: 2, stroke: "var(--rp-ink3)", "stroke-dasharray": "1 2" }]), "queued", "rp-roomy"],
+        [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
+      ].map((entry) => Rose.legend(...entry));
     }
   };
 })(window.Rose);

@@ -141,7 +141,7 @@ window.Rose = window.Rose || {};
   /* A snapshot's request: the same fields as its events, and the times of those that have happened. */
   function applyMeta(rid, meta) {
     const known = request(rid);
-    for (const [name, value] of Object.entries(meta)) if (name in known && !Array.isArray(known[name])) known[name] = value;
+    for (const [name, value] of Object.entries(meta)) if (name !== "rid" && Object.hasOwn(known, name) && !Array.isArray(known[name])) known[name] = value;
     known.prompt = meta.prompt_tokens ?? known.prompt;
     known.queue = meta.queue_ms ?? known.queue;
     known.ttft = meta.ttft_ms ?? known.ttft;

@@ -15,9 +15,10 @@
 
     Rose.chart(element, {
       name: "tokens", every: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
-      legend:
-        Rose.legend(Rose.legendBox("prompt"), "prompt") + Rose.legend(Rose.legendBox("decode"), "decode") +
+      legend: [
+        Rose.legend(Rose.legendBox("prompt"), "prompt"), Rose.legend(Rose.legendBox("decode"), "decode"),
         Rose.legend(Rose.legendLine("rose", 1.25, "4 3"), "budget", "rp-hand"),
+      ],
       draw, describe: () => `Tokens per step. ${summary}`,
     });
 

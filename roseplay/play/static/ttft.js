@@ -107,13 +107,13 @@
     }
 
     function showLegend(curves) {
-      const html = curves
-        .map((one, i) => {
-          const last = i === curves.length - 1;
-          return Rose.legend(last ? Rose.legendLine("ink", 1.5) : Rose.legendLine("ink3", 1.5, "4 3"), one.name, "rp-roomy");
-        })
-        .join("");
-      if (html !== legend) head.innerHTML = legend = html;
+      const names = JSON.stringify(curves.map(({ name }) => name));
+      if (names === legend) return;
+      legend = names;
+      head.replaceChildren(...curves.map(({ name }, i) => {
+        const last = i === curves.length - 1;
+        return Rose.legend(last ? Rose.legendLine("ink", 1.5) : Rose.legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");
+      }));
     }
   };
 })(window.Rose);

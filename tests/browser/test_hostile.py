@@ -1,0 +1,237 @@
+"""Text that is markup, in every place where the page shows text that it did not write: it is shown, and never run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.play.playground import Playground
+from roseplay.play.recording.exports import export
+from tests.browser.conftest import Served, ask, serving, text
+from tests.browser.test_lab import DOCUMENT, open_file, open_lab
+from tests.browser.test_replay import open_recording, theatre, to_the_end
+from tests.play.fake_engine import INFO, FakeEngine, now
+from tests.play.test_recording import MINE, run
+from tests.play.test_recording_hostile import BAD, Lines, encoded, hostile
+
+Open = Callable[..., Page]
+IMAGE = "<img src=x onerror=window.pwned=1>"
+SCRIPT = f"{IMAGE}</script><svg onload=window.pwned=1><!--`${{window.pwned=1}}`{{{{x}}}}<script>window.pwned=1</script>"
+# Every view, one after another: the tables of the canvases, the popover of a token and of a block, hovering, the help.
+EVERYWHERE = """async () => {
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
+  const { tokens } = Rose.store, last = (tokens.end - 1) & tokens.mask;
+  for (const rid of Rose.store.requests.keys()) Rose.emit("hover", rid);
+  if (tokens.end) Rose.emit("select", { rid: tokens.rid[last], step: tokens.step[last] });
+  await wait(300);
+  Rose.emit("select", null);
+  Rose.blockInfo(1, 700, 400, () => {});
+  await wait(300);
+  Rose.popover.close();
+  Rose.panels.forEach((panel) => panel.soon());
+  await wait(600);
+  for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
+}"""
+
+
+def unharmed(page: Page) -> None:
+    """Nothing ran, and nothing became an element. An image's error comes a moment after the image."""
+    page.evaluate("() => new Promise((done) => setTimeout(done, 200))")
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload]').length") == 0
+
+
+@pytest.fixture(scope="module")
+def lines() -> Lines:
+    """A run with lanes, a burst and a knob change, each text of it markup."""
+    engine = FakeEngine()
+    playground = Playground(engine)
+    asked = {"tab_id": MINE, "params": SamplingParams(max_new_tokens=5)}
+    playground.send(SCRIPT, lanes=[1, 2], **asked)
+    playground.burst(size=2, kind="equal", max_new_tokens=3, seed=1, tab_id=MINE)
+    playground.set_knobs({"prefill_max_tokens": 128})
+    run(engine, playground)
+    return hostile([json.loads(line) for line in playground.recording(MINE)])
+
+
+@pytest.fixture(scope="module")
+def hostile_file(lines: Lines, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hostile") / f"{IMAGE}`${{window.pwned=1}}.jsonl"
+    path.write_bytes(b"".join(encoded(lines)))
+    return path
+
+
+def test_an_opened_recording(hostile_file: Path, mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    open_recording(page, hostile_file)
+    to_the_end(page, "1")
+    expect(text(page, 1)).to_contain_text(IMAGE)
+    expect(page.locator("#rp-replay .rp-name")).to_contain_text(IMAGE)
+    page.evaluate(EVERYWHERE)
+    unharmed(page)
+
+
+def test_a_recording_that_the_server_was_started_for(hostile_file: Path, browser: Browser) -> None:
+    with theatre(hostile_file) as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(served.address)
+        page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
+        expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
+        assert IMAGE in (page.locator(".rp-model-chip").get_attribute("title") or "")
+        page.evaluate(EVERYWHERE)
+        page.get_by_role("tab", name="Traces").click()
+        expect(page.locator("#rp-traces-all")).to_contain_text(IMAGE)
+        unharmed(page)
+        context.close()
+
+
+def test_both_readers_refuse_the_same_recordings(mock: Served, open_page: Open, lines: Lines) -> None:
+    page, good = open_page(mock), json.dumps(lines)
+    assert page.evaluate("(text) => Rose.recording.parse(text, 'good').count", b"".join(encoded(lines)).decode()) > 3
+    bad = {}
+    for name, (change, _) in BAD.items():
+        changed = json.loads(good)
+        change(changed)
+        bad[name] = b"".join(encoded(changed)).decode()
+    bad |= {
+        "deep": bad_line(lines, "[" * 100_000),
+        "constant": bad_line(lines, '{"t": NaN}'),
+        "endless": bad_line(lines, '{"t": 1e999}'),
+    }
+    said = page.evaluate(
+        """(files) => Object.fromEntries(Object.entries(files).map(([name, text]) => {
+          try { Rose.recording.parse(text, name); return [name, null]; } catch (error) { return [name, `${error.name}: ${error.message}`]; }
+        }))""",
+        bad,
+    )
+    for name, words in said.items():
+        assert words and re.match(r"Error: .* is damaged: (the header|line \d+): .*\.$", words), (name, words)
+    for name, (_, expected) in BAD.items():
+        assert re.sub("^line ", "", expected) in said[name], (name, said[name])
+
+
+def bad_line(lines: Lines, text: str) -> str:
+    return encoded(lines)[0].decode() + text + "\n" + b"".join(encoded(lines)[1:]).decode()
+
+
+def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, open_page: Open, lines: Lines) -> None:
+    """The burst's id of a recording was the way in: here it comes past the readers."""
+    page = open_page(mock)
+    delta = {
+        "boot_id": "elsewhere", "next": 1, "reset": True, "now": 5000.0,
+        "snapshot": {"info": lines[0]["info"], "knobs": lines[0]["knobs"], "requests": []},
+        "frames": [
+            {"requests": [
+                [SCRIPT, "submitted", 1.0, {"kind": SCRIPT, "burst": SCRIPT, "lane": 1, "prompt_tokens": SCRIPT}],
+                [SCRIPT, "first", 2.0, {"ttft_ms": 1.0}],
+                [SCRIPT, "finished", 3.0, {"reason": SCRIPT, "tokens": 3, "error": SCRIPT}],
+            ],
+             "knobs": [[1.0, 1, {SCRIPT: [SCRIPT, SCRIPT], "slow_motion": [1, SCRIPT]}]],
+             "burst": {"size": SCRIPT, "label": SCRIPT, "seed": SCRIPT, "done": 0, "ttft_p50": None}}
+        ],
+    }  # fmt: skip
+    page.evaluate("(delta) => { Rose.poll.hold(true); Rose.store.apply(delta); }", delta)
+    expect(page.locator("#rp-ttft .rp-rt")).to_contain_text(f"burst {IMAGE}")
+    expect(page.locator("#rp-last h3 span").first).to_contain_text(IMAGE)
+    page.evaluate(EVERYWHERE)
+    unharmed(page)
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[Served]:
+    """An engine whose names are markup."""
+    engine = FakeEngine(run=True, step_s=0.02)
+    names = dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), SCRIPT)
+    engine.info = dataclasses.replace(INFO, **names)
+    with serving(engine) as served:
+        yield served
+
+
+def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Open, monkeypatch: Any) -> None:
+    page = open_page(odd)
+    expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
+    ask(page, SCRIPT)
+    expect(text(page, 1)).to_contain_text(IMAGE)
+    page.wait_for_function("() => Rose.store.tokens.end > 8")
+    for stream in list(odd.engine.streams.values()):
+        stream.finish(FinishReason.ERROR, now(), SCRIPT)
+        odd.engine._tell("finished", stream, now())
+    expect(page.locator("#rp-lane-1 .rp-error")).to_contain_text(IMAGE)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError(f"{SCRIPT} is refused")
+
+    monkeypatch.setattr(odd.engine, "submit", refuse)
+    ask(page, "again")
+    expect(page.get_by_text("is refused").first).to_be_visible()  # Gradio's own message
+    page.evaluate(EVERYWHERE)
+    unharmed(page)
+
+
+def hostile_document() -> dict[str, Any]:
+    """A result of the Lab with markup for every text."""
+
+    def rewrite(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: rewrite(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [rewrite(one, key) for one in value]
+        kept = key in ("order", "arm", "id", "created", "reason", "differs")
+        return value if kept or not isinstance(value, str) else SCRIPT
+
+    document: dict[str, Any] = rewrite(json.loads(DOCUMENT.read_text()))
+    del document["summary"]
+    document["name"] = SCRIPT
+    for arm in document["arms"].values():
+        arm["knobs"][SCRIPT] = SCRIPT
+        arm["differs"] += [SCRIPT, "nothing at all"]
+    document["params"][SCRIPT] = 1
+    document["environment"][SCRIPT] = SCRIPT
+    return document
+
+
+def test_a_result_of_the_lab(mock: Served, open_page: Open, tmp_path: Path) -> None:
+    path = tmp_path / f"{IMAGE}.json"
+    path.write_text(json.dumps(hostile_document()))
+    page = open_page(mock)
+    open_lab(page)
+    open_file(page, path)
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.locator("#rp-lab-progress h3")).to_contain_text(IMAGE)
+    expect(page.locator("#rp-lab-settings")).to_contain_text(IMAGE)
+    for canvas in page.locator(".rp-lab-canvas").all():
+        canvas.hover()
+    page.locator("#lab-results").click()
+    expect(page.locator("#rp-lab-results li")).to_contain_text(IMAGE)
+    unharmed(page)
+    report = httpx.get(f"{mock.address}/ui/lab/result/{page.evaluate('Rose.lab.onServer()')}/report.html", timeout=60)
+    assert report.status_code == 200
+    away = page.context.new_page()
+    away.set_content(report.text)
+    expect(away.locator("h1")).to_contain_text(IMAGE)
+    unharmed(away)
+
+
+def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(export("report", encoded(lines)))
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img").count() == 0
+    expect(page.locator("body")).to_contain_text(IMAGE)
+    context.close()
