@@ -181,7 +181,12 @@ class Engine:
     def _enqueue(
         self, token_ids: list[int], params: SamplingParams, submitted_ns: int, on_update: Listener | None
     ) -> Stream:
-        decoder = make_decoder(self.tokenizer, token_ids)
+        try:
+            decoder = make_decoder(self.tokenizer, token_ids)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in the tokenizer's library is no Exception
+            raise EngineError(f"the answer could not be decoded ({type(error).__name__}: {error})") from error
         request_id = next(self._ids)
         stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
         with self._lock:  # else a request could be sent to a worker whose death has just been told to all streams
@@ -191,7 +196,12 @@ class Engine:
             if not self._owes_answer:
                 self._watchdog.heard()
             self._receiver.add(stream)
-            self._send(Submit(request_id, token_ids, params, submitted_ns))
+            try:
+                self._send(Submit(request_id, token_ids, params, submitted_ns))
+            except Exception as error:
+                reason = f"the request could not be sent to the engine ({type(error).__name__}: {error})"
+                self._receiver.end(stream, FinishReason.ERROR, reason)
+                raise EngineError(reason) from error
         return stream
 
     def _send(self, command: Command) -> None:

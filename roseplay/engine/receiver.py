@@ -55,6 +55,10 @@ class Receiver:
         """Requests sent that no step has scheduled yet."""
         return max(0, len(self._streams) - self._num_scheduled)
 
+    def end(self, stream: Stream, reason: FinishReason, error: str) -> None:
+        """End one stream; nothing will come for it any more."""
+        self._end(stream, reason, now_ns(), error)
+
     def end_all(self, reason: FinishReason, error: str) -> None:
         """End every live stream; nothing will come for them any more."""
         for stream in self.live():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.core.request import FinishReason, Request
+from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
 from roseplay.engine.flight import Done, Flight, Runner
@@ -81,6 +81,7 @@ class Worker:
         self._flying: Flight | None = None
         self._last_end_ns = 0
         self._out_of_memory = 0
+        self._last_failure = ""
         self._blocks_changed = False
         self._running = True
         self._paused = False
@@ -157,6 +158,9 @@ class Worker:
             )
         except ValueError as error:
             self._finished.append(Finished(command.request_id, FinishReason.ERROR, str(error)))
+        except Exception as error:
+            self._log_failure("a request could not be taken", error)
+            self._finished.append(Finished(command.request_id, FinishReason.ERROR, _one_line(error)))
 
     # -- a step
 
@@ -221,8 +225,23 @@ class Worker:
         for request, reason in self.scheduler.take_errors():
             self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
         start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are told one after the other
-        record = step_record(self.scheduler, step, result, start_ns, flying.schedule_ns, flying.entries)
-        self._publish(tokens_of(step, result, new_tokens), record)
+        try:
+            record = step_record(self.scheduler, step, result, start_ns, flying.schedule_ns, flying.entries)
+            self._publish(tokens_of(step, result, new_tokens), record)
+        except BrokenPipeError:  # nobody is there to publish anything to
+            raise
+        except Exception as error:
+            self._unpublished(step, error)
+
+    def _unpublished(self, step: Step, error: Exception) -> None:
+        """The step's tokens did not reach the client: its requests end, since their answers would have gaps."""
+        self._log_failure("a step could not be published", error)
+        reason = _one_line(error)
+        for entry in step.entries:
+            request_id = entry.request.request_id
+            self.scheduler.end(request_id, FinishReason.ERROR)
+            self._finished.append(Finished(request_id, FinishReason.ERROR, reason))
+        self._tell_counts()
 
     def _launch_failed(self, step: Step, error: Exception) -> None:
         """Nothing of ``step`` runs: the one in flight is taken over first. For lack of memory steps shrink, and go on."""
@@ -248,20 +267,23 @@ class Worker:
         """All steps in flight are lost: their requests end with the reason, and the engine goes on if its device does."""
         if isinstance(error, DeviceLostError):
             raise error
-        logger.error("a step failed", exc_info=error)
+        self._log_failure("a step failed", error)
         reason = _one_line(error)
+        entries = [entry for step in steps for entry in step.entries]
+        over = [entry.request for entry in entries if entry.request.status is RequestStatus.FINISHED]
         try:
             ended = self.scheduler.fail(*steps)
         except Exception:
             logger.exception("the failed step could not be undone")
             self._begin_anew(error)
             return
-        self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in ended]
+        # Those that were over may have ended by this very step, which nobody has been told; else this one is ignored.
+        self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
         self._tell_counts()
 
     def _begin_anew(self, error: Exception) -> None:
         """The scheduler itself is in doubt: end everything and begin with a new one."""
-        logger.error("the scheduler failed", exc_info=error)
+        self._log_failure("the scheduler failed", error)
         self._flying = None
         lost = list(self.scheduler.requests)
         self._finished += [Finished(request_id, FinishReason.ERROR, _one_line(error)) for request_id in lost]
@@ -283,9 +305,19 @@ class Worker:
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
-        self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
+        try:
+            self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
+        except Exception:
+            self._finished = finished + self._finished
+            raise
         late, self._late = self._late, []
         self._obey(late)
+
+    def _log_failure(self, what: str, error: Exception) -> None:
+        """Log with a traceback, or in one line when the same has just been logged: bad requests may come in hundreds."""
+        failure = f"{what}: {_one_line(error)}"
+        again, self._last_failure = failure == self._last_failure, failure
+        logger.error("%s", f"{failure} (again)" if again else failure, exc_info=None if again else error)
 
 
 def _one_line(error: BaseException) -> str:
