@@ -273,7 +273,7 @@ def _words(shape: Shape) -> str:
     }[kind]
 
 
-_TYPES = {
+_TYPES: dict[str, set[type]] = {
     "number": {int, float},
     "whole": {int},
     "text": {str},
