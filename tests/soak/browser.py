@@ -36,13 +36,16 @@ class BrowserTab(threading.Thread):
 
         try:
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=self._chromium, args=list(_ARGUMENTS))
+                browser = playwright.chromium.launch(
+                    executable_path=self._chromium, args=list(_ARGUMENTS), handle_sigint=False
+                )
                 try:
                     self._visit(browser)
                 finally:
                     browser.close()
         except Exception as error:
-            self._journal.complain(f"the browser: {type(error).__name__}: {str(error)[:300]}")
+            if not self._journal.pause(3.0):  # Ctrl-C ends the browser too, and then the run
+                self._journal.complain(f"the browser: {type(error).__name__}: {str(error)[:300]}")
 
     def _visit(self, browser: Any) -> None:
         context = browser.new_context(viewport={"width": 1440, "height": 900})

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _BUSY = "requests wait already"  # a refusal of a good request that is allowed: the queue is full
-_NO_ANSWER_NEEDED = "/ui/block/"  # 503 where the engine computes nothing (the lab is running) or a step takes long
+# 503 is an answer here: of a block while the engine computes nothing (the lab is running) or a step takes long, and of
+# the engine's health, which whoever asks judges.
+_MAY_BE_UNAVAILABLE = ("/ui/block/", "/health")
 MAX_COMPLAINTS = 200
 
 
@@ -78,12 +80,10 @@ class Journal:
                 self.complaints.append(what)
 
     def answered(self, method: str, path: str, status: int, body: bytes) -> None:
-        """An HTTP answer: 5xx is wrong, except Gradio's way to refuse, and a block that cannot be looked at now."""
+        """An HTTP answer: 5xx is wrong, but for the 503 of a few routes."""
         with self._lock:
             self.statuses[status] += 1
-        if status < 500 or (status == 503 and path.startswith(_NO_ANSWER_NEEDED)):
-            return
-        if status == 500 and b'"title":"Not possible"' in body:
+        if status < 500 or (status == 503 and path.startswith(_MAY_BE_UNAVAILABLE)):
             return
         self.complain(f"{method} {path} answered {status}: {body[:300].decode(errors='replace')}")
 

@@ -6,7 +6,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,8 @@ class Soak:
             if thread is not None:
                 thread.start()
         self.traffic.start()
-        self.traffic.warm_up()
+        with self._noting_errors("warming up"):
+            self.traffic.warm_up()
         told = 0.0
         while not interrupted.is_set() and (elapsed := time.monotonic() - began) < self.settings.seconds:
             if elapsed - told >= _PROGRESS_S:
@@ -110,7 +112,7 @@ class Soak:
         self.journal.stopped.set()
         hanging = self.traffic.join(IDLE_WITHIN_S + 60)
         self.failures += [f"the client {name} hangs" for name in hanging]
-        if self.server.process.poll() is None:
+        with self._noting_errors("turning the knobs back"):
             self.traffic.restore_knobs()
         if self.browser:
             self.browser.close()
@@ -121,11 +123,19 @@ class Soak:
         self.failures += [f"{len(stuck)} requests never ended: {stuck[:10]}"] if stuck else []
         self.sampler.close()
         self.reference.close()
-        if self.server.process.poll() is None:
+        with self._noting_errors("the last sample"):
             self.sampler.sample()
         if self.sampler.newest("lab processes"):
             self.failures.append(f"{self.sampler.newest('lab processes'):.0f} processes of the lab are left")
         self.watcher.close()
+
+    @contextmanager
+    def _noting_errors(self, what: str) -> Iterator[None]:
+        """A server that has gone must not keep the figures from being told."""
+        try:
+            yield
+        except Exception as error:
+            self.failures.append(f"{what}: {type(error).__name__}: {error}")
 
     def _at_rest(self) -> bool:
         """Whether the page shows an engine at rest, in figures newer than the last request's end."""

@@ -58,7 +58,7 @@ ROUTES = (
     "/ui/lab",
     "/ui/export",
     "/ui/demo.jsonl",
-    "/ui/health",
+    "/health",
     "/gradio_api/info",
     "/ui/no-such-page",
 )
