@@ -165,35 +165,30 @@ class Injected:
 
 
 class FaultyModel(str):
-    """A model's name that, when a worker process unpickles it, puts the faults of a row in place there.
+    """A model's name that, when a worker process unpickles it, puts the faults of ``WORKER_ROWS`` in place there.
 
-    They act while ``flag`` exists, and the first to act removes it: a worker that replaces the broken one is sound.
+    Those of a row act while the file ``flags / row`` exists, and the first to act removes it: a worker that takes the
+    place of a broken one has the same faults, disarmed.
     """
 
-    row: str
-    flag: str
+    flags: str
 
-    def __new__(cls, model: str, row: str, flag: Path) -> FaultyModel:
+    def __new__(cls, model: str, flags: Path) -> FaultyModel:
         self = super().__new__(cls, model)
-        self.row, self.flag = row, str(flag)
+        self.flags = str(flags)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _break_this_process, (str(self), self.row, self.flag)
+        return _break_this_process, (str(self), self.flags)
 
 
-def _break_this_process(model: str, row: str, flag: str) -> str:
+def _break_this_process(model: str, flags: str) -> str:
     from tests.faults.table import WORKER_ROWS
 
-    path = Path(flag)
-
-    def is_armed() -> bool:
-        return path.exists()
-
-    def disarm() -> None:
-        path.unlink(missing_ok=True)
-
-    for fault in WORKER_ROWS[row].faults:
-        owner, name = _find(fault.target)
-        setattr(owner, name, _wrap(getattr(owner, name), Armed(fault, is_armed, disarm)))
+    for name, row in WORKER_ROWS.items():
+        flag = Path(flags) / name
+        for fault in row.faults:
+            owner, attribute = _find(fault.target)
+            armed = Armed(fault, flag.exists, functools.partial(flag.unlink, missing_ok=True))
+            setattr(owner, attribute, _wrap(getattr(owner, attribute), armed))
     return model

@@ -72,8 +72,6 @@ class Page:
 
     def health(self) -> tuple[int, str]:
         answer = self.client.get("/health")
-        if answer.status_code == 404:
-            answer = self.client.get("/ui/health")
         return answer.status_code, answer.text
 
 
@@ -85,12 +83,12 @@ def open_page(engine: Engine, **settings: Any) -> Iterator[Page]:
         yield Page(client, playground)
 
 
-def open_engine(*, overlap: bool = False, **settings: Any) -> Engine:
+def open_engine(*, model: str = "tiny-chat", overlap: bool = False, **settings: Any) -> Engine:
     """The embedded model, every step of which goes through the model's own forward; with ``overlap`` as on a GPU."""
     if not overlap:
-        return Engine("tiny-chat", num_blocks=200, replay_steps=False, **settings)
+        return Engine(model, num_blocks=200, replay_steps=False, **settings)
     with emulate_gpu():
-        return Engine("tiny-chat", num_blocks=200, max_model_len=256, **settings)
+        return Engine(model, num_blocks=200, max_model_len=256, **settings)
 
 
 class Shared:

@@ -4,20 +4,24 @@
 
 - ``one``: a single request;
 - ``step``: those that the failing step computes (with ``steps=2``, those of the step behind it too);
-- ``all``: every live request;
+- ``all``: every live request, as nothing is left that could go on;
 - ``none``: nobody.
 
-``after`` says what becomes of the engine: it ``goes on``, or it ``cannot go on`` and says so.
+``after`` says what becomes of the engine: it ``goes on``, its worker process ``is replaced``, or it ``cannot go on`` and
+says so.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from roseplay.core.step import DeviceLostError, StepTooLargeError
+from roseplay.engine.messages import StepOutput
 from tests.faults.inject import Act, Fault, PanicException, changes, raises, raises_after
 
 ALLOCATION = (
@@ -148,4 +152,38 @@ STEP_ROWS = [
     Row("receiver", "telemetry raises", (Fault("roseplay.engine.telemetry:Telemetry.add", broken(), 15),), "all", "cannot go on"),
 ]  # fmt: skip
 
-WORKER_ROWS: dict[str, Row] = {}
+
+def sends_garbage(call: Any, connection: Any, message: Any) -> None:
+    connection.send_bytes(b"\x80garbage")
+
+
+def hangs_up(call: Any, connection: Any, message: Any) -> None:
+    connection.close()
+    call()
+
+
+def ends_the_process(call: Any, *args: Any) -> None:
+    os._exit(7)
+
+
+def crashes(call: Any, *args: Any) -> None:
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # without faulthandler's words
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def is_step(connection: Any, message: Any) -> bool:
+    return isinstance(message, StepOutput) and bool(message.tokens)
+
+
+SEND = "multiprocessing.connection:Connection.send"
+_IN_A_WORKER = [
+    Row("forward", "raises in a process", (Fault(FORWARD, broken(), AT),)),
+    Row("forward", "panics in a process", (Fault(FORWARD, panics(), AT),), "all", "is replaced"),
+    Row("forward", "ends the process", (Fault(FORWARD, ends_the_process, AT),), "all", "is replaced", error="code 7"),
+    Row("forward", "crashes the process", (Fault(FORWARD, crashes, AT),), "all", "is replaced", error="code -11"),
+    Row("publish", "a step cannot be pickled", (Fault("roseplay.engine.messages:StepOutput.__reduce__", broken(), AT),), "all", "is replaced"),
+    Row("transport", "garbage in the pipe", (Fault(SEND, sends_garbage, 10, only=is_step),), "all", "is replaced", error=""),
+    Row("transport", "the pipe breaks", (Fault(SEND, hangs_up, 10, only=is_step),), "all", "is replaced", error="ended"),
+    Row("transport", "commands cannot be read in a process", (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),), "all", "is replaced"),
+]  # fmt: skip
+WORKER_ROWS = {row.name.replace(" ", "-").replace(":", ""): row for row in _IN_A_WORKER}

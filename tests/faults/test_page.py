@@ -68,7 +68,7 @@ class Browser:
     [
         ("frame builder: raises once", STATS, broken(), 1),
         ("frame builder: panics once", STATS, panics(), 1),
-        ("frame builder: raises for a second", STATS, broken(), 10),
+        ("frame builder: raises three times", "roseplay.play.stats:Stats.live", broken(), 3),
         ("frame builder: runs out of memory", STATS, raises(lambda: MemoryError("injected")), 1),
         ("frame builder: encoding raises", "roseplay.play.frames:encode", broken(), 1),
         ("recorder: raises once", WORDS, broken(), 1),

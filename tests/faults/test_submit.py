@@ -19,6 +19,9 @@ TEMPLATE = "transformers.tokenization_utils_base:PreTrainedTokenizerBase.apply_c
 CHAT = [{"role": "user", "content": "Why?"}]
 
 
+SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, None, None, False]}
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A fault while ``prompt`` is submitted."""
@@ -70,10 +73,10 @@ def test_a_program_that_asks_the_page_is_told_when_the_tokeniser_panics(served, 
     engine, page = served
     with injected(Fault(ENCODE, panics())) as fault:
         fault.arm()
-        answer = page.client.post("/gradio_api/run/submit", json={"data": ["Hello?"]})
+        answer = page.client.post("/gradio_api/run/submit", json=SUBMIT)
     assert fault.fired
     assert "injected panic" in answer.text
-    assert page.client.post("/gradio_api/run/submit", json={"data": ["Hello?"]}).status_code == 200
+    assert page.client.post("/gradio_api/run/submit", json=SUBMIT).status_code == 200
     wait_until(lambda: engine.abort_all() == 0, "nothing is left of it")
     outcome("tokeniser: panics under the page's endpoint", f"the program was told: {answer.text[:80]}")
 
