@@ -26,6 +26,7 @@ STYLES = (
     "popover.css",
     "lab.css",
     "replay.css",
+    "connection.css",
     "narrow.css",
 )
 
@@ -39,6 +40,8 @@ CORE = (
     "view.js",
     "poll.js",
     "format.js",
+    "lock.js",
+    "connection.js",
     "turns.js",
     "picking.js",
     "lanetools.js",

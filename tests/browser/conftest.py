@@ -93,19 +93,21 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens the page of a server, each time as another visitor; afterwards nobody may have complained."""
     contexts, complaints = [], []
 
-    def watch(page: Page, address: str) -> None:
+    def watch(page: Page, address: str, expected: str) -> None:
         # Software rendering warns about itself; everything else on the console is ours.
-        page.on("console", lambda m: m.type == "error" and complaints.append(f"console: {m.text}"))
+        ours = lambda m: m.type == "error" and not (expected and expected in m.text)  # noqa: E731
+        page.on("console", lambda m: ours(m) and complaints.append(f"console: {m.text}"))
         page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
         outside = ("data:", "blob:", address)
         page.on("request", lambda r: r.url.startswith(outside) or complaints.append(f"outside: {r.url}"))
 
-    def open_page(served: Served, *, path: str = "", **options: Any) -> Page:
+    def open_page(served: Served, *, path: str = "", expected: str = "", **options: Any) -> Page:
+        """``expected``: what errors on the console that are no complaint have in common."""
         context = browser.new_context(**{**DESKTOP, "color_scheme": "light", **options})
         context.set_default_timeout(TIMEOUT_MS)
         contexts.append(context)
         page = context.new_page()
-        watch(page, served.address)
+        watch(page, served.address, expected)
         page.goto(served.address + path)
         ready(page)
         return page

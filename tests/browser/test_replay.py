@@ -296,7 +296,16 @@ def test_a_page_without_an_engine(mock_run: tuple[Path, dict[str, Any]], browser
             page.goto(served.address)
             page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
             expect(page.locator(".rp-live")).to_have_attribute("data-state", "replay")
-            expect(page.locator("#rp-sched")).to_have_attribute("inert", "")
+            for control in (
+                "#budget input[type=range]",
+                "#budget-value input",
+                "#prefix-cache input",
+                "#burst",
+                "#send",
+            ):
+                expect(page.locator(control)).to_be_disabled()
+                expect(page.locator(control)).to_have_attribute("title", re.compile("recorded settings"))
+            expect(page.locator("#rp-sched-head")).to_contain_text("as recorded")
             to_the_end(page)
             assert json.loads(page.evaluate(HOLDS))["tokens"] == held["store"]["tokens"]
             expect(page.locator(".rp-leave")).to_be_hidden()

@@ -187,7 +187,7 @@
     const ticks = [];
     for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {
       const unit = ticks.length && width < 260 ? "" : " s";
-      const text = n === 0 ? (Rose.time.idle() ? "idle" : "now") : minus((n * step).toFixed(live ? 0 : digits)) + unit;
+      const text = n === 0 ? (Rose.time.stopped() ? "lost" : Rose.time.idle() ? "idle" : "now") : minus((n * step).toFixed(live ? 0 : digits)) + unit;
       ticks.push({ x: now + n * step * 1000, text });
     }
     return ticks;

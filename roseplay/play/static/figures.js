@@ -68,6 +68,16 @@
     for (const bar of burst.querySelectorAll(".rp-bar i")) bar.style.width = "0";
   }
 
+  /* Rates are of now: where nothing is heard any more there are none. The other figures stay, as what was last known. */
+  const stopped = () => Boolean(Rose.connection.trouble && Rose.connection.trouble.stopped);
+
+  Rose.on("connection", () => {
+    if (!cells) return;
+    if (!stopped()) return show(latest || NONE);
+    write("tps", ["–"], "");
+    write("rw", ["–", "–"], "");
+  });
+
   const NONE = { tok_s: null, running: null, waiting: null, ttft_p50: null, ttft_p95: null, itl_p50: null, itl_p99: null, kv_total: 0, saved_tokens: null, step: null };
 
   Rose.on("reset", () => {
@@ -88,7 +98,7 @@
       latest = frame.stats || latest;
       latestBurst = frame.burst || latestBurst;
     }
-    if (cells && latest && latest !== before) show(latest);
+    if (cells && latest && latest !== before && !stopped()) show(latest);
     if (burst && latestBurst && latestBurst !== beforeBurst) account(latestBurst);
   });
 

@@ -13,7 +13,7 @@
 
   function press(id) {
     const button = document.getElementById(id);
-    if (button && !button.closest("[inert]")) button.click();
+    if (button && !button.disabled) button.click();
   }
 
   function help() {

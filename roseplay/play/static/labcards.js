@@ -118,8 +118,8 @@
       ["lab-run", !running && lab.plan], ["lab-stop", running], ["lab-report", lab.document], ["lab-export", lab.document], ["lab-link", lab.document],
     ]) {
       const button = document.getElementById(id);
-      if (button) button.disabled = !can;
+      if (button && !Rose.locked(button)) button.disabled = !can;
     }
   };
-  Rose.on("lab", lab.buttons);
+  for (const event of ["lab", "lock"]) Rose.on(event, lab.buttons);
 })(window.Rose);

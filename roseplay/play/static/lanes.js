@@ -48,13 +48,14 @@
     const ttft = make("span", "rp-ttft", meta), itl = make("span", "rp-itl", meta);
     ttft.title = "Time to first token";
     itl.title = "Inter-token latency: median of this answer";
-    const text = make("div", "rp-text", root);
+    const stall = make("p", "rp-stall", root), text = make("div", "rp-text", root);
+    stall.hidden = true;
     text.setAttribute("role", "log");
     text.setAttribute("aria-live", "off");
     const prefill = make("div", "rp-prefill", root), track = make("div", "", prefill);
     const bars = [make("i", "", track), make("i", "", track)], words = make("span", "", prefill);
     const lane = {
-      index, root, title, stop, state, rate, ttft, itl, text, bars, words, dot: make("i", "", dots),
+      index, root, title, stop, state, rate, ttft, itl, stall, text, bars, words, dot: make("i", "", dots),
       turns: [], news: null, have: "", shown: 0, at: 0, due: false, sticks: true, bottom: -1, say: (what) => Rose.write(said, what),
     };
     lane.dot.style.setProperty("--hue", `var(--rp-c${index % HUES})`);
@@ -168,6 +169,8 @@
     lane.due = news.ttft_ms == null && news.waiting_ms != null; // its clock runs on between polls that bring nothing
     lane.shown = now;
     lane.tools.show();
+    stalled(lane);
+    if (lane.root.dataset.stalled === "stopped") return;
     Rose.write(lane.state, stateText(news));
     lane.state.title = news.state ? `${news.prompt} prompt tokens (${news.cached} of them cached or shared), ${news.tokens} generated${news.reason ? `, ended by ${news.reason}` : ""}` : "";
     const waited = news.waiting_ms == null ? null : news.waiting_ms + now - lane.at;
@@ -186,6 +189,25 @@
     for (const news of own.lanes || []) take(news);
     const now = performance.now();
     for (const lane of lanes) if (lane.news) figures(lane, now);
+  });
+
+  /* What keeps an answer that is under way from going on, where that is known. */
+  function stalled(lane) {
+    const { trouble } = Rose.connection, under = lane.news && lane.news.state && !OVER.has(lane.news.state), what = under ? trouble : null;
+    lane.stall.hidden = !what;
+    Rose.write(lane.stall, what ? what.words : "");
+    lane.root.dataset.stalled = what ? (what.stopped ? "stopped" : "slow") : "";
+    if (!what || !what.stopped) return;
+    Rose.write(lane.state, "no news");
+    Rose.write(lane.rate, "");
+  }
+
+  Rose.on("connection", () => {
+    for (const lane of lanes) {
+      if (!lane.news) continue;
+      Object.assign(lane, { due: true, shown: 0 });
+      figures(lane, performance.now());
+    }
   });
 
   // A server that started anew knows nothing of the answers that were under way.

@@ -43,7 +43,7 @@
     return {
       show() {
         box.hidden = !lane.turns.length;
-        buttons.copy.disabled = !lane.turns.some((turn) => turn.text);
+        if (!Rose.locked(buttons.copy)) buttons.copy.disabled = !lane.turns.some((turn) => turn.text);
       },
     };
   };

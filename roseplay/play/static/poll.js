@@ -5,10 +5,14 @@
  * While a replay is shown (`hold`) it asks only to keep this tab's lease, and drops what it hears; where there is no engine it
  * does not ask at all.
  *
+ *   .asked    when it asked what has not been answered yet (performance.now()), null where all has been
+ *   .heard    when the last answer came; .alive, .health what it said of the engine
+ * Emits "heard" at each answer, before the store takes it.
+ *
  * Rose.tab is this tab's id: it outlives a reload, and says which lanes and bursts on the server are this tab's. */
 "use strict";
 (function (Rose) {
-  const VISIBLE_MS = 80, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10, RETRY_MS = [300, 500, 1000, 2000, 4000];
+  const VISIBLE_MS = 80, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10, RETRY_MS = [300, 500, 1000, 2000];
 
   Rose.tab = (function () {
     const KEY = "roseplay-tab";
@@ -22,7 +26,7 @@
     }
   })();
 
-  const poll = (Rose.poll = { count: 0, failures: 0, held: false, tell: say });
+  const poll = (Rose.poll = { count: 0, failures: 0, held: false, asked: null, heard: 0, alive: true, health: null, tell: say });
   let light = null, timer = 0, underWay = false, due = 0;
 
   function say(state, words) {
@@ -43,12 +47,15 @@
     underWay = true;
     clearTimeout(timer);
     let wait;
+    if (poll.asked === null) poll.asked = performance.now();
     try {
       const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
       const delta = await answer.json();
       poll.failures = 0;
       poll.count++;
+      Object.assign(poll, { asked: null, heard: performance.now(), alive: delta.alive !== false, health: delta.health || null });
+      Rose.emit("heard");
       if (!poll.held) {
         Rose.store.apply(delta);
         Rose.emit("own", delta.own, delta);
@@ -77,6 +84,7 @@
   /** Whether something else feeds Rose.store; afterwards everything is asked for anew. */
   poll.hold = function (held) {
     poll.held = held;
+    poll.asked = null;
     if (held) return;
     Rose.store.bootId = null;
     Rose.store.cursor = 0;

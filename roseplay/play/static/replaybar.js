@@ -1,10 +1,10 @@
 /* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a second.
  *
- * While it is there, what would send something or turn a knob is inert: the settings shown are the recorded ones. */
+ * While it is there, what would send something or turn a knob is locked: the settings shown are the recorded ones. */
 "use strict";
 (function (Rose) {
   const KEY_MS = 1000, FIGURES_MS = 100;
-  const INERT = ["rp-sched", "rp-opt", "rp-traffic", "rp-say"];
+  const LOCKED = "#rp-sched, #rp-opt, #rp-traffic, #rp-say, #rp-sampling", WHY = "A replay shows the recorded settings; it has no engine to send to.";
   const { replay } = Rose;
   let bar = null, parts = null, dragging = false;
 
@@ -55,10 +55,9 @@
 
   function show() {
     document.body.classList.toggle("rp-replaying", replay.on);
-    for (const id of INERT) {
-      const element = document.getElementById(id);
-      if (element) element.inert = replay.on;
-    }
+    Rose.lock("replay", replay.on ? WHY : null, LOCKED);
+    const hint = document.querySelector("#rp-sched-head h3 span");
+    if (hint) Rose.write(hint, replay.on ? "as recorded" : "acts on the next step");
     if (!replay.on) {
       if (bar) bar.hidden = true;
       return;
@@ -90,9 +89,4 @@
     else return;
     event.preventDefault();
   });
-
-  /* Gradio mounts its controls one by one: those that come while a replay is on are taken along. */
-  new MutationObserver(() => {
-    if (replay.on && INERT.some((id) => document.getElementById(id) && !document.getElementById(id).inert)) show();
-  }).observe(document.body, { childList: true, subtree: true });
 })(window.Rose);

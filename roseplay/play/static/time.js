@@ -7,6 +7,7 @@
  *   Rose.time.now()   the right edge of every view
  *   Rose.time.idle()  whether it stands still
  *   Rose.time.cuts    [{from, to, before}] idle stretches left out; `before`: ms cut out before this one
+ *   Rose.time.stop(on)   hold the clock where it is, as long as nothing is heard of the engine
  *   Rose.time.follow(now)   from here on it is what now() says, as in a replay; null: what the server says
  * The store calls sync, work and reset. */
 "use strict";
@@ -17,7 +18,7 @@
   const JUMP_MS = 1000; // clocks further apart than this are not drifting, something has happened
   const KEEP_CUTS = 64;
 
-  const clock = { offset: null, last: null, source: null };
+  const clock = { offset: null, last: null, source: null, stopped: null };
   const time = (Rose.time = { cuts: [], lastWork: null });
 
   // ---- engine time ------------------------------------------------------------------------------------------
@@ -35,7 +36,14 @@
     clock.offset = clock.last = null;
   };
 
+  time.stop = function (on) {
+    if (on !== (clock.stopped !== null)) clock.stopped = on ? Rose.clock() : null;
+  };
+
+  time.stopped = () => clock.stopped !== null;
+
   Rose.clock = function () {
+    if (clock.stopped !== null) return clock.stopped;
     if (clock.source) return clock.source();
     if (clock.offset === null) return 0;
     const now = performance.now() + clock.offset;

@@ -41,6 +41,10 @@
     element.addEventListener("click", (event) => {
       if (event.target.closest && event.target.closest("a[aria-disabled]")) event.preventDefault();
     });
+    Rose.on("connection", (trouble) => {
+      if (!trouble || trouble.kind !== "server") return ask();
+      for (const link of element.querySelectorAll("a[data-file]")) link.setAttribute("aria-disabled", "true");
+    });
     setInterval(ask, AGAIN_MS);
     new ResizeObserver(ask).observe(element); // from nothing to something when the tab is shown
 

@@ -1,0 +1,167 @@
+"""A server or an engine that no longer answers: the page says so, shows nothing as current, and comes back by itself."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Page, Route, expect
+
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.browser.conftest import PHONE, Served, answer_at_most, ask, state, text
+from tests.play.fake_engine import FakeEngine
+
+Open = Callable[..., Page]
+NO_ANSWER = "Failed to load resource"
+# What must not move while nothing is heard: the clock, the axis, the figures that are rates.
+STANDS = "() => JSON.stringify([Rose.clock(), Rose.time.now(), document.querySelector('.rp-kpi.tps b').innerText])"
+
+
+class Restartable(Served):
+    """A server that can be ended and started again at the same port."""
+
+    def __init__(self) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self._port = listener.getsockname()[1]
+        super().__init__(f"http://127.0.0.1:{self._port}", None)
+        self.start()
+
+    def start(self) -> None:
+        self.engine = FakeEngine(run=True, step_s=0.05)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self._port))
+        app = create_app(Playground(self.engine), allowed_hosts("127.0.0.1"))
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + 30
+        while not self._server.started:
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(timeout=20)
+        self.engine.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Restartable]:
+    server = Restartable()
+    yield server
+    server.stop()
+
+
+def banner(page: Page) -> Any:
+    return page.locator("#rp-banner")
+
+
+def answering(page: Page) -> None:
+    """All lanes are in the middle of a long answer."""
+    answer_at_most(page, 1500)
+    ask(page, "a long story")
+    expect(state(page, 1)).to_have_text(re.compile("tok"))
+    page.wait_for_function("() => Rose.store.tokens.end > 12 && Rose.store.stats && Rose.store.stats.tok_s > 0")
+    expect(page.locator(".rp-kpi.tps b")).to_have_text(re.compile(r"^\d"))
+
+
+def stands_still(page: Page) -> None:
+    before = page.evaluate(STANDS)
+    page.evaluate("() => new Promise((done) => setTimeout(done, 500))")
+    assert page.evaluate(STANDS) == before
+
+
+def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, open_page: Open) -> None:
+    page = open_page(server, expected=NO_ANSWER)
+    answering(page)
+    expect(banner(page)).to_be_hidden()
+    caret = "() => getComputedStyle(document.querySelector('#rp-lane-1 .rp-turn:last-child .rp-a'), '::after').content"
+    assert page.evaluate(caret) != "none"
+    page.locator("#prompt input").focus()
+    server.stop()
+    expect(banner(page)).to_have_text(re.compile(r"The server does not answer\. Reconnecting; ?last news \d+ s ago\."))
+    expect(page.locator(".rp-kpi.tps b")).to_have_text("–")
+    expect(page.locator(".rp-kpi.rw b")).to_have_text("–/–")
+    expect(page.locator("#rp-lane-1 .rp-stall")).to_have_text("The server does not answer.")
+    expect(state(page, 1)).to_have_text("no news")
+    assert page.evaluate(caret) == "none"
+    stands_still(page)
+    for control in ("#send", "#burst", "#stop", "#budget input[type=range]", "#budget-value input", "#prompt input",
+                    "#prefix-cache input", "#max-batch input[type=number]", "#rp-lane-1 .rp-halt"):  # fmt: skip
+        expect(page.locator(control)).to_be_disabled()
+        expect(page.locator(control)).to_have_attribute("title", "The server does not answer.")
+        expect(page.locator(control)).to_have_attribute("aria-description", "The server does not answer.")
+    expect(page.locator("#graphs input")).to_be_disabled()  # as it was: it needs a GPU
+    first = page.locator("#rp-banner .rp-age").inner_text()
+    expect(page.locator("#rp-banner .rp-age")).not_to_have_text(first)  # its seconds go on
+    boot = page.evaluate("Rose.store.bootId")
+
+    server.start()
+    expect(banner(page)).to_be_hidden()
+    expect(page.locator(".rp-live")).to_have_text("live")
+    assert page.evaluate("Rose.store.bootId") != boot
+    for control in ("#send", "#burst", "#stop", "#budget input[type=range]", "#prompt input"):
+        expect(page.locator(control)).to_be_enabled()
+        expect(page.locator(control)).not_to_have_attribute("title", "The server does not answer.")
+    expect(page.locator("#graphs input")).to_be_disabled()
+    expect(page.locator("#prompt input")).to_be_focused()
+    expect(page.locator("#rp-lane-1 .rp-stall")).to_be_hidden()
+    answer_at_most(page, 12)
+    ask(page, "and again")
+    expect(text(page, 1)).to_contain_text("and again")
+    expect(state(page, 1)).to_have_text(re.compile("^length"))
+
+
+def test_a_server_that_hangs_and_goes_on(mock: Served, open_page: Open) -> None:
+    """Its polls are neither answered nor refused, as when the process is stopped."""
+    page = open_page(mock, **PHONE)
+    answering(page)
+    waiting: list[Route] = []
+    page.route("**/ui/delta*", lambda route: waiting.append(route))
+    expect(banner(page)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    stands_still(page)
+    expect(page.locator("#burst")).to_be_disabled()
+    expect(page.locator(".rp-live")).to_have_attribute("data-state", "lost")
+    assert waiting
+    page.unroute("**/ui/delta*")  # what waits goes on
+    expect(banner(page)).to_be_hidden()
+    expect(page.locator("#burst")).to_be_enabled()
+    expect(page.locator(".rp-kpi.tps b")).to_have_text(re.compile(r"^\d"))
+
+
+def test_an_engine_that_is_overdue_or_has_ended(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    answering(page)
+    page.evaluate(
+        """() => { const ask = window.fetch; window.head = {};
+          window.fetch = async (address, ...more) => {
+            const reply = await ask(address, ...more);
+            if (!String(address).startsWith("/ui/delta")) return reply;
+            return new Response(JSON.stringify({ ...(await reply.json()), ...window.head }));
+          }; }"""
+    )
+    sentence = "The engine's step has taken 12 s and should have taken 2."
+    page.evaluate("(sentence) => { head.health = sentence; }", sentence)
+    expect(banner(page).locator("[role=alert]")).to_have_text(sentence)
+    expect(page.locator("#rp-lane-2 .rp-stall")).to_have_text(sentence)
+    expect(page.locator("#burst")).to_be_enabled()
+    page.evaluate("head = { alive: false, health: null }")
+    expect(banner(page).locator("[role=alert]")).to_have_text("The engine has stopped: restart it.")
+    expect(page.locator("#burst")).to_be_disabled()
+    expect(page.locator(".rp-kpi.tps b")).to_have_text("–")
+    expect(page.locator("#rp-lane-2 .rp-stall")).to_have_text("The engine has stopped: restart it.")
+    page.evaluate("head = { alive: true, health: null }")
+    expect(banner(page)).to_be_hidden()
+    expect(page.locator("#burst")).to_be_enabled()
+    expect(page.locator("#rp-lane-2 .rp-stall")).to_be_hidden()
