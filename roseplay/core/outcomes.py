@@ -9,6 +9,7 @@ from roseplay.config import Knobs
 from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_last, put_token
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.block_tables import BlockTables
+from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.step import Step, StepEntry, StepResult
@@ -22,7 +23,7 @@ class StepOutcomes(ABC):
     tables: BlockTables
     block_size: int
     knobs: Knobs
-    token_limit: int | None
+    memory_limit: MemoryLimit
     in_flight: StepsInFlight
     errors: list[tuple[Request, str]]
     running: list[Request]
@@ -60,6 +61,7 @@ class StepOutcomes(ABC):
         for index in result.errors:  # of those too who ended meanwhile, while their blocks are still theirs
             self.tables.forget(step.entries[index].request)
         self.in_flight.settle(step.step_id)
+        self.memory_limit.passed(step.prompt_tokens + step.decode_tokens)
         new_tokens = []
         for index, (entry, token) in enumerate(zip(step.entries, result.token_ids, strict=True)):
             request = entry.request
@@ -101,7 +103,7 @@ class StepOutcomes(ABC):
         return ended
 
     def shrink(self, step: Step) -> bool:
-        """The device had no memory for ``step``: undo it and take half as many tokens a step from now on.
+        """The device had no memory for ``step``: undo it and take half as many tokens a step for a while.
 
         Who computed prompt tokens starts again, who decoded keeps its blocks. False, and nothing done, when the step
         cannot be smaller.
@@ -109,7 +111,7 @@ class StepOutcomes(ABC):
         tokens = step.prompt_tokens + step.decode_tokens
         if tokens <= 1:
             return False
-        self.token_limit = tokens // 2
+        self.memory_limit.failed(tokens)
         self.cache.roll_back()
         self.in_flight.settle(step.step_id)
         for entry in step.entries:

@@ -16,6 +16,7 @@ from roseplay.core.ahead import StepsInFlight, drop_placeholder, will_end
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
 from roseplay.core.block_tables import BlockTables, Match
 from roseplay.core.budget import UNLIMITED, PromptBudget, check_fits
+from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.outcomes import StepOutcomes
 from roseplay.core.prefix_cache import Lookup, PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
@@ -34,7 +35,7 @@ class Scheduler(StepOutcomes):
         max_saved_logits: finished prompts whose logits are kept for exact repeats.
         knobs: may be replaced between steps by ``set_knobs``.
         token_limit: most tokens of a step that the device has memory for, whatever the knobs say; None is unlimited.
-            ``shrink`` lowers it.
+            ``shrink`` lowers it for a while.
         step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
             prompt computed whole may exceed it. May be replaced between steps.
     """
@@ -56,7 +57,7 @@ class Scheduler(StepOutcomes):
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
-        self.token_limit = token_limit
+        self.memory_limit = MemoryLimit(token_limit)
         self.step_limit = step_limit
         self.requests: dict[int, Request] = {}
         self.running: list[Request] = []
@@ -103,6 +104,11 @@ class Scheduler(StepOutcomes):
     def clear_cache(self) -> None:
         """Forget all cached prompts; requests keep the blocks they hold."""
         self.cache.clear()
+
+    @property
+    def token_limit(self) -> int | None:
+        """Most tokens of a step that the device has memory for, as far as is known; None is unlimited."""
+        return self.memory_limit.most
 
     @property
     def has_work(self) -> bool:

@@ -261,7 +261,7 @@ class Worker:
             return
         self._out_of_memory += 1
         self._blocks_changed = True
-        logger.warning("no memory for a step: at most %d tokens from now on (%s)", self.scheduler.token_limit, error)
+        logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
         """All steps in flight are lost: their requests end with the reason, and the engine goes on if its device does."""

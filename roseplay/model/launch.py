@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from roseplay.core.step import DeviceLostError, Step, StepResult
-from roseplay.model.sampler import NO_TOKEN, Logprobs
-from roseplay.model.upload import Download
+from roseplay.core.step import Step, StepResult
+from roseplay.model.device_errors import judge
+from roseplay.model.step_sampler import Draws
 
 BAD_LOGITS = (
     "the model gave NaN logits for this request (or infinite ones), so no token can be drawn: its numbers overflow in"
@@ -17,16 +17,12 @@ BAD_LOGITS = (
 )
 
 
-def lost(error: torch.AcceleratorError) -> DeviceLostError:
-    """What the device said, in one line."""
-    return DeviceLostError(f"the device is lost ({str(error).splitlines()[0]})")
-
-
 class DeviceTimer:
     """The time from a step's first work on the device to its last; nothing on a CPU, which does it at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._events: list[torch.cuda.Event] = []
+        self.device = device
         self._on_gpu = device.type == "cuda"
         self.mark()
 
@@ -50,16 +46,13 @@ class Launched:
     """A step on the device.
 
     Attributes:
-        sampling: indices of the entries that a token was drawn for, in its order.
-        tokens: on their way, as ``logprobs`` are; None when nothing is drawn.
+        draws: its tokens; None when nothing is drawn.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
         observe: called with the step and the seconds it took.
     """
 
     step: Step
-    sampling: list[int]
-    tokens: Download | None
-    logprobs: Logprobs | None
+    draws: Draws | None
     timer: DeviceTimer
     prepare_ns: int
     forward_ns: int
@@ -71,19 +64,19 @@ class Launched:
         """Wait for the step. Raises ``DeviceLostError`` for what a GPU says afterwards: then its context is lost."""
         try:
             return self._wait()
-        except torch.AcceleratorError as error:
-            raise lost(error) from error
+        except Exception as error:
+            found = judge(error, self.timer.device)
+            if found is error:
+                raise
+            raise found from error
 
     def _wait(self) -> StepResult:
         count = len(self.step.entries)
         result = StepResult([None] * count, [None] * count)
-        if self.tokens is not None and self.logprobs is not None:
-            tokens = self.tokens.read()[0].tolist()
-            for i, token, logprobs in zip(self.sampling, tokens, self.logprobs.read(), strict=True):
-                if token == NO_TOKEN:
-                    result.errors[i] = BAD_LOGITS
-                else:
-                    result.token_ids[i], result.logprobs[i] = token, logprobs
+        for i, token, logprobs in self.draws.read() if self.draws is not None else ():
+            result.token_ids[i], result.logprobs[i] = token, logprobs
+            if token is None:
+                result.errors[i] = BAD_LOGITS
         device_ns = self.timer.read_ns()
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns

@@ -28,6 +28,7 @@ from roseplay.model.batch import HostBatch, Ints, PagedBatch
 from roseplay.model.cpu import tape
 from roseplay.model.cpu.arena import Arena
 from roseplay.model.cpu.recorder import NotReplayableError, Recorder
+from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.swap import same
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,8 @@ class RecordedSteps:
                 if self._seen[size] > RECORD_AFTER:
                     return self._record(size, host), False
             except Exception as error:  # the step's own will come again when it runs as it is
+                if is_out_of_memory(error):
+                    raise
                 self._refuse(str(error))
                 return None
             most = min(MOST_FILLED * host.num_tokens, host.num_tokens + MOST_UNWANTED)

@@ -13,21 +13,22 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
-from roseplay.core.step import Step, StepResult, StepTooLargeError
+from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import speed
 from roseplay.model.attention import Paged, make_backend
 from roseplay.model.attention.triton import backend as triton_backend
-from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pack_step
+from roseplay.model.batch import HostBatch, PagedBatch, pack_step
+from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.gpu import memory
 from roseplay.model.gpu.emulation import emulating
 from roseplay.model.gpu.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
-from roseplay.model.launch import DeviceTimer, Launched, lost
+from roseplay.model.launch import DeviceTimer, Launched
 from roseplay.model.loader import LoadedModel
 from roseplay.model.replay import RecordedSteps
 from roseplay.model.sampler import Logprobs, draw, likeliest
-from roseplay.model.upload import Download, to_device
+from roseplay.model.step_sampler import StepSampler
 
 _WARM_UP_PROMPT = 64  # tokens: more than any backend's short ones
 
@@ -60,8 +61,7 @@ class ModelRunner:
             torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
         self.runs_ahead = self._on_gpu or emulating()
         self._forward = PackedForward(loaded.model)
-        self._saved_logits: dict[int, torch.Tensor] = {}
-        self._drawn: Drawn | None = None
+        self._sampler = StepSampler(self._release_memory)
         attention = _default_attention(loaded.device) if config.attention == "auto" else config.attention
         profile = self._profile(attention) if self._on_gpu else None
         self.memory_limit = profile.tokens if profile is not None else None
@@ -120,7 +120,7 @@ class ModelRunner:
 
     def clear(self) -> None:
         """Forget all saved logits."""
-        self._saved_logits.clear()
+        self._sampler.saved_logits.clear()
 
     def close(self) -> None:
         """Let go of the model, the KV pool and all that refers to them; the runner cannot be used any more."""
@@ -143,39 +143,43 @@ class ModelRunner:
         """
         try:
             return self._launch(step)
-        except torch.OutOfMemoryError as error:
-            reason = str(error).split(". ", 1)[0]
-        except torch.AcceleratorError as error:
-            raise lost(error) from error
+        except Exception as error:
+            found = judge(error, self.loaded.device)
+            if found is error:
+                raise
+            if isinstance(found, DeviceLostError):
+                raise found from error
+        self._release_memory()  # now that no frame of the step holds its tensors
+        raise found
+
+    def _release_memory(self) -> None:
+        """Give the device back what torch keeps for later."""
         if self._on_gpu:
-            torch.cuda.empty_cache()  # now that no frame of the step holds its tensors
-        raise StepTooLargeError(reason)
+            torch.cuda.empty_cache()
 
     def _launch(self, step: Step) -> Launched:
         begin = time.perf_counter_ns()
         for key in step.dropped_logits:
-            self._saved_logits.pop(key, None)
-        wanted = self._wanted(step)
+            self._sampler.saved_logits.pop(key, None)
+        wanted = self._sampler.wanted(step)
         host = pack_step(
             step,
             wanted,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
             vocab_size=self.loaded.num_embeddings,
-            drawn=self._drawn,
+            drawn=self._sampler.drawn,
         )
         timer = DeviceTimer(self.loaded.device)
         self.cache.copy_blocks(step.copies)
         prepared = time.perf_counter_ns()
         logits, graph = self._compute(host, step)
         computed = time.perf_counter_ns()
-        sampling, tokens, logprobs = self._sample(step, wanted, logits)
+        draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
         return Launched(
             step,
-            sampling,
-            tokens,
-            logprobs,
+            draws,
             timer,
             prepare_ns=prepared - begin,
             forward_ns=computed - prepared,
@@ -183,25 +187,6 @@ class ModelRunner:
             graph=graph,
             observe=self.times.observe,
         )
-
-    def _wanted(self, step: Step) -> list[int]:
-        """Entries whose last token's logits are needed: to draw from, or to save. Raises ``ValueError``."""
-        wanted: dict[int, None] = {}
-        for i, entry in enumerate(step.entries):
-            if entry.save_logits_key is not None:
-                wanted[i] = None
-            if not entry.samples:
-                continue
-            if (entry.logits_entry is None) == (entry.logits_key is None):
-                raise ValueError(f"{entry.request} samples, from exactly one of an entry and saved logits")
-            if entry.logits_entry is not None:
-                wanted[entry.logits_entry] = None
-            elif entry.logits_key not in self._saved_logits:
-                raise ValueError(f"{entry.request} samples from saved logits {entry.logits_key}, which are not there")
-        for i in wanted:
-            if not 0 <= i < len(step.entries) or not step.entries[i].num_tokens:
-                raise ValueError(f"logits are wanted of entry {i} of step {step.step_id}, which computes no token")
-        return list(wanted)
 
     def _compute(self, host: HostBatch | None, step: Step) -> tuple[torch.Tensor, bool | None]:
         """Logits in the model's dtype, a row for each wanted entry, until the next step; and whether a graph gave them."""
@@ -211,55 +196,16 @@ class ModelRunner:
         graphs = self.graphs
         bucket = graphs.find(host) if graphs is not None and step.cuda_graphs else None
         if graphs is not None and bucket is not None:
-            return graphs.replay(bucket, host, self._drawn), True
+            return graphs.replay(bucket, host, self._sampler.drawn), True
         if self.recorded is not None:
             found = self.recorded.run(host)
             if found is not None:
                 return found
         none = graphs is None and (self.recorded is None or self.recorded.refused is not None)
-        return self._run(host.upload(self.loaded.device, self._drawn)), None if none else False
+        return self._run(host.upload(self.loaded.device, self._sampler.drawn)), None if none else False
 
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch))
-
-    def _sample(
-        self, step: Step, wanted: list[int], logits: torch.Tensor
-    ) -> tuple[list[int], Download | None, Logprobs | None]:
-        """Save logits, draw tokens, and keep these for the next step."""
-        row_of = {entry: row for row, entry in enumerate(wanted)}
-        for i in wanted:
-            key = step.entries[i].save_logits_key
-            if key is not None:
-                self._saved_logits[key] = logits[row_of[i]].to(torch.float32, copy=True)
-        sampling = [i for i, entry in enumerate(step.entries) if entry.samples]
-        if not sampling:
-            self._drawn = None
-            return sampling, None, None
-        logits = self._gather_logits(step, sampling, row_of, logits)
-        requests = [step.entries[i].request for i in sampling]
-        tokens = draw(logits, requests, self._drawn)
-        known = tokens.clamp(min=0)  # what has no token goes on from any until the host knows
-        self._drawn = Drawn(known, {request.request_id: row for row, request in enumerate(requests)})
-        return sampling, Download(tokens), Logprobs(logits, requests, known)
-
-    def _gather_logits(
-        self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
-    ) -> torch.Tensor:
-        """The logits that each sampling entry draws from, in entry order."""
-        saved: list[torch.Tensor] = []
-        rows: list[int] = []
-        for i in sampling:
-            entry = step.entries[i]
-            if entry.logits_entry is not None:
-                rows.append(row_of[entry.logits_entry])
-            else:
-                assert entry.logits_key is not None  # _wanted has looked
-                rows.append(logits.shape[0] + len(saved))
-                saved.append(self._saved_logits[entry.logits_key])
-        if rows == list(range(logits.shape[0])):
-            return logits
-        source = torch.cat([logits.float(), torch.stack(saved)]) if saved else logits
-        return source.index_select(0, to_device(rows, torch.int64, source.device))
 
     # -- before the first step
 
@@ -282,7 +228,9 @@ class ModelRunner:
         def run(num_tokens: int) -> None:
             host = memory.largest_step(num_tokens, limit, min(memory.STEP_LOGITS, num_tokens), self.block_size)
             logits = self._forward(Paged(backend, host.upload(device)))
-            logits.float().softmax(-1).argmax(-1)
+            requests = memory.greediest_requests(logits.shape[0])
+            gathered = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # as beside saved logits
+            Logprobs(gathered, requests, draw(gathered, requests, wait=False))
 
         return memory.profile(run, memory.STEP_TOKENS, device)
 

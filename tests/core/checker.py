@@ -15,6 +15,7 @@ import pytest
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
+from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.request import PLACEHOLDER, FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
@@ -118,7 +119,7 @@ class Checker:
     def set_memory(self, most_tokens: int | None) -> None:
         """From now on the device has memory for steps of at most so many tokens."""
         self._count(f"set_memory({most_tokens})")
-        self.most_tokens, self.scheduler.token_limit = most_tokens, None
+        self.most_tokens, self.scheduler.memory_limit = most_tokens, MemoryLimit(None)
 
     def step(self, outcome: str = LAUNCHED) -> None:
         """A step from its launch to its outcome, with nothing in flight."""

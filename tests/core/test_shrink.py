@@ -1,9 +1,11 @@
 """No memory for a step: it is undone, and the next ones are smaller."""
 
+import itertools
 from typing import Any
 
 import pytest
 
+from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.step import Step
 from tests.core.harness import BLOCK_SIZE, Rig, check_blocks
 
@@ -42,12 +44,55 @@ def test_everybody_is_served_by_smaller_steps(most: int):
     rig.check_outputs()
 
 
-def test_the_limit_is_halved_and_stays():
+def test_the_limit_is_halved_until_a_step_fits():
     rig = TightRig(10)
     rig.add(range(40), 2)
     rig.run()
     assert [sum(entry.num_tokens for entry in step.entries) for step in rig.undone] == [40, 20]
     assert rig.scheduler.token_limit == 10
+
+
+@pytest.mark.parametrize("start", [None, 32])
+def test_the_limit_comes_back_once_there_is_memory_again(start: int | None):
+    rig = TightRig(5)
+    rig.scheduler.memory_limit = MemoryLimit(start)
+    rig.add(range(40), 1)
+    rig.run()
+    for number in range(1, 120):
+        rig.add(range(100 * number, 100 * number + 40), 1)
+    rig.most = 10**6
+    limits = []
+    while rig.scheduler.has_work:
+        limits.append(rig.scheduler.token_limit)
+        rig.step()
+    assert rig.scheduler.token_limit == start
+    raised = [4, 8, 16, 32, 64, None] if start is None else [4, 8, 16, 32]
+    assert [limit for limit, _ in itertools.groupby(limits)] == raised
+    rig.check_outputs()
+
+
+def test_a_limit_that_is_right_is_tried_more_and_more_rarely():
+    limit, undone = MemoryLimit(None), []
+    limit.failed(100)
+    for step in range(2000):
+        size = limit.most
+        assert size is not None
+        if size > 50:
+            undone.append(step)
+            limit.failed(size)
+        else:
+            limit.passed(size)
+    assert len(undone) < 8
+    gaps = [b - a for a, b in itertools.pairwise(undone)]
+    assert gaps == sorted(gaps)
+
+
+def test_small_steps_say_nothing_about_the_limit():
+    limit = MemoryLimit(64)
+    limit.failed(64)
+    for _ in range(1000):
+        limit.passed(16)
+    assert limit.most == 32
 
 
 def test_decodes_keep_their_blocks():

@@ -66,7 +66,7 @@ class Driver:
         step = Step(self.steps, entries, batched_append=self.batched_append)
         self.steps += 1
         self.result = self.runner.execute(step)
-        return {i: self.runner._saved_logits[i] for i in counts}
+        return {i: self.runner._sampler.saved_logits[i] for i in counts}
 
 
 def step_of(runner: ModelRunner, *entries: StepEntry, **fields: Any) -> StepResult:

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
+from roseplay.model.gpu import memory
 from roseplay.model.gpu.memory import free_bytes, kv_cache_bytes, largest_step, profile
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
+from tests.model.families import FAMILIES, VOCABULARY, tiny_model
+from tests.model.harness import make_runner
 
 GPU = torch.device("cuda")
+
+
+class Operations(TorchDispatchMode):
+    """Notes the names of what torch does, and the number of elements of the largest result of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        size = max((x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor)), default=0)
+        self.largest[name] = max(size, self.largest.get(name, 0))
+        return found
 
 
 class FakeCuda:
@@ -59,6 +81,17 @@ def test_where_memory_is_short_steps_are_smaller():
     assert cuda.tried == [350, 175, 87]
     assert (found.tokens, found.activation_bytes) == (87, 87)
     assert kv_cache_bytes(0.9, 87, GPU, cuda) < 0
+
+
+def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(monkeypatch: pytest.MonkeyPatch):
+    """All of its rows are sorted, penalised and made into log-probabilities."""
+    runner = make_runner(tiny_model(FAMILIES["llama"]()))
+    with Operations() as seen:
+        monkeypatch.setattr(memory, "profile", lambda run, tokens, device: run(64))
+        runner._profile("reference")
+    for name in ("sort", "cumsum", "scatter_add_", "log_softmax"):
+        largest = max((size for operation, size in seen.largest.items() if name in operation), default=0)
+        assert largest >= 64 * VOCABULARY, name
 
 
 def test_no_memory_for_a_single_token():

@@ -108,7 +108,7 @@ def test_saved_logits_are_raw_and_their_own(model, runner):
         StepEntry(other, 0, 3, samples=True, logits_entry=0),
         StepEntry(penalised, 0, 6, samples=True, logits_entry=1, save_logits_key=1),
     )
-    saved = runner._saved_logits[1]
+    saved = runner._sampler.saved_logits[1]
     assert saved.dtype == torch.float32
     assert (saved - eager_logits(model, prompt)[-1]).abs().max() < 1e-4
     assert saved.untyped_storage().nbytes() == runner.logits_bytes == 4 * VOCABULARY
@@ -118,13 +118,13 @@ def test_dropped_logits_are_forgotten_before_new_ones_are_saved(runner):
     r = request(random_tokens(3, 97, 0), [1])
     step_of(runner, StepEntry(r, 0, 3, save_logits_key=5))
     step_of(runner, StepEntry(r, 2, 1, save_logits_key=5), dropped_logits=[5, 1234])
-    assert set(runner._saved_logits) == {5}
+    assert set(runner._sampler.saved_logits) == {5}
     step_of(runner, dropped_logits=[5])
     with pytest.raises(ValueError, match="saved logits 5, which are not there"):
         step_of(runner, StepEntry(r, 3, 0, samples=True, logits_key=5))
     step_of(runner, StepEntry(r, 0, 3, save_logits_key=6))
     runner.clear()
-    assert not runner._saved_logits
+    assert not runner._sampler.saved_logits
 
 
 def test_copies_come_before_appends(model, runner):
@@ -244,7 +244,7 @@ def test_steps_that_make_no_sense_change_nothing(runner):
     with pytest.raises(ValueError, match="two copies"):
         step_of(runner, StepEntry(r, 0, 3), copies=[(3, 2), (4, 2)])
     assert all(torch.equal(a, b) for a, b in zip(before, runner.cache.keys.values(), strict=True))
-    assert not runner._saved_logits
+    assert not runner._sampler.saved_logits
     assert step_of(runner, StepEntry(r, 0, 3, samples=True, logits_entry=0)).token_ids != [None]
 
 

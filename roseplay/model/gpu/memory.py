@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from roseplay.config import SamplingParams
+from roseplay.core.request import Request
 from roseplay.model.batch import HostBatch
+from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,8 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
         try:
             run(tokens)
             cuda.synchronize(device)
-        except torch.OutOfMemoryError:
-            if tokens == 1:
+        except Exception as error:
+            if tokens == 1 or not is_out_of_memory(error):
                 raise
             logger.warning("no memory for a step of %d tokens: steps will be smaller", tokens)
             tokens //= 2
@@ -52,6 +55,20 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
         peak = cuda.max_memory_allocated(device)
         cuda.empty_cache()
         return Profile(tokens, peak - before)
+
+
+def greediest_requests(count: int) -> list[Request]:
+    """Requests whose tokens take the most memory to draw: all penalties, a cut that sorts the vocabulary, log-probabilities."""
+    params = SamplingParams(
+        temperature=1.0,
+        top_p=0.9,
+        min_p=0.01,
+        repetition_penalty=1.1,
+        presence_penalty=0.1,
+        frequency_penalty=0.1,
+        logprobs=20,
+    )
+    return [Request(number, [0], params) for number in range(count)]
 
 
 def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.device, cuda: Any = torch.cuda) -> int:

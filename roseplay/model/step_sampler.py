@@ -1,0 +1,145 @@
+"""Drawing a step's tokens: which logits each entry draws from, logits kept for later steps, and what is drawn at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from roseplay.core.memory_limit import MemoryLimit
+from roseplay.core.step import Step, TokenLogprobs
+from roseplay.model.batch import Drawn
+from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.sampler import NO_TOKEN, Logprobs, draw
+from roseplay.model.upload import Download, to_device
+
+Part = TypeVar("Part")
+
+
+class Draws:
+    """A step's tokens on their way from the device.
+
+    Args:
+        entries: indices of the step's entries that draw.
+        tokens: int64, of each; ``NO_TOKEN`` where the logits cannot be drawn from.
+        logprobs: of some rows each, in order.
+    """
+
+    def __init__(self, entries: list[int], tokens: torch.Tensor, logprobs: list[Logprobs]) -> None:
+        self._entries = entries
+        self._tokens = Download(tokens)
+        self._logprobs = logprobs
+
+    def read(self) -> list[tuple[int, int | None, TokenLogprobs | None]]:
+        """Entry, token or None, and log-probabilities where they were asked for. Waits for the device."""
+        tokens = self._tokens.read()[0].tolist()
+        logprobs = [value for part in self._logprobs for value in part.read()]
+        return [
+            (entry, None, None) if token == NO_TOKEN else (entry, token, value)
+            for entry, token, value in zip(self._entries, tokens, logprobs, strict=True)
+        ]
+
+
+class StepSampler:
+    """Draws a step's tokens, on fewer rows at once where memory is short.
+
+    Args:
+        release_memory: called before another try with fewer rows.
+
+    Attributes:
+        saved_logits: float32 ``[vocabulary]`` by key.
+        drawn: the last step's tokens, for the step behind it.
+    """
+
+    def __init__(self, release_memory: Callable[[], None]) -> None:
+        self._release_memory = release_memory
+        self._limit = MemoryLimit(None)
+        self.saved_logits: dict[int, torch.Tensor] = {}
+        self.drawn: Drawn | None = None
+
+    def wanted(self, step: Step) -> list[int]:
+        """Entries whose last token's logits are needed: to draw from, or to save. Raises ``ValueError``."""
+        wanted: dict[int, None] = {}
+        for i, entry in enumerate(step.entries):
+            if entry.save_logits_key is not None:
+                wanted[i] = None
+            if not entry.samples:
+                continue
+            if (entry.logits_entry is None) == (entry.logits_key is None):
+                raise ValueError(f"{entry.request} samples, from exactly one of an entry and saved logits")
+            if entry.logits_entry is not None:
+                wanted[entry.logits_entry] = None
+            elif entry.logits_key not in self.saved_logits:
+                raise ValueError(f"{entry.request} samples from saved logits {entry.logits_key}, which are not there")
+        for i in wanted:
+            if not 0 <= i < len(step.entries) or not step.entries[i].num_tokens:
+                raise ValueError(f"logits are wanted of entry {i} of step {step.step_id}, which computes no token")
+        return list(wanted)
+
+    def sample(self, step: Step, wanted: list[int], logits: torch.Tensor) -> Draws | None:
+        """Save logits, draw tokens, and keep these for the next step; None when nothing is drawn.
+
+        Args:
+            wanted: entries that ``logits`` has a row of, in order.
+        """
+        row_of = {entry: row for row, entry in enumerate(wanted)}
+        for i in wanted:
+            key = step.entries[i].save_logits_key
+            if key is not None:
+                self.saved_logits[key] = logits[row_of[i]].to(torch.float32, copy=True)
+        sampling = [i for i, entry in enumerate(step.entries) if entry.samples]
+        if not sampling:
+            self.drawn = None
+            return None
+
+        def sample_part(entries: list[int]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
+            rows = self._gather_logits(step, entries, row_of, logits)
+            requests = [step.entries[i].request for i in entries]
+            tokens = draw(rows, requests, self.drawn)
+            known = tokens.clamp(min=0)  # what has no token goes on from any until the host knows
+            return tokens, known, Logprobs(rows, requests, known)
+
+        tokens, known, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
+        self.drawn = Drawn(_joined(known), {step.entries[i].request.request_id: row for row, i in enumerate(sampling)})
+        return Draws(sampling, _joined(tokens), list(logprobs))
+
+    def _in_parts(self, entries: list[int], run: Callable[[list[int]], Part]) -> list[Part]:
+        """``run`` on all entries at once, or on as many as there is memory for. Raises what it raises for a single one."""
+        while True:
+            size = min(len(entries), self._limit.most or len(entries))
+            try:
+                parts = [run(entries[i : i + size]) for i in range(0, len(entries), size)]
+            except Exception as error:
+                if size == 1 or not is_out_of_memory(error):
+                    raise
+            else:
+                self._limit.passed(size)
+                return parts
+            self._limit.failed(size)
+            self._release_memory()  # now that no frame of the try holds its tensors
+
+    def _gather_logits(
+        self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
+    ) -> torch.Tensor:
+        """The logits that each of these entries draws from, in order."""
+        saved: list[torch.Tensor] = []
+        rows: list[int] = []
+        for i in sampling:
+            entry = step.entries[i]
+            if entry.logits_entry is not None:
+                rows.append(row_of[entry.logits_entry])
+            else:
+                assert entry.logits_key is not None  # ``wanted`` has looked
+                rows.append(logits.shape[0] + len(saved))
+                saved.append(self.saved_logits[entry.logits_key])
+        if rows == list(range(logits.shape[0])):
+            return logits
+        if rows == list(range(rows[0], rows[0] + len(rows))) and not saved:
+            return logits[rows[0] : rows[0] + len(rows)]
+        source = torch.cat([logits.float(), torch.stack(saved)]) if saved else logits
+        return source.index_select(0, to_device(rows, torch.int64, source.device))
+
+
+def _joined(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
