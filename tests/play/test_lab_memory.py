@@ -138,7 +138,7 @@ def test_a_model_too_large_to_have_twice_is_refused_without_a_flag(engine: FakeE
 def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: FakeEngine) -> None:
     body = {"scenario": "token-budget", "params": {"num_requests": 200, "max_new_tokens": 100}}
     small = {"knobs": {"max_batch_size": 4}}
-    on_a_gpu(engine, utilization=0.7)
+    on_a_gpu(engine, utilization=0.5)
     _, arms = run(engine, {**body, "a": small, "b": small})
     whole = arms.configs[0].num_blocks
     on_a_gpu(engine, utilization=0.77)  # 18.4 GiB are free, 16.9 of them go to weights and the rest
