@@ -205,6 +205,8 @@ class BlockTables:
         Neither is what others computed behind its blocks. Who holds some of these keeps them, but does not list them anew.
         """
         self._suspect.update(request.block_table)
+        for block in request.block_table:  # some may not be reached from the first one, which was forgotten before them
+            self.cache.unlist(block)
         self.cache.forget(tuple(request.token_ids[: request.num_known_tokens]), self.block_size)
 
     def take_back(self, request: Request, num_computed_tokens: int) -> None:

@@ -135,3 +135,17 @@ def test_the_step_behind_may_compute_for_it_and_attach_what_it_left(fails_again:
     rig.scheduler.end(good.request_id, FinishReason.ABORT)
     assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
     assert rig.scheduler.cache.find_block(None, tuple(prompt[:BLOCK_SIZE]), Lookup(0, True, True)) is None
+
+
+def test_what_cannot_be_reached_from_the_first_block_is_forgotten_too():
+    """The first block was computed while nothing was kept, the others not: only the request itself leads to them."""
+    rig = Rig(prefix_cache=False, prefill_max_tokens=BLOCK_SIZE)
+    rig.add(range(3 * BLOCK_SIZE))
+    rig.step()
+    step = rig.scheduler.schedule()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": True}))
+    land(rig, step, computed(rig, step))
+    step = rig.scheduler.schedule()
+    assert findable(rig) != []
+    land(rig, step, computed(rig, step, 0))
+    assert findable(rig) == []
