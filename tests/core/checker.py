@@ -19,10 +19,11 @@ from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.request import PLACEHOLDER, FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
-from tests.core.device import Device, Histories, Truth
+from tests.core.device import WHY, Device, Histories, Truth
 
 LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY = "ok", "error at launch", "error later", "no memory"
-OUTCOMES = (LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY)
+NAN_LOGITS = "nan"
+FAILURES = (BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY, NAN_LOGITS)
 
 
 @dataclass
@@ -114,12 +115,18 @@ class Checker:
         self._count("clear_cache()")
         self.scheduler.clear_cache()
         assert self.scheduler.pool.num_cached == 0
+        assert not self.scheduler.cache._nodes and not self.scheduler.cache._tails, "something is kept for ever"
         self.check()
 
     def set_memory(self, most_tokens: int | None) -> None:
         """From now on the device has memory for steps of at most so many tokens."""
         self._count(f"set_memory({most_tokens})")
         self.most_tokens, self.scheduler.memory_limit = most_tokens, MemoryLimit(None)
+
+    def set_step_limit(self, step_limit: int | None) -> None:
+        """From now on a step of more tokens takes too long."""
+        self._count(f"set_step_limit({step_limit})")
+        self.scheduler.step_limit = step_limit
 
     def step(self, outcome: str = LAUNCHED) -> None:
         """A step from its launch to its outcome, with nothing in flight."""
@@ -228,6 +235,7 @@ class Checker:
         if knobs.chunked_prefill or len(prompts) > 1:  # else a prompt over the budget is computed alone
             assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
             assert total <= (knobs.step_max_tokens or total)
+            assert total <= (self.scheduler.step_limit or total)
 
     def _execute(self, step: Step, before: Flight | None, outcome: str) -> Flight:
         blocks = {
@@ -238,7 +246,9 @@ class Checker:
         broken = outcome == BROKEN_LATER or (before is not None and before.result is None)
         if broken:
             self.device.spoil(step)
-        return Flight(step, None if broken else self.device.execute(step), blocks)
+        computing = [index for index, entry in enumerate(step.entries) if entry.num_tokens]
+        nan = computing[step.step_id % len(computing)] if outcome == NAN_LOGITS and computing else None
+        return Flight(step, None if broken else self.device.execute(step, nan), blocks)
 
     def _land(self, behind: Flight | None = None) -> None:
         flight, self.flying = self.flying, behind
@@ -248,7 +258,15 @@ class Checker:
             self._fail(flight.step, *([behind.step] if behind is not None else []))
             return
         known = {number: truth.request.num_known_tokens for number, truth in self._live.items()}
+        errors = flight.result.errors
+        spoiled = [block for index in errors for block in flight.step.entries[index].request.block_table]
         told = self.scheduler.update(flight.step, flight.result)
+        ended = [flight.step.entries[index].request for index in errors]
+        ended = [request for request in ended if request.request_id in known]
+        assert self.scheduler.take_errors() == [(request, WHY) for request in ended]
+        assert not any(self.scheduler.pool.is_findable(block) for block in spoiled), "what is NaN can be found"
+        for request in ended:
+            self._ended(request, FinishReason.ERROR)
         assert [(entry.request.request_id, token) for entry, token in told] == [
             (entry.request.request_id, token)
             for entry, token in zip(flight.step.entries, flight.result.token_ids, strict=True)

@@ -10,7 +10,8 @@ from roseplay.core.request import PLACEHOLDER, FinishReason, Request
 from roseplay.core.step import Step, StepEntry, StepResult
 
 VOCABULARY = 50
-UNWRITTEN = -1
+UNWRITTEN, NAN = -1, -2
+WHY = "the model gave NaN logits"
 
 
 class Histories:
@@ -62,26 +63,37 @@ class Device:
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
         self.truths: dict[int, Truth] = {}
+        self._has_nan = False
 
-    def execute(self, step: Step) -> StepResult:
+    def execute(self, step: Step, broken: int | None = None) -> StepResult:
+        """Execute a step; the entry with index ``broken`` computes NaN, and so does who reads what it wrote."""
         for key in step.dropped_logits:
             self.saved.pop(key, None)
         copied = [list(self.slots[source]) for source, _ in step.copies]
         for (_, destination), content in zip(step.copies, copied, strict=True):
             self.slots[destination] = content
+        self._has_nan |= broken is not None
         written: set[tuple[int, int]] = set()
-        for entry in step.entries:
-            self._write(entry, written)
+        for index, entry in enumerate(step.entries):
+            self._write(entry, written, index == broken)
+        while any(self._spread(entry) for entry in step.entries):  # also to those who share blocks of this very step
+            pass
         for entry in step.entries:
             self._read(entry)
         for entry in step.entries:
             if entry.save_logits_key is not None:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
-        tokens = [self._sample(step, entry) for entry in step.entries]
-        for entry, token in zip(step.entries, tokens, strict=True):
+        histories = [self._sampled_history(step, entry) for entry in step.entries]
+        result = StepResult([], [None] * len(step.entries))
+        for index, (entry, history) in enumerate(zip(step.entries, histories, strict=True)):
+            if history == NAN:
+                result.errors[index] = WHY
+                history = self._history(entry.request)  # whatever it draws, and whoever computes it
+            token = draw(history, entry.request.seed) if history is not None else None
             if token is not None:
                 self.drawn[entry.request.request_id] = token
-        return StepResult(tokens, [None] * len(step.entries))
+            result.token_ids.append(None if index in result.errors else token)
+        return result
 
     def spoil(self, step: Step) -> None:
         """The step fails: nobody can tell what is in the slots that it was to write, unless it was the same already."""
@@ -97,7 +109,7 @@ class Device:
                 if slots[offset] != expected[position + 1]:
                     slots[offset] = UNWRITTEN
 
-    def _write(self, entry: StepEntry, written: set[tuple[int, int]]) -> None:
+    def _write(self, entry: StepEntry, written: set[tuple[int, int]], broken: bool) -> None:
         request, truth = entry.request, self.truths[entry.request.request_id]
         for position in range(entry.start, entry.start + entry.num_tokens):
             index, offset = divmod(position, self.block_size)
@@ -109,23 +121,51 @@ class Device:
             if token == PLACEHOLDER:
                 token = self.drawn[request.request_id]
             assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
-            self.slots[block][offset] = truth.histories[position + 1]
+            self.slots[block][offset] = NAN if broken else truth.histories[position + 1]
+
+    def _is_nan(self, entry: StepEntry) -> bool:
+        if not self._has_nan:
+            return False
+        size, end = self.block_size, entry.start + entry.num_tokens
+        blocks = entry.request.block_table[: -(-end // size)]
+        return any(NAN in self.slots[block][: end - index * size] for index, block in enumerate(blocks))
+
+    def _spread(self, entry: StepEntry) -> bool:
+        """Who reads NaN writes NaN; whether this was news."""
+        if not entry.num_tokens or not self._is_nan(entry):
+            return False
+        news = False
+        for position in range(entry.start, entry.start + entry.num_tokens):
+            index, offset = divmod(position, self.block_size)
+            slots = self.slots[entry.request.block_table[index]]
+            news |= slots[offset] != NAN
+            slots[offset] = NAN
+        return news
 
     def _read(self, entry: StepEntry) -> None:
-        """Attention reads every slot up to the entry's last token."""
+        """Attention reads every slot up to the entry's last token, and finds its own history or NaN."""
         request, size = entry.request, self.block_size
         end = entry.start + entry.num_tokens
         expected = self.truths[request.request_id].histories
         for index in range(-(-end // size)):
             stop = min((index + 1) * size, end)
             found = self.slots[request.block_table[index]][: stop - index * size]
-            assert found == expected[index * size + 1 : stop + 1], f"{request} reads another history in block {index}"
+            own = expected[index * size + 1 : stop + 1]
+            if found != own:
+                right = all(slot in (NAN, history) for slot, history in zip(found, own, strict=True))
+                assert right, f"{request} reads another history in block {index}"
+
+    def _history(self, request: Request) -> int:
+        return self.truths[request.request_id].histories[request.num_tokens]
 
     def _last_history(self, entry: StepEntry) -> int:
         assert entry.num_tokens > 0, "an entry without tokens has no logits"
+        if self._is_nan(entry):
+            return NAN
         return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens]
 
-    def _sample(self, step: Step, entry: StepEntry) -> int | None:
+    def _sampled_history(self, step: Step, entry: StepEntry) -> int | None:
+        """The history whose logits the entry draws from; None where it does not sample."""
         if not entry.samples:
             assert entry.logits_entry is None
             assert entry.logits_key is None
@@ -136,7 +176,5 @@ class Device:
         else:
             assert entry.logits_key is not None
             history = self.saved[entry.logits_key]
-        request = entry.request
-        expected = self.truths[request.request_id].histories[request.num_tokens]
-        assert history == expected, f"{request} draws from the logits of another history"
-        return draw(history, request.seed)
+        assert history in (NAN, self._history(entry.request)), f"{entry.request} draws from another history's logits"
+        return history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from roseplay.core.request import FinishReason
-from tests.core.checker import BROKEN_AT_LAUNCH, BROKEN_LATER, LAUNCHED, NO_MEMORY, Checker
+from tests.core.checker import FAILURES, LAUNCHED, Checker
 
 
 def random_prompt(rng: random.Random) -> list[int]:
@@ -76,6 +76,8 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         checker.clear_cache()
     elif action < 0.325:
         checker.set_memory(rng.choice([None, None, 1, 2, 5, 9]))
+    elif action < 0.33:
+        checker.set_step_limit(rng.choice([None, None, 2, 7]))
     elif not ahead or action < 0.38:
         checker.step(_outcome(rng, failures))
     else:
@@ -83,4 +85,4 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
 
 
 def _outcome(rng: random.Random, failures: float) -> str:
-    return rng.choice([BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY]) if rng.random() < failures else LAUNCHED
+    return rng.choice(FAILURES) if rng.random() < failures else LAUNCHED

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from roseplay.core.request import FinishReason
-from tests.core.checker import LAUNCHED, OUTCOMES, Checker
+from tests.core.checker import FAILURES, Checker
 from tests.core.driver import run
 
 prompts = st.builds(
@@ -75,13 +75,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def set_memory(self, most_tokens: int | None) -> None:
         self.checker.set_memory(most_tokens)
 
+    @rule(step_limit=st.sampled_from([None, 2, 7]))
+    def set_step_limit(self, step_limit: int | None) -> None:
+        self.checker.set_step_limit(step_limit)
+
     @rule(times=st.integers(1, 12))
     def launch(self, times: int) -> None:
         for _ in range(times):
             self.checker.launch()
 
     @precondition(lambda self: self.checker.num_live)
-    @rule(outcome=st.sampled_from([outcome for outcome in OUTCOMES if outcome != LAUNCHED]))
+    @rule(outcome=st.sampled_from(FAILURES))
     def launch_and_fail(self, outcome: str) -> None:
         self.checker.launch(outcome)
 
