@@ -38,6 +38,7 @@ CORE = (
     "time.js",
     "theme.js",
     "view.js",
+    "gaps.js",
     "poll.js",
     "format.js",
     "lock.js",

@@ -201,7 +201,7 @@ class FrameBuilder:
         frame["steps"].append(self._encode_step(record))
         for token in event.tokens:
             itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
-            self._stats.token(token.time_ns, itl_ms)
+            self._stats.token(token.time_ns)
             frame["tokens"].append(TokenRow(token.request_id, ms(token.time_ns), itl_ms, record.step_id))
 
     def _encode_step(self, r: StepRecord) -> StepRow:

@@ -1,4 +1,4 @@
-"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic."""
+"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic. The page itself adds the ITL."""
 
 from __future__ import annotations
 
@@ -43,18 +43,15 @@ class Stats:
     """
 
     def __init__(self) -> None:
-        self._itl = Samples()
         self._ttft = Samples()
         self._tokens: deque[int] = deque(maxlen=CAPACITY)
         self._record: StepRecord | None = None
         self._running = self._waiting = 0
         self._latest_ns = 0
 
-    def token(self, time_ns: int, itl_ms: float | None) -> None:
+    def token(self, time_ns: int) -> None:
         self._tokens.append(time_ns)
         self._latest_ns = max(self._latest_ns, time_ns)
-        if itl_ms is not None:
-            self._itl.add(time_ns, itl_ms)
 
     def first_token(self, time_ns: int, ttft_ms: float) -> None:
         self._ttft.add(time_ns, ttft_ms)
@@ -71,7 +68,6 @@ class Stats:
         """The ``stats`` of a frame; ``in_all`` are the ledger's."""
         since = self._latest_ns - WINDOW_NS
         ttft_p50, ttft_p95 = self._ttft.percentiles(since, 50, 95)
-        itl_p50, itl_p95, itl_p99 = self._itl.percentiles(since, 50, 95, 99)
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
             self._tokens.popleft()
         record, known = self._record, ledger.saved + ledger.computed
@@ -86,9 +82,6 @@ class Stats:
             "waiting": self._waiting,
             "ttft_p50": ttft_p50,
             "ttft_p95": ttft_p95,
-            "itl_p50": itl_p50,
-            "itl_p95": itl_p95,
-            "itl_p99": itl_p99,
             "kv_total": sum(b for b in blocks if b is not None) if record else None,
             "kv_free": blocks[0],
             "kv_cached": blocks[1],

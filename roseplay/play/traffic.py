@@ -128,6 +128,7 @@ class PromptBar:
             js="async (prompt, to, count) => (await Rose.sampling.sent(), [prompt, to, count, Rose.tab])", api_name="_send", trigger_mode="multiple", **EVENT,
         )  # fmt: skip
         self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
+        self.to.input(None, self.to, None, js="(to) => Rose.sendTo(to)", **EVENT)
         self.sampling.click(None, None, None, js="() => Rose.sampling.toggle()", **EVENT)
         for name in ("ask", "edit", "again", "anew", "halt"):
             act = getattr(self, f"_{name}")

@@ -15,7 +15,7 @@ from roseplay.config import SamplingParams
 from roseplay.play import assets
 from tests.browser.conftest import Served
 
-CORE = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js")
+CORE = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "gaps.js", "format.js")
 HELPERS = (
     "popover.js",
     "charts.js",

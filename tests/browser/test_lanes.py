@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Served, ask, ready, state, text
+from tests.browser.conftest import Served, answer_at_most, ask, ready, state, text
 
 Open = Callable[..., Page]
 RUNNING = re.compile(r"decode · \d+\+[1-9]\d* tok")
@@ -122,3 +122,75 @@ def test_an_empty_prompt_is_told_and_nothing_is_lost(mock: Served, open_page: Op
     expect(page.get_by_text("do not fit")).to_be_visible()
     expect(page.locator("#prompt input")).to_have_value("x" * 4000)
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
+
+
+def test_the_prompt_says_which_lanes_it_asks(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    prompt = page.locator("#prompt input")
+    expect(prompt).to_have_attribute("placeholder", "Ask all four lanes…")
+    page.locator("#to input").click()
+    page.get_by_role("option", name="lane 3").click()
+    expect(prompt).to_have_attribute("placeholder", "Ask lane 3…")
+    page.locator("#lane-count input").click()
+    page.get_by_role("option", name="2 lanes").click()
+    expect(prompt).to_have_attribute("placeholder", "Ask both lanes…")
+
+
+def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    answer_at_most(page, 1000)
+    rid = "() => document.querySelector('#rp-lane-1 .rp-turn:last-child')?.dataset.rid"
+    ask(page, "first")
+    expect(text(page, 1)).to_contain_text("packs prompts")
+    first = page.evaluate(rid)
+    ask(page, "second")
+    page.wait_for_function(f"(first) => ({rid})() !== first", arg=first)
+    second = page.evaluate(rid)
+    page.wait_for_function(
+        "(rid) => (Rose.store.requests.get(Number(rid)) || {}).tokens !== undefined && Rose.store.open.size > 0",
+        arg=second,
+    )
+    expect(text(page, 1).locator(".rp-turn").last).to_contain_text("packs prompts")
+    page.evaluate("Rose.view.set(Rose.time.now() - 400, Rose.time.now())")  # its own steps alone, and they stand still
+    box = page.locator("canvas.rp-steps").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 58)  # the first lane's row
+    page.wait_for_function("(rid) => Rose.hovered === Number(rid)", arg=second)
+
+
+def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    for gap in (300.0, 5.0):  # a slow answer long before a quick one, as slow motion leaves them
+        page.evaluate(SLOW_FRAMES, gap)
+    page.wait_for_function("() => Rose.time.idle()")
+    chart = page.locator("#rp-itl .rp-plot")
+    expect(chart).to_have_attribute("aria-label", re.compile("p99"), timeout=20_000)
+    panel = "Rose.panels.find((panel) => panel.name === 'itl')"
+    drawn = page.evaluate(f"{panel}.draws")
+    page.evaluate(f"{panel}.soon()")
+    page.wait_for_function(f"(drawn) => {panel}.draws > drawn", arg=drawn)
+    words = page.evaluate("document.querySelector('#rp-itl .rp-plot').drawn.layout.annotations.map(({ text }) => text)")
+    p99 = next(re.sub("<.*?>", "", word) for word in words if word.startswith("p99"))
+    expect(page.locator(".rp-kpi.itl b")).to_have_text(re.compile(rf"/{re.escape(p99[3:])}ms$"))
+    assert float(p99[3:]) > 250
+
+
+# A frame of 20 tokens with this gap, 20 s after whatever was before.
+SLOW_FRAMES = """(gap) => {
+  Rose.poll.hold(true);
+  const { steps } = Rose.store, from = (window.madeUp = (window.madeUp || Rose.clock()) + 20000), frame = { steps: [], tokens: [], requests: [], knobs: [] };
+  const rid = 1e6 + Math.round(from), lane = { kind: "api", lane: null, burst: null, prompt_tokens: 10 };
+  frame.requests.push([rid, "submitted", from, lane]);
+  let t = from;
+  for (let n = 0; n < 20; n++) {
+    const number = 1e6 + steps.end + n;
+    frame.steps.push([number, t, t + gap, 0, 1, 0, 0, 1, 0, 440, 0, 8, 0, gap, 1, 0, [[rid, 0, 1, 10, 10, 0, 0]], []]);
+    t += gap;
+    frame.tokens.push([rid, t, n ? gap : null, number]);
+  }
+  frame.requests.push([rid, "finished", t, { reason: "length", tokens: 20 }]);
+  window.madeUp = t;
+  const stats = { tok_s: 1, running: 0, waiting: 0, itl_p50: 5, itl_p99: 5, kv_total: 448, kv_active: 0, kv_shared: 0, saved_tokens: 0, step: 1 };
+  Rose.time.follow(() => t + 5000);
+  Rose.store.apply({ boot_id: Rose.store.bootId, next: Rose.store.cursor, reset: false, now: t, frames: [{ ...frame, stats }] });
+}"""

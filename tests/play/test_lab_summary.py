@@ -196,3 +196,20 @@ def test_the_report_stands_alone_and_shows_no_document_s_markup(document) -> Non
     assert "&lt;img src=x onerror=alert(1)&gt;" in report
     assert '<script src="' not in report
     assert "ITL p99 is 14.0 ms in B" in report
+
+
+@pytest.mark.parametrize(("device", "said"), [("cpu", "off"), ("cuda", "on")])
+def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device: str, said: str) -> None:
+    document["device"] = device
+    for arm in document["arms"].values():
+        arm["knobs"].update(cuda_graphs=True, overlap=True)
+    report = report_html(parse_document(json.dumps(document).encode()))
+    for name in ("cuda_graphs", "overlap"):
+        assert f"<td>{name}</td><td>{said}</td><td>{said}</td>" in report
+
+
+def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(document) -> None:
+    for arm in document["arms"].values():
+        arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
+    report = report_html(parse_document(json.dumps(document).encode()))
+    assert report.count('<tr class="differs">') == 1

@@ -311,3 +311,42 @@ def wait_for(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def cell(page: str, name: str) -> str:
+    """What a report's table says of a setting."""
+    found = re.search(rf"<tr><td>{name}</td><td[^>]*>(.*?)</td>", page)
+    assert found, name
+    return found.group(1)
+
+
+def test_a_report_tells_no_limit_from_nothing(lines: list[bytes]) -> None:
+    page = exports.export("report", lines).decode()
+    for limit in ("prefill_max_batch_size", "step_max_tokens", "max_step_tokens"):
+        assert cell(page, limit) == "∞", limit
+    for nothing in ("no_cuda_graphs", "device_name"):
+        assert cell(page, nothing) == "–", nothing
+
+
+def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, playground: Playground) -> None:
+    def ask() -> None:
+        playground.send("What?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=6))
+        play(engine, playground, 7)
+
+    ask()
+    plain = playground.recording(TAB)
+    playground.set_knobs({"slow_motion": 4})
+    ask()
+    playground.set_knobs({"slow_motion": 1})
+    ask()
+    slowed = playground.recording(TAB)
+    factors = [row["slow_motion"] for row in csv.DictReader(io.StringIO(exports.export("tokens", slowed).decode()))]
+    assert factors == ["1"] * 6 + ["4"] * 6 + ["1"] * 6
+    steps = [e for e in json.loads(exports.export("trace", slowed))["traceEvents"] if e.get("cat") == "step"]
+    assert {step["args"]["slow_motion"] for step in steps} == {1, 4}
+    page = exports.export("report", slowed).decode()
+    assert "5 of 15 in slow motion" in page
+    assert "s of it in slow motion" in page
+    assert len(re.findall(r'"slow motion (?:×|\\u00d7)4"', page)) == 3  # in each chart over time
+    assert "in slow motion" in [figure.name for figure in figures(Run(parse(slowed, "run")))]
+    assert "in slow motion" not in exports.export("report", plain).decode()

@@ -15,6 +15,7 @@ from roseplay.play.lab.spec import ARMS
 
 # A is ink and drawn through, B is rose and dashed, as on the page.
 _LINES = {"A": {"color": "#14181F", "width": 1.75}, "B": {"color": "#C2184F", "width": 1.75, "dash": "6px 4px"}}
+_GPU_ONLY = ("cuda_graphs", "overlap")
 _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
 _STYLE = """
 body { font: 14px/20px "IBM Plex Sans", system-ui, sans-serif; color: #14181F; background: #fff; max-width: 900px;
@@ -146,8 +147,9 @@ def _settings(document: Mapping[str, Any]) -> str:
     names = [(part, name) for part in ("knobs", "config") for name in a[part]]
     names.sort(key=lambda item: item[1] not in a["differs"])
     none = {"knobs": "unlimited", "config": "–"}
+    off = () if document["device"].startswith("cuda") else _GPU_ONLY  # as the page has them
     rows = [
-        [escape(name), _setting(a[part][name], none[part]), _setting(b[part].get(name), none[part])]
+        [escape(name), *("off" if name in off else _setting(arm[part].get(name), none[part]) for arm in (a, b))]
         for part, name in names
     ]
     marked = sum(name in a["differs"] for _, name in names)

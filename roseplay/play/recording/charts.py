@@ -145,8 +145,17 @@ def _figure(y: str, x: str = "seconds") -> go.Figure:
 
 
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:
-    """A rose line where a knob was changed, with words as long as there is room for them."""
+    """A rose line where a knob was changed, with words as long as there is room for them; slow motion as a wash."""
     rose = colours()["rose"]
+    for since, until, factor in run.slowed():
+        figure.add_vrect(
+            *(_seconds(run, since), _seconds(run, until)),
+            fillcolor=colours()["rosewash"],
+            line_width=0,
+            layer="below",
+            annotation={"text": f"slow motion ×{factor:g}", "font": {"color": rose, "size": 11}},
+            annotation_position="bottom left",
+        )
     for t, _, changes in run.knobs[-MOST_MARKS:]:
         x = _seconds(run, t)
         figure.add_vline(x, line={"color": rose, "width": 1})

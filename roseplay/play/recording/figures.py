@@ -40,6 +40,7 @@ def figures(run: Run) -> list[Figure]:
     tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
     rows: list[Figure] = [
         Figure("length", seconds, "s", "from the first event to the last"),
+        *_slowed(run),
         Figure("requests", len(requests), "", f"{len(ended)} ended by themselves"),
         Figure("aborted", sum(r.reason == "abort" for r in requests), "", "counted apart, as failed ones are"),
         Figure("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
@@ -52,7 +53,7 @@ def figures(run: Run) -> list[Figure]:
     ]
     pooled: tuple[tuple[str, list[Any], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
-        ("ITL", itl, "every gap between two tokens of a request, pooled"),
+        ("ITL", itl, f"every gap between two tokens of a request, pooled{_in_slow_motion(run)}"),
         ("TPOT", tpot, "(last − first token) / (n − 1), of requests with two or more"),
         ("E2E", e2e, "finish − submit, of requests that ended by themselves"),
         ("queue", queue, "first scheduled − submit"),
@@ -61,6 +62,22 @@ def figures(run: Run) -> list[Figure]:
         for label, value in zip(("p50", "p95", "p99"), percentiles(values, 50, 95, 99), strict=True):
             rows.append(Figure(f"{name} {label}", value, "ms", meaning if label == "p50" else ""))
     return rows
+
+
+def _slowed(run: Run) -> list[Figure]:
+    """How long the run was in slow motion, if at all."""
+    stretches = run.slowed()
+    if not stretches:
+        return []
+    factors = ", ".join(f"×{factor:g}" for factor in sorted({factor for *_, factor in stretches}))
+    seconds = sum(until - since for since, until, _ in stretches) / 1000
+    return [Figure("in slow motion", seconds, "s", f"steps were stretched {factors} then, and so are the times below")]
+
+
+def _in_slow_motion(run: Run) -> str:
+    gaps = run.gaps()
+    slowed = sum(run.slow_motion(token.t) > 1 for _, token, _ in gaps)
+    return f"; {slowed} of {len(gaps)} in slow motion" if slowed else ""
 
 
 def _saved(run: Run) -> dict[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
@@ -20,6 +19,7 @@ _CHARTS = (
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),
 )
+_UNLIMITED = ("max_step_tokens",)  # of the engine's own figures, those that are limits
 _STYLE = """
 body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: VAR(surface); color: VAR(ink);
   font: 13px/1.5 "IBM Plex Sans", system-ui, sans-serif; }
@@ -39,6 +39,8 @@ def report(recording: Recording) -> bytes:
     run, header = Run(recording), recording.header
     info = header["info"]
     said = f"{info['model']} on {info['device']}, {info['dtype']} · recorded {header.get('created', '')}"
+    slowed = sum(until - since for since, until, _ in run.slowed()) / 1000
+    said += f" · {slowed:.1f} s of it in slow motion" if slowed else ""
     cut = " · the file was cut off, its last line is left out" if recording.cut else ""
     parts = [
         f"<h1>A run of roseplay</h1><p>{escape(recording.name)} · {escape(said + cut)}</p>",
@@ -49,9 +51,11 @@ def report(recording: Recording) -> bytes:
         parts += [_titled(title, sub), _chart(draw(run), number)]
     changes = [(f"{(t - run.start) / 1000:.2f} s, step {step}", changes_text(change)) for t, step, change in run.knobs]
     parts += [_titled("Knob changes", f"{len(changes)}"), _table(changes)] if changes else []
-    parts += ['<div class="two"><div>', _titled("Settings at the start", ""), _table(header["knobs"].items()), "</div>"]
+    knobs = [(name, setting_text(value)) for name, value in header["knobs"].items()]
+    parts += ['<div class="two"><div>', _titled("Settings at the start", ""), _table(knobs), "</div>"]
     environment = {**info, **(header.get("environment") or {})}
-    parts += ["<div>", _titled("Model and environment", ""), _table(environment.items()), "</div></div>"]
+    known = [(name, setting_text(value, "∞" if name in _UNLIMITED else "–")) for name, value in environment.items()]
+    parts += ["<div>", _titled("Model and environment", ""), _table(known), "</div></div>"]
     style = _STYLE
     for name, colour in charts.colours().items():
         style = style.replace(f"VAR({name})", colour)
@@ -90,6 +94,6 @@ def _number(value: float | None) -> str:
     return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:.1f}"
 
 
-def _table(rows: Iterable[tuple[Any, Any]]) -> str:
-    lines = (f'<tr><td>{escape(str(a))}</td><td class="n">{escape(setting_text(b))}</td></tr>' for a, b in rows)
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    lines = (f'<tr><td>{escape(a)}</td><td class="n">{escape(b)}</td></tr>' for a, b in rows)
     return f"<table>{''.join(lines)}</table>"

@@ -85,6 +85,8 @@ class Run:
         times += [t for t, _, _ in self.knobs]
         self.start = min(times, default=0.0)
         self.end = max(times, default=0.0)
+        factors = [(t, changes["slow_motion"][1]) for t, _, changes in self.knobs if "slow_motion" in changes]
+        self._slow_motion = [(float("-inf"), recording.header["knobs"]["slow_motion"]), *factors]
 
     def _request(self, request_id: int) -> RequestRun:
         return self.requests.setdefault(request_id, RequestRun(request_id))
@@ -138,6 +140,17 @@ class Run:
         for request_id in step.copied:
             self._request(request_id).copied.append(step.t0)
 
+    def slow_motion(self, t: float) -> float:
+        """How many times as long as they needed steps took then; 1 is not slowed down."""
+        return float(next(factor for since, factor in reversed(self._slow_motion) if since <= t))
+
+    def slowed(self) -> list[tuple[float, float, float]]:
+        """The stretches in slow motion: ``(from, to, factor)``."""
+        ends = [*(since for since, _ in self._slow_motion[1:]), self.end]
+        stretches = [(max(since, self.start), min(end, self.end), float(factor))
+                     for (since, factor), end in zip(self._slow_motion, ends, strict=True)]  # fmt: skip
+        return [(since, end, factor) for since, end, factor in stretches if factor > 1 and end > since]
+
     def gaps(self) -> list[tuple[RequestRun, TokenRun, float]]:
         """Every ITL with its token, pooled over the requests."""
         return [
@@ -145,10 +158,10 @@ class Run:
         ]
 
 
-def setting_text(value: Any) -> str:
-    """A knob's value for people."""
+def setting_text(value: Any, none: str = "∞") -> str:
+    """A knob's value for people; ``none`` is what null means: of a knob, that there is no limit."""
     if value is None:
-        return "∞"
+        return none
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -86,6 +86,7 @@ class _Events:
                 *(ENGINE, STEPS, name, "step", step.t0, step.t1),
                 **{k: v for k, v in step._asdict().items() if k not in ("t0", "t1", "entries")},
                 requests=len(step.entries),
+                slow_motion=self._run.slow_motion(step.t1),
             )
             counters: dict[str, dict[str, int]] = {
                 "tokens per step": {"decode": step.decode, "prompt": step.prompt},
@@ -132,6 +133,8 @@ class _Events:
         made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
         for step, entry in self._parts[request.request_id]:
             args: dict[str, Any] = {"step": step.step, "step_prompt_tokens": step.prompt}
+            if (factor := self._run.slow_motion(step.t1)) > 1:
+                args["slow_motion"] = factor
             if id(step) in made:
                 index, token = made[id(step)]
                 args |= {"token": index, "itl_ms": token.itl_ms, "text": request.texts.get(index)}

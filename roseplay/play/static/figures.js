@@ -1,8 +1,10 @@
 /* Rose.figures and Rose.lastBurst: the header's strip of figures and the rail's account of the newest burst. The server makes
- * the figures, at most four times a second; they are written into cells of fixed width. */
+ * the figures (but inter-token latency, which is taken where the chart takes it), at most four times a second; they are written into
+ * cells of fixed width. */
 "use strict";
 (function (Rose) {
   const SPARK = 60; // figures in the small curve: about 15 s of them
+  const ITL_MS = 250;
   const rates = [];
   let cells = null, burst = null, step = null, latest = null, latestBurst = null;
 
@@ -24,7 +26,6 @@
     write("tps", [count(s.tok_s)], "");
     write("rw", [count(s.running), count(s.waiting)], "");
     write("ttft", [ms(s.ttft_p50), ms(s.ttft_p95)], "ms");
-    write("itl", [ms(s.itl_p50), ms(s.itl_p99)], "ms");
     const used = s.kv_total ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total : null;
     write("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
     cells.kv.bar.style.width = `${used || 0}%`;
@@ -35,6 +36,17 @@
     if (rates.length > SPARK) rates.shift();
     spark();
   }
+
+  /* As the chart has them: of all gaps in the last seconds of work. They go on changing for a moment after the last frame. */
+  let itlOf = "";
+  function itl() {
+    const now = Rose.time.now(), key = `${Rose.store.version} ${Math.round(now)}`;
+    if (!cells || document.hidden || key === itlOf) return;
+    itlOf = key;
+    const { sorted } = Rose.gaps(Rose.view.latest(now));
+    write("itl", sorted.length ? [0.5, 0.99].map((q) => Rose.format.ms(Rose.quantile(sorted, q))) : ["–", "–"], "ms");
+  }
+  setInterval(itl, ITL_MS);
 
   function spark() {
     const canvas = cells.tps.spark, ratio = devicePixelRatio || 1, width = 52, height = 24;
@@ -78,7 +90,7 @@
     write("rw", ["–", "–"], "");
   });
 
-  const NONE = { tok_s: null, running: null, waiting: null, ttft_p50: null, ttft_p95: null, itl_p50: null, itl_p99: null, kv_total: 0, saved_tokens: null, step: null };
+  const NONE = { tok_s: null, running: null, waiting: null, ttft_p50: null, ttft_p95: null, kv_total: 0, saved_tokens: null, step: null };
 
   Rose.on("reset", () => {
     rates.length = 0;

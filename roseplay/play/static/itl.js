@@ -10,8 +10,6 @@
   const LABEL_PX = 25, CALM_MS = 1500; // the axis shrinks only when it could have for this long
   const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
 
-  const gapsSeen = new Float32Array(Rose.store.tokens.capacity);
-
   Rose.itl = function (element) {
     const scale = { log: false, zoom: null, max: 0, calm: 0 };
     const toggle = Rose.toggle("y axis", ["lin", "log"], (word) => {
@@ -36,7 +34,7 @@
     });
 
     function draw(frame) {
-      const { runs, sorted } = collect(frame.window);
+      const { runs, sorted } = Rose.gaps(frame.window);
       if (!sorted.length) {
         summary = "No tokens in view.";
         return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, p: [] }) } };
@@ -55,24 +53,6 @@
       const traces = [trace(usual, false, frame.T), trace(slow, true, frame.T)];
       addSelected(traces, layout, [...slow, ...usual], frame);
       return { traces, layout };
-    }
-
-    /* The window's tokens as runs, one a step (its tokens stand together in the ring), newest first: {from, to (ring rows), step, end
-     * (view ms), took}; and all their gaps, sorted. */
-    function collect({ x0, x1 }) {
-      const { tokens, steps, stepRow } = Rose.store, runs = [];
-      let n = 0;
-      for (let to = tokens.end - 1, from; to >= tokens.first; to = from - 1) {
-        const step = tokens.step[to & tokens.mask];
-        for (from = to; from > tokens.first && tokens.step[(from - 1) & tokens.mask] === step; from--);
-        const end = Rose.time.x(tokens.t[to & tokens.mask]);
-        if (end < x0) break;
-        if (end > x1) continue;
-        const row = stepRow(step);
-        runs.push({ from, to, step, end, took: row < 0 ? 0 : steps.t1[row & steps.mask] - steps.t0[row & steps.mask] });
-        for (let i = from; i <= to; i++) if (tokens.itl[i & tokens.mask] >= 0) gapsSeen[n++] = tokens.itl[i & tokens.mask];
-      }
-      return { runs, sorted: gapsSeen.slice(0, n).sort() };
     }
 
     /* A token as a dot: slots of a step are spread over four fifths of it. */

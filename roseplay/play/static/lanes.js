@@ -9,8 +9,9 @@
   const NAMES = ["", "the lane", "both lanes", "all three lanes", "all four lanes", "all five lanes", "all six lanes", "all seven lanes", "all eight lanes"];
   const QUESTIONS = ["What is a KV block?", "Why did ITL spike?", "Tell me a story about a fox.", "What does the prefix cache do?"];
   const OVER = new Set(["done", "stopped", "error"]);
+  const ALL = "all lanes"; // as the list of lanes to send to has it
   const lanes = [];
-  let box = null, dots = null, said = null, count = stored();
+  let box = null, dots = null, said = null, count = stored(), to = ALL;
 
   function stored() {
     try {
@@ -238,19 +239,26 @@
     document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
     for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
     const prompt = document.querySelector("#prompt input");
-    if (prompt) prompt.placeholder = `Ask ${NAMES[count]}…`;
+    if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : to}…`;
   }
 
   /** For the drop-down list of lane counts; answers what "send to" should be then. */
-  Rose.showLanes = function (chosen, to) {
+  Rose.showLanes = function (chosen, sendTo) {
     count = Number(chosen);
+    to = Number(String(sendTo).replace("lane ", "")) > count ? ALL : sendTo;
     try {
       sessionStorage.setItem(KEY, String(count));
     } catch {
       // then only until the next reload
     }
     show();
-    return Number(String(to).replace("lane ", "")) > count ? "all lanes" : to;
+    return to;
+  };
+
+  /** Which lanes a prompt goes to: "all lanes" or one of them. */
+  Rose.sendTo = function (chosen) {
+    to = chosen;
+    show();
   };
 
   Rose.lanesShown = () => String(count);
@@ -272,6 +280,9 @@
     swiped();
     show();
   };
+
+  /** Whether a request was sent from this tab's lanes. */
+  Rose.lanes.own = (rid) => lanes.some((lane) => lane.turns.some((turn) => turn.rid === rid));
 
   /** What this page has of its lanes, for the next poll. */
   Rose.lanes.have = () => lanes.map((lane) => lane.have).filter(Boolean).join(",");

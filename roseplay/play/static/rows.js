@@ -47,15 +47,40 @@
     }
 
     find(known) {
-      const free = (row) => {
-        const before = this.last[row];
-        return !before || before === known || (before.finished !== null && before.finished + APART_MS < known.submitted);
-      };
-      let row = known.lane !== null ? known.lane - 1 : -1;
-      if (row < 0 || !free(row)) { // another tab may be using the lane of the same number
-        row = this.lanes;
-        while (!free(row)) row++;
+      const row = known.lane !== null ? known.lane - 1 : -1;
+      if (row >= 0 && this.own(known)) { // a prompt sent during an answer ends that answer, and follows it in its row
+        this.displace(row, known);
+        return this.take(row, known);
       }
+      // Another tab may be using the lane of the same number.
+      return this.take(row >= 0 && this.free(row, known) ? row : this.behind(known), known);
+    }
+
+    /* Whether the request was sent from this tab. */
+    own({ rid }) {
+      return Boolean(Rose.lanes && Rose.lanes.own(rid));
+    }
+
+    free(row, known) {
+      const before = this.last[row];
+      return !before || before === known || (before.finished !== null && before.finished + APART_MS < known.submitted);
+    }
+
+    /* The first row behind the lanes that is free. */
+    behind(known) {
+      let row = this.lanes;
+      while (!this.free(row, known)) row++;
+      return row;
+    }
+
+    /* Another tab's request gives a lane's row back to this tab's. */
+    displace(row, known) {
+      const before = this.last[row];
+      if (!before || this.free(row, known) || this.own(before)) return;
+      this.rows.set(before.rid, this.take(this.behind(before), before));
+    }
+
+    take(row, known) {
       this.last[row] = known;
       return row;
     }

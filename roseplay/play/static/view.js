@@ -15,9 +15,11 @@
 
   /** {x0, x1, now, live} in ms of view time; `now` is what tick labels count from. */
   view.window = function (now, span = SPAN_MS) {
-    if (view.zoom) return { ...view.zoom, live: false };
-    return { x0: now - span, x1: now, now, live: true };
+    return view.zoom ? { ...view.zoom, live: false } : view.latest(now, span);
   };
+
+  /** The same of the newest, whatever somebody has zoomed into. */
+  view.latest = (now, span = SPAN_MS) => ({ x0: now - span, x1: now, now, live: true });
 
   view.set = function (x0, x1) {
     if (!(x1 > x0)) return;
