@@ -12,6 +12,7 @@ import pytest
 
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import FreeMemory
 from roseplay.play.lab.arms import open_engine
 from roseplay.play.lab.lab import Lab
 from roseplay.traffic.scenarios import SCENARIOS
@@ -101,6 +102,27 @@ def test_arms_may_differ_in_their_engines(live: Engine) -> None:
     assert preempted["A"] > 0
     assert preempted["B"] == 0
     assert document["summary"]["same_tokens"]
+
+
+def test_engines_that_take_turns_do_the_same_work(live: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Engine] = []
+
+    def one_at_a_time(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Engine:
+        assert not any(engine.alive for engine in opened)
+        opened.append(open_engine(model, config, knobs, cancelled))
+        return opened[-1]
+
+    lab = Lab(live, open_engine=one_at_a_time)
+    body = {"scenario": "dedup", "repeats": 2, "params": FEW, "b": {"config": {"block_size": 8, "num_blocks": 90}}}
+    together = played(Lab(live), **body)
+    monkeypatch.setattr(live, "free_memory", lambda: FreeMemory(host=200 * 2**20))
+    in_turn = played(lab, **body)
+    assert len(opened) == 3  # A, B for two runs, A again
+    assert not any(engine.alive for engine in opened)
+    assert in_turn["summary"]["same_tokens"]
+    assert {run["tokens_sha256"] for run in in_turn["runs"]} == {run["tokens_sha256"] for run in together["runs"]}
+    assert [run["saved_tokens"] for run in in_turn["runs"]] == [run["saved_tokens"] for run in together["runs"]]
+    assert in_turn["arms"] == together["arms"]
 
 
 def test_how_an_arm_computes_is_its_own(live: Engine) -> None:
