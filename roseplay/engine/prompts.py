@@ -64,4 +64,4 @@ def _check_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
     for token in prompt:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
             raise ValueError(f"token id {token!r} is not an integer from 0 to {vocab_size - 1}")
-    return list(prompt)
+    return [int(token) for token in prompt]  # plain ones, whatever was derived from int: they cross to another process

@@ -8,6 +8,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -52,18 +53,23 @@ class Transport(Protocol):
 
 
 class QueueInbox:
-    """A worker's inbox over any queue with ``get``."""
+    """A worker's inbox over any queue with ``get``.
 
-    def __init__(self, commands: Any) -> None:
+    Args:
+        read: makes a command of what is in the queue.
+    """
+
+    def __init__(self, commands: Any, read: Callable[[Any], Command] = lambda command: command) -> None:
         self._commands = commands
+        self._read = read
 
     def take(self, timeout: float | None) -> list[Command]:
         taken: list[Command] = []
         try:
             if timeout is None or timeout > 0:
-                taken.append(self._commands.get(True, timeout))
+                taken.append(self._read(self._commands.get(True, timeout)))
             while True:
-                taken.append(self._commands.get(False))
+                taken.append(self._read(self._commands.get(False)))
         except queue.Empty:
             return taken
 
@@ -137,8 +143,9 @@ class ProcessTransport:
         return self._process.pid
 
     def send(self, command: Command) -> None:
+        data = pickle.dumps(command)  # here, where it raises: the queue's thread would lose what it cannot pickle
         with contextlib.suppress(ValueError):  # closed meanwhile: all streams have been ended, nobody waits for this
-            self._commands.put(command)
+            self._commands.put(data)
 
     def receive(self, timeout: float) -> Event | None:
         try:
@@ -213,7 +220,7 @@ def _process_main(
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):  # the client is gone: there is nobody left to tell
-        run_worker(model, config, knobs, QueueInbox(commands), events.send, loaded=_freeze_objects)
+        run_worker(model, config, knobs, QueueInbox(commands, pickle.loads), events.send, loaded=_freeze_objects)
 
 
 def _freeze_objects() -> None:
