@@ -110,6 +110,10 @@ class Scheduler(StepOutcomes):
         """Most tokens of a step that the device has memory for, as far as is known; None is unlimited."""
         return self.memory_limit.most
 
+    @token_limit.setter
+    def token_limit(self, most: int | None) -> None:
+        self.memory_limit = MemoryLimit(most)
+
     @property
     def has_work(self) -> bool:
         return bool(self.requests)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.model import exclusive
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.fuse import fuse_activations, fuse_small_operations
 from roseplay.model.kv_cache import LayerShape
@@ -59,10 +59,6 @@ class LoadedModel:
     weight_bytes: int
 
 
-# transformers keeps what it is loading in globals: two at once find weights of each other's missing.
-_one_at_a_time = threading.Lock()
-
-
 def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
     """Load ``"tiny-chat"`` (the embedded model), a directory, a hub id, or take a model in memory.
 
@@ -72,7 +68,7 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedMode
 
     Raises ``UnsupportedModelError``, one line that says what to do, when the model is not found or not supported.
     """
-    with _one_at_a_time:
+    with exclusive.loading:
         return _load(model, config)
 
 

@@ -6,6 +6,7 @@ tokens that it draws stay on the device for that one (``Drawn``). ``execute`` la
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 
@@ -14,7 +15,7 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import DeviceLostError, Step, StepResult
-from roseplay.model import speed
+from roseplay.model import exclusive, speed
 from roseplay.model.attention import Paged, make_backend
 from roseplay.model.attention.triton import backend as triton_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
@@ -51,6 +52,10 @@ class ModelRunner:
     """
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        with exclusive.loading:
+            self._start(loaded, config)
+
+    def _start(self, loaded: LoadedModel, config: EngineConfig) -> None:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.loaded = loaded
@@ -142,7 +147,8 @@ class ModelRunner:
         ``StepTooLargeError`` too, when the device has no memory for the step, and ``DeviceLostError``.
         """
         try:
-            return self._launch(step)
+            with exclusive.stepping if self.runs_ahead else contextlib.nullcontext():
+                return self._launch(step)
         except Exception as error:
             found = judge(error, self.loaded.device)
             if found is error:
@@ -265,6 +271,8 @@ class ModelRunner:
             new_graph=cuda_graphs(loaded.device) if self._on_gpu else RecordedGraph,
         )
         graphs.capture()
+        if graphs.refused is not None:
+            self._release_memory()
         return graphs
 
     @torch.inference_mode()

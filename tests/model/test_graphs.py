@@ -5,23 +5,29 @@ A CPU has no graphs; what stands for one here calls the captured function again,
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import os
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from roseplay.config import SamplingParams
+from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import BACKENDS
+from roseplay.model.attention.triton.tiles import choose_tiles
 from roseplay.model.batch import HostBatch, pack_step, pad
+from roseplay.model.gpu import graphs
 from roseplay.model.gpu.emulation import emulate_gpu
 from roseplay.model.gpu.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
+from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, make_runner, random_tokens, step_of
@@ -53,7 +59,7 @@ def host_of(rows: list[tuple[int, int]]) -> HostBatch:
         made.block_table = list(range(block, block + blocks))
         block += blocks
         entries.append(StepEntry(made, start, count))
-    host = pack_step(Step(0, entries), list(range(len(rows))), num_blocks=200, block_size=BLOCK_SIZE, vocab_size=97)
+    host = pack_step(Step(0, entries), list(range(len(rows))), num_blocks=2000, block_size=BLOCK_SIZE, vocab_size=97)
     assert host is not None
     return host
 
@@ -73,14 +79,14 @@ def host_of(rows: list[tuple[int, int]]) -> HostBatch:
     ],
 )
 def test_the_smallest_size_that_holds_a_step_is_taken(model, rows, bucket):
-    graphs = graph_runner(model).graphs
-    assert graphs is not None
+    found_graphs = graph_runner(model).graphs
+    assert found_graphs is not None
     host = host_of(rows)
-    found = graphs.find(host)
+    found = found_graphs.find(host)
     assert (found and found.tokens) == (bucket and bucket.tokens)
     assert (found is None) or found.decodes_only == all(count == 1 for _, count in rows)
     host.batched_append = False
-    assert graphs.find(host) is None
+    assert found_graphs.find(host) is None
 
 
 @pytest.mark.parametrize("bucket", make_buckets(DECODES, MIXED))
@@ -130,7 +136,7 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
     model = tiny_model(FAMILIES[family]())
     runner = graph_runner(model)
     assert runner.graphs is not None
-    assert len(runner.graphs) == len(DECODES) + len(MIXED), runner.graphs.refused
+    assert len(runner.graphs) == len(make_buckets()), runner.graphs.refused
     prompts = [random_tokens(length, 97, length) for length in (1, 5, 13, 20, 31)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     for seed in range(2):
@@ -287,4 +293,162 @@ def test_the_largest_size_is_captured_first():
         new_graph=RecordedGraph, buckets=make_buckets(DECODES, MIXED),
     )  # fmt: skip
     graphs.capture()
-    assert captured == sorted(DECODES + MIXED, reverse=True)
+    assert sorted(set(captured), reverse=True) == sorted(set(DECODES + MIXED), reverse=True)
+    assert captured == sorted(captured, reverse=True)
+
+
+# -- which sizes there are
+
+
+def smallest(num_tokens: int, num_rows: int) -> Bucket:
+    """The size that a step of prompts and decodes takes on a GPU."""
+    counts = [1] * (num_rows - 1) + [num_tokens - num_rows + 1]
+    host = host_of([(0, count) for count in counts])
+    return next(bucket for bucket in make_buckets(graphs.DECODES, graphs.MIXED) if bucket.holds(host))
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 8, 33, 34, 100, 256])
+def test_every_step_that_had_a_size_has_one_as_small(num_rows: int):
+    for num_tokens in {2, 20, 64, 65, 130, 300, 512, 700, 1024}:
+        if num_tokens > num_rows:
+            assert smallest(num_tokens, num_rows).tokens == min(t for t in graphs.MIXED if t >= num_tokens)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8])
+def test_prompts_alone_take_the_tiles_of_prompts(group: int):
+    """Whenever they would without padding."""
+    shape = {
+        "decode_only": False,
+        "group": group,
+        "k_dim": 128,
+        "v_dim": 128,
+        "itemsize": 2,
+        "shared_memory": 227 * 1024,
+    }
+    for num_tokens in range(129, 1025, 5):
+        bucket = smallest(num_tokens, 1)
+        plain = choose_tiles(num_tokens=num_tokens, num_rows=1, **shape)
+        assert choose_tiles(num_tokens=bucket.tokens, num_rows=bucket.rows, **shape) == plain
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_rows", "most"), [(1000, 1, 8), (300, 2, 33), (200, 33, 33), (1000, 32, 33)]
+)
+def test_few_rows_of_logits_are_computed_for_few_requests(num_tokens: int, num_rows: int, most: int):
+    assert num_rows <= smallest(num_tokens, num_rows).logits <= most
+
+
+# -- a capture that fails
+
+
+class FakeCuda:
+    """What a capture does to torch: its mode of watching, the stream's capture, and who the allocator works for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mode, self.capturing, self.allocating, self.references = "default", False, False, 0
+        self.end_fails = False
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, stand_in in {
+            "CUDAGraph": lambda: self,
+            "stream": lambda stream: contextlib.nullcontext(),
+            "current_stream": lambda: stream,
+            "synchronize": lambda: None,
+            "get_sync_debug_mode": lambda: self.mode,
+            "set_sync_debug_mode": lambda mode: setattr(self, "mode", mode),
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+        monkeypatch.setattr(graphs, "end_allocation", self.end_allocation)
+        self.graph = graphs.CudaGraph((0, 1), stream)  # type: ignore[arg-type]
+
+    def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+        self.allocating, self.capturing, self.references = True, True, self.references + 1
+
+    def capture_end(self) -> None:
+        assert self.capturing, "no capture has begun"
+        self.capturing = False
+        if self.end_fails:
+            raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
+        self.allocating = False
+
+    def end_allocation(self, pool: Any) -> None:
+        assert self.allocating, "the allocator is not recording"
+        self.allocating, self.references = False, self.references - 1
+
+    def reset(self) -> None:
+        if not self.end_fails:
+            self.references = 0
+
+
+@pytest.mark.parametrize("end_fails", [False, True])
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_capture_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, failing: int, end_fails: bool):
+    cuda, runs = FakeCuda(monkeypatch), itertools.count(1)
+    cuda.end_fails = end_fails
+
+    def run() -> None:
+        assert (cuda.mode, cuda.capturing) in [("error", False), ("default", True)]
+        if next(runs) == failing:
+            raise ValueError("not this model")
+
+    with pytest.raises(ValueError, match="not this model"):
+        cuda.graph.capture(run)
+    assert (cuda.mode, cuda.capturing, cuda.allocating, cuda.references) == ("default", False, False, 0)
+
+
+def test_a_capture_that_cannot_be_ended_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
+    cuda = FakeCuda(monkeypatch)
+    cuda.end_fails = True
+    with pytest.raises(torch.AcceleratorError, match="during capture"):
+        cuda.graph.capture(lambda: None)
+    assert (cuda.capturing, cuda.allocating, cuda.references) == (False, False, 0)
+
+
+def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytest.MonkeyPatch):
+    def capture(self: RecordedGraph, run: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    runner = graph_runner(model)
+    assert (runner.info().cuda_graphs, len(runner.graphs or ())) == (0, 0)
+    assert (
+        runner.info().no_cuda_graphs == "AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+    )
+    prompt = random_tokens(5, 97, 1)
+    made = Request(0, prompt, SamplingParams())
+    made.block_table = [1, 2]
+    result = step_of(runner, StepEntry(made, 0, 5, samples=True, logits_entry=0))
+    assert (result.token_ids, result.graph) == ([int(eager_logits(model, prompt)[-1].argmax())], False)
+
+
+@pytest.mark.parametrize("other", ["load", "start", "step"])
+def test_other_threads_wait_while_torch_watches(model, monkeypatch: pytest.MonkeyPatch, other: str):
+    """It watches all of them: what they do would fail."""
+    FakeCuda(monkeypatch)
+    runner, config = graph_runner(model), EngineConfig(num_blocks=32, block_size=BLOCK_SIZE, attention="reference")
+    loaded = load_model(model, config)
+    made = Request(0, [3, 4, 5], SamplingParams())
+    made.block_table = [1]
+    work = {
+        "load": lambda: load_model(model, config),
+        "start": lambda: ModelRunner(loaded, config),
+        "step": lambda: step_of(runner, StepEntry(made, 0, 3)),
+    }[other]
+    modes: list[Any] = []
+
+    def watched(*args: Any, **kwargs: Any) -> None:
+        modes.append(torch.cuda.get_sync_debug_mode())
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(watched)
+    try:
+        with graphs.waiting_is_an_error():
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(0.5)
+            assert thread.is_alive()
+            assert modes == []
+        thread.join(60)
+    finally:
+        handle.remove()
+    assert not thread.is_alive()
+    assert modes
+    assert set(modes) == {"default"}

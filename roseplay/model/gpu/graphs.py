@@ -18,14 +18,17 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import torch
 
+from roseplay.model import exclusive
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pad, put_drawn
 from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
 
-# Padded sizes of steps, in tokens: those of single tokens only, and any.
+# Padded sizes of steps, in tokens: those of single tokens only, and any. The latter come with as many rows as there may be
+# decodes, with those of a default batch, and with few: of prompts alone, or nearly, for which attention takes larger tiles.
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
+SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,15 @@ class Bucket:
 
 
 def make_buckets(decodes: tuple[int, ...] | None = None, mixed: tuple[int, ...] | None = None) -> list[Bucket]:
-    """Smallest first, decodes before mixed steps of any size."""
+    """Smallest first, decodes before mixed steps of any size. Mixed ones have a row more than they hold, for padding."""
     decodes, mixed = decodes or _sizes[0], mixed or _sizes[1]
-    most = max(decodes)
     found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
-        rows = min(tokens, most) + 1
-        found.append(Bucket(tokens, rows + (rows == tokens), rows))
+        most = min(tokens, max(decodes))
+        few = max(1, tokens // TOKENS_OF_A_ROW - 1) if tokens >= LEAST_FEW else most
+        for held in sorted({rows for rows in (few, SOME_ROWS) if rows < most} | {most}):
+            rows = held + 1
+            found.append(Bucket(tokens, rows + (rows == tokens), held))
     return found
 
 
@@ -90,33 +95,58 @@ class CudaGraph:
     def capture(self, run: Callable[[], None]) -> None:
         """Run once as it is, for what is set up at a first run and to see that nothing waits for the device; then record.
 
-        Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded.
+        Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded; torch's allocator is then as before.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), waiting_is_an_error():
             run()
         torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
-            self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
+                self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 run()
-            finally:
                 self._graph.capture_end()
+            except BaseException:
+                self._abandon()
+                raise
         torch.cuda.synchronize()
+
+    def _abandon(self) -> None:
+        """End a capture that failed.
+
+        A stream whose capture has become invalid makes ``capture_end`` raise before it tells torch's allocator, which would
+        go on to put what is allocated into the graphs' pool, and to keep what is freed.
+        """
+        with contextlib.suppress(Exception):
+            self._graph.capture_end()
+        with contextlib.suppress(Exception):  # raises when the allocator was told
+            end_allocation(self._pool)
+        self._graph.reset()
 
     def replay(self) -> None:
         self._graph.replay()
 
 
+def end_allocation(pool: Any) -> None:
+    """Have torch's allocator put nothing more into a pool, and give the pool up. Raises when it does not put anything there."""
+    device = torch.cuda.current_device()
+    torch._C._cuda_endAllocateToPool(device, pool)
+    torch._C._cuda_releasePool(device, pool)
+
+
 @contextlib.contextmanager
 def waiting_is_an_error() -> Iterator[None]:
-    """torch raises ``RuntimeError`` meanwhile for whatever waits for the current CUDA device."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    """torch raises ``RuntimeError`` meanwhile for whatever waits for a CUDA device.
+
+    It does so in all threads, so that nobody loads a model or launches a step meanwhile in another one.
+    """
+    with exclusive.loading, exclusive.stepping:
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
 
 def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
@@ -206,6 +236,7 @@ class StepGraphs:
                 graph.capture(lambda batch=batch: self._run(batch))  # type: ignore[misc]
             except Exception as error:
                 self._graphs.clear()
+                self._ints, self._tables, self._logits = self._ints[:0], self._tables[:0], self._logits[:0]
                 self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
                 logger.warning("steps are not replayed as graphs: %s", self.refused)
                 return
