@@ -146,16 +146,15 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_
     ask(page, "second")
     page.wait_for_function(f"(first) => ({rid})() !== first", arg=first)
     second = page.evaluate(rid)
-    page.wait_for_function(
-        "(rid) => (Rose.store.requests.get(Number(rid)) || {}).tokens !== undefined && Rose.store.open.size > 0",
-        arg=second,
-    )
-    expect(text(page, 1).locator(".rp-turn").last).to_contain_text("packs prompts")
+    since = "Rose.store.requests.get(Number(rid))?.submitted ?? Infinity"
+    page.wait_for_function(f"(rid) => Rose.time.now() - Rose.time.x({since}) > 800", arg=second)
     page.evaluate("Rose.view.set(Rose.time.now() - 400, Rose.time.now())")  # its own steps alone, and they stand still
-    box = page.locator("canvas.rp-steps").bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 58)  # the first lane's row
-    page.wait_for_function("(rid) => Rose.hovered === Number(rid)", arg=second)
+    page.wait_for_function("() => document.querySelector('#rp-steps .rp-sub').textContent.includes('0.40 s')")  # drawn
+    canvas = page.locator("canvas.rp-steps")
+    size = canvas.bounding_box()
+    assert size
+    canvas.hover(position={"x": size["width"] / 2, "y": 58})  # the first lane's row
+    assert page.evaluate("String(Rose.hovered)") == second
 
 
 def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, open_page: Open) -> None:

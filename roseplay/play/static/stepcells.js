@@ -22,7 +22,7 @@
       for (let i = 0; i < state.shown; i++) if (Math.abs(state.y(i) - py) <= state.high(i) / 2) row = i;
       if (row < 0) return null;
       const lives = ({ submitted, finished }) => Rose.time.x(submitted) - slack <= t && (finished === null || Rose.time.x(finished) + slack >= t);
-      const known = rows.visible.find((one) => rows.of(one) === row && lives(one));
+      const known = rows.visible.findLast((one) => rows.of(one) === row && lives(one)); // the newest: it follows the one before it
       if (!known) return null;
       const found = Rose.stepAt(t), own = found && entriesOf(found.slot).some((entry) => entry.rid === known.rid);
       return { rid: known.rid, step: own ? found.step : null };
