@@ -125,8 +125,10 @@ class Soak:
         self.reference.close()
         with self._noting_errors("the last sample"):
             self.sampler.sample()
-        if self.sampler.newest("lab processes"):
-            self.failures.append(f"{self.sampler.newest('lab processes'):.0f} processes of the lab are left")
+        if self.sampler.newest("other processes"):
+            self.failures.append(
+                f"{self.sampler.newest('lab processes'):.0f} processes besides server and worker are left"
+            )
         self.watcher.close()
 
     @contextmanager

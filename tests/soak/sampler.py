@@ -25,7 +25,7 @@ class Sampler(threading.Thread):
     """Samples until ``close``. ``series`` holds (seconds since the start, value) by name.
 
     The names are ``server`` and ``worker`` with ``memory``, ``rss``, ``fds`` and ``threads``, ``temporary files`` and
-    ``temporary mb``, ``recording mb`` (what the page keeps of the run, bounded by itself), and ``lab processes``.
+    ``temporary mb``, ``recording mb`` (what the page keeps of the run, bounded by itself), and ``other processes``.
     """
 
     def __init__(self, server: Server, client: Client, journal: Journal, every_s: float) -> None:
@@ -54,7 +54,7 @@ class Sampler(threading.Thread):
         for role in ("server", "worker"):
             if role not in found:
                 self._journal.complain(f"the {role}'s process has gone")
-        self._add(now, "lab processes", len(found.get("lab", [])))
+        self._add(now, "other processes", len(found.get("other", [])))
         files, size = folder_size(self._server.temporary)
         self._add(now, "temporary files", files)
         self._add(now, "temporary mb", size)

@@ -59,7 +59,7 @@ class Server:
         raise RuntimeError(f"the server did not start: {self.log.read_text(errors='replace')[-2000:].strip()}")
 
     def usage(self) -> dict[str, list[Usage]]:
-        """Returns what its processes hold now, by role: ``server``, ``worker``, ``tracker`` (multiprocessing's), ``lab``."""
+        """Returns what its processes hold now, by role: ``server``, ``worker``, ``tracker`` (multiprocessing's), ``other`` (the lab, exports)."""
         family = descendants(self.process.pid)
         self._seen.update(family)
         found: dict[str, list[Usage]] = {}
@@ -74,7 +74,7 @@ class Server:
             return "server"
         if pid == self.worker:
             return "worker"
-        return "tracker" if "resource_tracker" in command else "lab"
+        return "tracker" if "resource_tracker" in command else "other"
 
     def complaints(self) -> list[str]:
         """Returns the lines of its log besides that it is live."""
