@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -83,10 +84,18 @@ def served(request: pytest.FixtureRequest, shared: scene.Shared) -> Iterator[tup
 
 
 @pytest.fixture(scope="session")
-def expected(shared: scene.Shared) -> dict[str, list[int]]:
+def expected() -> dict[str, list[int]]:
     """The clients' tokens when nothing happens."""
-    engine, _ = shared.get()
-    streams = scene.begin(engine)
-    for stream in streams.values():
-        assert stream.result(scene.WAIT_S).finish_reason == "length"
-    return scene.tokens(streams)
+    with scene.open_engine() as engine:
+        streams = scene.begin(engine)
+        for stream in streams.values():
+            assert stream.result(scene.WAIT_S).finish_reason == "length"
+        return scene.tokens(streams)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Log nothing: pytest would keep hundreds of tracebacks."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

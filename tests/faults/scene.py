@@ -109,6 +109,8 @@ class Shared:
         self._open.pop(overlap, None)
 
     def close(self) -> None:
+        """Close them all; ``get`` opens new ones."""
+        self._open.clear()
         self._stack.close()
 
 

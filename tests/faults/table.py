@@ -86,6 +86,10 @@ def some_request_ended(scheduler: Any, step: Any, *args: Any) -> bool:
     )
 
 
+def some_request_is_told_its_end(tokens: Any, *args: Any) -> bool:
+    return any(token.finish_reason is not None for token in tokens)
+
+
 SCHEDULE = "roseplay.core.scheduler:Scheduler.schedule"
 UPDATE = "roseplay.core.scheduler:Scheduler.update"
 PACK = "roseplay.model.runner:pack_step"
@@ -114,6 +118,15 @@ STEP_ROWS = [
         (Fault(PACK, broken(), AT), Fault("roseplay.core.scheduler:Scheduler.fail", broken("a second fault"))),
         "all",
     ),
+    Row(
+        "scheduler",
+        "update raises after a request ended, and undoing it too",
+        (
+            Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), only=some_request_ended),
+            Fault("roseplay.core.scheduler:Scheduler.fail", broken("an injected second fault")),
+        ),
+        "all",
+    ),
     Row("prepare", "packing raises", (Fault(PACK, broken(), AT),)),
     Row("prepare", "packing raises (overlap)", (Fault(PACK, broken(), AT),), overlap=True),
     Row("prepare", "copying blocks raises", (Fault("roseplay.model.kv_cache:KVCache.copy_blocks", broken(), AT),)),
@@ -138,8 +151,9 @@ STEP_ROWS = [
     Row("memory", "CPU allocation fails", (Fault(FORWARD, raises(lambda: RuntimeError(f"{ALLOCATION} 8 bytes.")), AT),), "none"),
     Row("memory", "MemoryError", (Fault(FORWARD, raises(lambda: MemoryError("injected")), AT),), "none"),
     Row("memory", "the sampler finds none", (Fault(DRAW, raises(lambda: torch.OutOfMemoryError("injected. x")), 15),), "none"),
-    Row("publish", "a step's record raises", (Fault("roseplay.engine.worker:step_record", broken(), AT),), "all"),
-    Row("publish", "its output cannot be made", (Fault("roseplay.engine.worker:StepOutput", broken(), AT),), "all"),
+    Row("publish", "a step's record raises", (Fault("roseplay.engine.worker:step_record", broken(), AT),)),
+    Row("publish", "its output cannot be made", (Fault("roseplay.engine.worker:StepOutput", broken(), AT),)),
+    Row("publish", "its output cannot be made after a request ended", (Fault("roseplay.engine.worker:StepOutput", broken(), only=some_request_is_told_its_end),)),
     Row("transport", "commands cannot be read", (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),), "all", "cannot go on"),
     Row("transport", "reading commands panics", (Fault("roseplay.engine.transport:QueueInbox.take", panics(), AT),), "all", "cannot go on"),
     Row("transport", "events cannot be read", (Fault("roseplay.engine.transport:ThreadTransport.receive", broken(), AT),), "all", "cannot go on"),

@@ -170,8 +170,11 @@ def _explode() -> None:
     raise RuntimeError("an injected fault: not unpicklable")
 
 
-@pytest.mark.parametrize("token", [Unpicklable(5), Poison(5)], ids=lambda token: type(token).__name__)
-@pytest.mark.parametrize("where", ["prompt", "parameters"])
+@pytest.mark.parametrize(
+    ("token", "where"),
+    [(Unpicklable(5), "prompt"), (Poison(5), "prompt"), (Unpicklable(5), "parameters")],
+    ids=["unpicklable prompt", "poisonous prompt", "unpicklable parameters"],
+)
 def test_requests_that_cannot_cross_to_a_process_harm_nobody_else(token, where, served, expected, outcome) -> None:
     """Whoever sends one is told, or gets an answer; it is never lost, and others see nothing of it."""
     engine, _ = served

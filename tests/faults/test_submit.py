@@ -93,7 +93,7 @@ BURST = 300
         ("listeners that panic", "tests.faults.test_submit:listen", panics()),
     ],
 )
-def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, outcome) -> None:
+def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, quiet, outcome) -> None:
     """Hundreds in a row, each alone in its step."""
     engine, page = served
     engine.set_knobs(max_batch_size=1, step_max_tokens=None)
@@ -125,6 +125,42 @@ def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served
             engine.submit(prompt)
     expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
     outcome(f"burst: {BURST} prompts that cannot be encoded", "each was refused; the engine goes on")
+
+
+@pytest.mark.parametrize(
+    ("what", "target", "ask"),
+    [
+        ("ending a request raises", "roseplay.core.scheduler:Scheduler.end", lambda engine: engine.abort_all()),
+        ("changing knobs raises", "roseplay.core.scheduler:Scheduler.set_knobs", lambda engine: engine.set_knobs(max_batch_size=5)),
+        ("clearing the cache raises", "roseplay.core.scheduler:Scheduler.clear_cache", lambda engine: engine.clear_cache()),
+        ("looking into a block raises", "roseplay.engine.worker:block_info", lambda engine: look_into(engine)),
+    ],
+)  # fmt: skip
+def test_a_command_that_fails_does_not_end_the_engine(what, target, ask, served, expected, outcome) -> None:
+    engine, page = served
+    streams = scene.begin(engine)
+    with injected(Fault(target, broken())) as fault:
+        fault.arm()
+        ask(engine)
+        wait_until(lambda: fault.fired, "the fault acts")
+        for name, stream in streams.items():
+            wait_until(lambda stream=stream: stream.finished, f"{name} ends", SOON_S)
+            if stream.finish_reason == "error":
+                assert "injected" in stream.error
+            elif stream.finish_reason == "length":
+                expect_right(name, stream, expected)
+    assert engine.alive
+    engine.set_knobs(**scene.KNOBS)
+    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
+    assert page.health()[0] == 200
+    ends = sorted({str(stream.finish_reason) for stream in streams.values()})
+    outcome(f"commands: {what}", f"requests ended with {' or '.join(ends)}; the engine goes on")
+
+
+def look_into(engine: Any) -> None:
+    with pytest.raises(TimeoutError):
+        engine.inspect_block(1, timeout=0.5)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("an injected fault"), PanicException("an injected panic")], ids=repr)
