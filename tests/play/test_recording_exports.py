@@ -9,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tracemalloc
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -17,14 +18,19 @@ from typing import Any
 import httpx
 import pytest
 from gradio_client import Client
+from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
+from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
 from roseplay.play.recording import exports
 from roseplay.play.recording.command import main
 from roseplay.play.recording.figures import figures
 from roseplay.play.recording.reader import Recording, parse
+from roseplay.play.recording.routes import demo
 from roseplay.play.recording.run import Run
+from roseplay.play.recording.theatre import Theatre
+from roseplay.play.server import create_app
 from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -302,6 +308,23 @@ def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
                 client.predict("video", api_name="/export")
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("kind", ["trace", "report"])
+def test_an_export_costs_the_server_little_memory(kind: str) -> None:
+    theatre = Theatre(str(demo()))
+    client = TestClient(create_app(theatre, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    size = len(client.get("/ui/export/recording.jsonl").content)
+    assert size > 100_000
+    tracemalloc.start()
+    try:
+        answer = client.get(f"/ui/export/{exports.KINDS[kind].file}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status_code == 200
+    assert answer.content == exports.export(kind, theatre.recording())
+    assert peak < 8 * size + 4 * len(answer.content)
 
 
 def wait_for(condition: Any) -> None:

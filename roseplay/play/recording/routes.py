@@ -10,7 +10,8 @@ from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import FileResponse
 
 import roseplay
-from roseplay.play.recording.exports import KINDS, export
+from roseplay.play.recording.apart import ExportError, export_apart
+from roseplay.play.recording.exports import KINDS
 
 _FRESH = {"Cache-Control": "no-store"}
 _BY_KIND = {name: kind.file for name, kind in KINDS.items()}
@@ -47,7 +48,11 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
             raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
         name = _BY_FILE[file]
         headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
-        return Response(export(name, playground.recording(tab)), media_type=KINDS[name].media_type, headers=headers)
+        try:
+            made = export_apart(name, playground.recording(tab))
+        except ExportError as error:
+            raise HTTPException(500, str(error)) from None
+        return Response(made, media_type=KINDS[name].media_type, headers=headers)
 
     @app.get("/gradio_api/file=http://run/{tab}/{file}")
     def downloaded(tab: str, file: str) -> Response:
