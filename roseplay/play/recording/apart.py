@@ -19,10 +19,11 @@ from roseplay.play.recording.exports import export
 
 _ONE_AT_A_TIME = threading.Lock()
 _LOOK_FOR_PARENT_S = 0.5
+_PATIENCE_S = 60.0  # for the exports before it, and then for its own
 
 
 class ExportError(RuntimeError):
-    """The process that made an export failed; one line."""
+    """An export could not be made; one line."""
 
 
 def export_apart(kind: str, lines: Sequence[bytes]) -> bytes:
@@ -36,8 +37,16 @@ def export_apart(kind: str, lines: Sequence[bytes]) -> bytes:
     where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
-    with _ONE_AT_A_TIME:
-        child = subprocess.run(command, input=b"".join(lines), capture_output=True, env=environment)
+    if not _ONE_AT_A_TIME.acquire(timeout=_PATIENCE_S):
+        raise ExportError("other exports are still being made: try again later")
+    try:
+        child = subprocess.run(
+            command, input=b"".join(lines), capture_output=True, env=environment, timeout=_PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise ExportError(f"the {kind} was not made within {_PATIENCE_S:g} s") from None
+    finally:
+        _ONE_AT_A_TIME.release()
     if child.returncode != 0:
         said = child.stderr.decode(errors="replace").strip().splitlines()
         raise ExportError(f"the {kind} could not be made: {said[-1] if said else f'exit code {child.returncode}'}")

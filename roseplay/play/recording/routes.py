@@ -51,7 +51,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
         try:
             made = export_apart(name, playground.recording(tab))
         except ExportError as error:
-            raise HTTPException(500, str(error)) from None
+            raise HTTPException(503, str(error)) from None
         return Response(made, media_type=KINDS[name].media_type, headers=headers)
 
     @app.get("/gradio_api/file=http://run/{tab}/{file}")
