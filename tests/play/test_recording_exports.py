@@ -297,8 +297,8 @@ def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
                 assert answer.headers["content-type"] == kind.media_type
                 assert answer.headers["content-disposition"] == f'attachment; filename="roseplay-{kind.file}"'
                 assert answer.content
-            assert WORDS[0] in httpx.get(f"{address}/ui/export/tokens.csv?tab={TAB}").text
-            assert WORDS[0] not in httpx.get(f"{address}/ui/export/tokens.csv").text
+            assert WORDS[0] in httpx.get(f"{address}/ui/export/tokens.csv?tab={TAB}", timeout=60).text
+            assert WORDS[0] not in httpx.get(f"{address}/ui/export/tokens.csv", timeout=60).text
             assert httpx.get(f"{address}/ui/export/secrets.txt").status_code == 404
             assert httpx.get(f"{address}/ui/recording").status_code == 404
             path = client.predict("tokens", tab=TAB, api_name="/export")
