@@ -17,7 +17,7 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import exclusive, speed
 from roseplay.model.attention import Paged, make_backend
-from roseplay.model.attention.triton import backend as triton_backend
+from roseplay.model.attention.triton.backend import TritonBackend, available
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
@@ -32,6 +32,7 @@ from roseplay.model.sampler import Logprobs, draw, likeliest
 from roseplay.model.step_sampler import StepSampler
 
 _WARM_UP_PROMPT = 64  # tokens: more than any backend's short ones
+_WARM_UP_TILE = 128  # tokens of a prompt that takes a GPU's largest tiles
 
 
 class ModelRunner:
@@ -256,6 +257,10 @@ class ModelRunner:
             begin = time.perf_counter()
             run(num_tokens)
             took[num_tokens] = time.perf_counter() - begin
+        if isinstance(self.backend, TritonBackend):
+            for _ in self.backend.variants(-(-limit // self.block_size) * self.block_size):
+                for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
+                    run(num_tokens)
         self.times.measure(run, took)
 
     @torch.inference_mode()
@@ -287,6 +292,6 @@ class ModelRunner:
 
 def _default_attention(device: torch.device) -> str:
     """What ``attention="auto"`` takes."""
-    if device.type == "cuda" and triton_backend.available():
+    if device.type == "cuda" and available():
         return "triton"
     return "cpu"  # runs anywhere

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +18,14 @@ import numpy as np
 import torch
 
 from roseplay.model.attention.interface import register_backend
-from roseplay.model.attention.triton.tiles import Tiles, choose_splits, choose_tiles, next_power_of_2
+from roseplay.model.attention.triton.tiles import (
+    Tiles,
+    choose_splits,
+    choose_tiles,
+    floor_power_of_2,
+    max_splits,
+    next_power_of_2,
+)
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -28,6 +36,8 @@ _INTERPRETED_SHARED_MEMORY = 227 * 1024
 _APPEND_NUMBERS = 1024
 # Numbers of the parts that a program of the joining kernel holds.
 _JOIN_NUMBERS = 8192
+# Keys of the smallest tile, with which contexts are cut into most splits.
+_LEAST_BLOCK_N = 16
 
 
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
@@ -69,6 +79,19 @@ class TritonBackend:
         if cache.device.type != "cuda" and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
         self.cache = cache
+        self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
+
+    def variants(self, most_keys: int) -> Iterator[None]:
+        """Each time round, attention is launched with another number of splits of those that contexts of so many keys may
+        get: each is a kernel of its own, to be compiled before anybody waits for it."""
+        try:
+            splits = 1
+            while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
+                self._forced = splits, most_keys
+                yield
+                splits *= 2
+        finally:
+            self._forced = None
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if batch.batched_append:
@@ -146,14 +169,18 @@ class TritonBackend:
             )
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
-            most_keys = batch.block_tables.shape[1] * block_size
-            splits = choose_splits(
-                decode_only=decode_only,
-                programs=query_tiles * head_parts,
-                most_keys=min(most_keys, window + tiles.block_q) if window else most_keys,
-                block_n=tiles.block_n,
-                num_processors=num_processors,
-            )
+            forced, longest = self._forced or (None, batch.block_tables.shape[1] * block_size)
+            most_keys = min(longest, window + tiles.block_q) if window else longest
+            if forced is not None:
+                splits = min(forced, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
+            else:
+                splits = choose_splits(
+                    decode_only=decode_only,
+                    programs=query_tiles * head_parts,
+                    most_keys=most_keys,
+                    block_n=tiles.block_n,
+                    num_processors=num_processors,
+                )
             batch.memo[name] = _Plan(tiles, decode_only, splits, (query_tiles, head_parts, splits))
         found: _Plan = batch.memo[name]
         return found

@@ -131,12 +131,21 @@ def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: 
         most_keys: that a query tile may have to read.
     """
     wanted = num_processors * (_DECODES_PER_PROCESSOR if decode_only else _PROMPTS_PER_PROCESSOR)
-    most = min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT)
+    most = max_splits(most_keys, block_n)
     splits = 1
     while programs * splits < wanted and 2 * splits <= most:
         splits *= 2
     return splits
 
 
+def max_splits(most_keys: int, block_n: int) -> int:
+    """Most parts that contexts of up to so many keys are cut into, at least 1."""
+    return max(1, min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT))
+
+
 def next_power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
+
+
+def floor_power_of_2(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
