@@ -43,11 +43,21 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
 
 
 def wait_until_ready(transport: Transport, cancelled: threading.Event | None = None) -> EngineInfo:
-    """Wait for a worker's first word; raises ``EngineStartError`` when it fails, takes too long or is given up."""
+    """Wait for a worker's first word; raises ``EngineStartError`` when it fails, takes too long or is given up.
+
+    Whatever ends the wait, Ctrl-C included, ends a worker that is not ready.
+    """
+    try:
+        return _wait_until_ready(transport, cancelled)
+    except BaseException:
+        transport.kill()
+        raise
+
+
+def _wait_until_ready(transport: Transport, cancelled: threading.Event | None) -> EngineInfo:
     waited = 0.0
     while waited < START_TIMEOUT_S:
         if cancelled is not None and cancelled.is_set():
-            transport.kill()
             raise EngineStartError("the start was cancelled")
         try:
             event = transport.receive(POLL_S)
@@ -56,8 +66,6 @@ def wait_until_ready(transport: Transport, cancelled: threading.Event | None = N
         if isinstance(event, Ready):
             return event.info
         if isinstance(event, Failed):
-            transport.kill()
             raise EngineStartError(event.message)
         waited += POLL_S
-    transport.kill()
     raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")

@@ -21,6 +21,7 @@ from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.worker import run_worker
 
 HEARTBEAT_S = 0.25
+TERMINATE_S = 5.0  # that a worker process goes on after SIGTERM, for its parent to end it
 
 
 class WorkerGoneError(RuntimeError):
@@ -216,11 +217,28 @@ def _interrupts_held_back() -> Iterator[None]:
 def _process_main(
     model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, heartbeat: Any, log_level: int
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its end is its parent's decision
+    _leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):  # the client is gone: there is nobody left to tell
         run_worker(model, config, knobs, QueueInbox(commands, pickle.loads), events.send, loaded=_freeze_objects)
+
+
+def _leave_signals_to_parent() -> None:
+    """Survive what a terminal or a service manager sends to the parent's whole group: the parent ends its worker itself.
+
+    SIGTERM is put off, not ignored: at the end of a program multiprocessing sends it to whatever still runs, and waits.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def end_later(number: int, frame: Any) -> None:
+        timer = threading.Timer(TERMINATE_S, os._exit, (128 + number,))
+        timer.daemon = True
+        timer.start()
+
+    signal.signal(signal.SIGTERM, end_later)
 
 
 def _freeze_objects() -> None:

@@ -30,7 +30,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page until it is interrupted; the exit code is 2 when it could not start."""
     options = parse(argv)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the engine is closed on the way out
+        _end_in_order_at_signals()
+    try:
+        return _main(options)
+    except KeyboardInterrupt:  # while it was starting
+        return 130
+
+
+def _end_in_order_at_signals() -> None:
+    """Have SIGTERM and a closed terminal do what Ctrl-C does, so that engine and recording are closed on the way out."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        signal.signal(signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM))
+
+
+def _main(options: Options) -> int:
     try:
         listener = _listen(options.host, options.port)
     except OSError as error:
@@ -49,8 +63,6 @@ def _play(listener: socket.socket, options: Options) -> int:
         engine = _start_engine(options)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         return _refuse(_one_line(error))
-    except KeyboardInterrupt:
-        return 130
     from roseplay.play.playground import Playground
 
     info = engine.info

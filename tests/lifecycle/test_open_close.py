@@ -21,11 +21,9 @@ pytestmark = needs_proc
 
 
 def check(found: dict[str, Any]) -> None:
-    for mode, alive in found["during"].items():
-        # The program sees what an open engine is made of; in another process only its client.
-        seen = ("Engine", "ModelRunner", "KVCache", "Module") if mode == "thread" else ("Engine",)
-        assert all(alive[kind] > 0 for kind in seen), alive
-    assert found["after"] == dict.fromkeys(found["after"], 0)
+    # The program counts what an open engine is made of, and finds none of it once all are closed.
+    assert min(count for kind, count in found["open"].items() if kind != "Stream") > 0, found["open"]
+    assert found["closed"] == dict.fromkeys(found["closed"], 0)
     measured = found["measured"]
     settled, last = measured[min(SETTLED, len(measured) - 1)], measured[-1]
     engines = len(measured) - SETTLED
@@ -44,11 +42,11 @@ def handles(found: dict[str, Any], engines_in_threads: int) -> None:
         assert part[1:] in ([], [part[-1]] * (len(part) - 1)), counts
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("in_threads", "in_processes", "settings"),
     [
-        pytest.param(47, 3, CHEAP, id="fifty"),
+        pytest.param(48, 2, CHEAP, id="fifty"),
         pytest.param(50, 0, POOL, id="fifty in threads, as they are by default", marks=pytest.mark.slow),
         pytest.param(0, 50, CHEAP, id="fifty in processes", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
     ],
@@ -59,7 +57,7 @@ def test_engines_that_are_closed_leave_nothing(
     program = start(
         PROGRAMS / "cycles.py", model_directory, str(in_threads), str(in_processes), json.dumps(settings)
     )  # fmt: skip
-    found = json.loads(program.line(180 if in_processes < 50 else 1100))
+    found = json.loads(program.line(280 if in_processes < 50 else 1100))
     check(found)
     handles(found, in_threads)
     assert program.ended() == 0

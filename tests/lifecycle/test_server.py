@@ -91,6 +91,19 @@ def test_a_server_ends_in_order_at_a_signal(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_ctrl_c_while_the_model_is_being_loaded_ends_it_without_a_traceback(
+    start: Callable[..., Program], port: int
+) -> None:
+    program = start(*PLAY, *flags(port))
+    wait_until(lambda: len(program.processes) > 1, 120, "the start of the worker")
+    program.signal_group(signal.SIGINT)
+    assert program.ended(ENDS_WITHIN_S) == 130
+    assert program.errors == ""
+    wait_until(lambda: not program.processes, 20, "the end of all its processes")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_server_ends_with_its_terminal(start: Callable[..., Program], port: int) -> None:
     ours, theirs = pty.openpty()
     program = start(*PLAY, *flags(port), terminal=theirs)
