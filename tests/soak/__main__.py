@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=_positive, default=1.0, help="multiplies how often everything happens")
     parser.add_argument("--tabs", type=int, default=3, help="light clients that poll as browser tabs do")
     parser.add_argument("--lab-every-s", type=float, default=120.0, help="mean time between lab runs; 0: none")
-    parser.add_argument("--warm-up-s", type=float, help="left out: a sixth of the run, at most 600")
+    parser.add_argument("--warm-up-s", type=float, help="left out: a third of the run, at most 600")
     parser.add_argument("--sample-s", type=_positive, default=5.0, help="time between two samples")
     parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open a real tab too")
     parser.add_argument("--chromium", help="path of the browser; left out, one is looked for")

@@ -44,8 +44,8 @@ class Settings:
 
     @property
     def warm_up(self) -> float:
-        """Seconds that count in no trend: a sixth of the run, at most ten minutes."""
-        return min(600.0, self.seconds / 6) if self.warm_up_s is None else self.warm_up_s
+        """Seconds that count in no trend: a third of the run, at most ten minutes. Bounded stores fill up meanwhile."""
+        return min(600.0, self.seconds / 3) if self.warm_up_s is None else self.warm_up_s
 
 
 class Soak:
