@@ -63,6 +63,8 @@ def print_end(document: dict[str, Any], say: Callable[[str], None]) -> None:
         f"rate {settings['rate']:g}, {document['steps']:,} steps, {document['preempted']:,} preemptions; "
         f"trends from {settings['warm_up_s']:.0f} s on ==="
     )
+    if document["seconds"] <= settings["warm_up_s"]:
+        say("the run ended before its warm-up: there are no trends")
     for name, t in document["memory"].items():
         say(
             f"memory   {name:<16} {t['first']:8.1f} -> {t['last']:8.1f} MB (highest {t['highest']:.1f})   "

@@ -176,6 +176,8 @@ class Soak:
 
     def _trends(self) -> tuple[dict[str, MemoryTrend], dict[str, CountTrend]]:
         series, warm = self.sampler.series, self.settings.warm_up
+        if self.seconds <= warm:
+            return {}, {}
         after = {name: [point for point in points if point[0] >= warm] for name, points in series.items()}
         kept = dict(after["recording mb"])
         # What the page keeps of the run has a bound of its own (64 MB, half an hour), and fills up until then.
