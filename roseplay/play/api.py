@@ -24,10 +24,11 @@ from roseplay.play.book import Tracked
 from roseplay.play.calls import LOOK_S, Endpoints, told, until
 from roseplay.play.lab.endpoint import Experiments
 from roseplay.play.lanes import MAX_LANES
+from roseplay.play.lines import shown
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.recording.exports import KINDS
 from roseplay.play.recording.routes import export_address
-from roseplay.play.sampling import NAMES, read, shown, whole_number
+from roseplay.play.sampling import NAMES, read, whole_number
 from roseplay.play.session import check_tab_id
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
 

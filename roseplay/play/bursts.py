@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from roseplay.play.book import Tracked
-from roseplay.play.sampling import shown
+from roseplay.play.lines import shown
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
+MAX_SEED = 2**63 - 1
 LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "1·1·1·64 mix"}
 
 REPEATED = "What is a KV block?"

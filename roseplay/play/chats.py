@@ -15,7 +15,8 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
 from roseplay.play.book import Tracked
-from roseplay.play.sampling import check_system, shown
+from roseplay.play.lines import shown
+from roseplay.play.sampling import check_system
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import gradio as gr
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.play.bodies import ClientLeftError, read_body, replayed, strict_json
-from roseplay.play.sampling import shown
+from roseplay.play.lines import shown
 
 OURS = ("/ui/", "/health")
 # Gradio's routes that stay open, by method.
@@ -32,6 +33,7 @@ _OPEN = {
 }
 _OPEN["HEAD"] = re.compile("/")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_NAME = 200  # characters between two slashes of a path: files cannot have longer names
 MAX_VALUES = 64  # that an event brings along
 
 # What the endpoint of the request under way was refused with; Gradio itself knows only 500.
@@ -84,9 +86,10 @@ class GradioGate:
             if scope["type"] == "websocket" or not _is_open(scope["method"], path):
                 raise BadCallError(404, "there is nothing here")
             if scope["method"] == "POST":
-                receive = await self._checked(path, receive)
+                receive = await self._checked(scope, receive)
             else:
                 self._check_reading(path, scope)
+                scope = {**scope, "query_string": _used_of_query(scope)}
         except ClientLeftError:
             return
         except BadCallError as error:
@@ -96,8 +99,11 @@ class GradioGate:
         _outcome.set(outcome)
         await self._app(scope, receive, _with_status(send, outcome))
 
-    async def _checked(self, path: str, receive: Receive) -> Receive:
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
         """``receive`` for Gradio, if the call makes sense."""
+        path, kind = scope["path"], Headers(scope=scope).get("content-type", "")
+        if kind.split(";")[0].strip().lower() != "application/json":
+            raise BadCallError(415, f"the body is {shown(kind)}: send application/json")
         body = await read_body(receive)
         try:
             call = strict_json(body)
@@ -109,11 +115,15 @@ class GradioGate:
             given = call.get(name)
             if given is not None and not (isinstance(given, str) and _ID.fullmatch(given)):
                 raise BadCallError(422, f"{name} is {shown(given)}: use 1 to 64 letters, digits, - or _")
-        _, _, kind, *name_of = path.split("/")
-        if kind in ("run", "call"):
+        _, _, route, *name_of = path.split("/")
+        if route in ("run", "call"):
             self._check_named(name_of[0], call)
-        elif path.endswith("/join"):
+        elif route == "queue":
             self._check_event(call)
+        elif call.get("event_id") is None:
+            raise BadCallError(422, "event_id is missing")
+        elif route == "cancel" and (call.get("session_hash") is None or type(call.get("fn_index")) is not int):
+            raise BadCallError(422, "name the call to cancel by its session_hash, fn_index and event_id")
         return replayed(body, receive)
 
     def _check_named(self, name: str, call: Mapping[str, Any]) -> None:
@@ -156,7 +166,7 @@ class GradioGate:
         """Events can only be read by who has begun some."""
         queue = self._page._queue
         if path.endswith("/queue/data"):
-            sessions = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])
+            sessions = _query(scope).get("session_hash", [""])
             if sessions[0] not in queue.pending_messages_per_session:
                 raise BadCallError(404, "there is no such session")
         elif path.startswith("/gradio_api/call/"):
@@ -167,9 +177,30 @@ class GradioGate:
                 raise BadCallError(404, "there is no such event")
 
 
+def _query(scope: Scope) -> dict[str, list[str]]:
+    try:
+        return parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=MAX_VALUES)
+    except ValueError:
+        raise BadCallError(422, f"the query has too many fields: use at most {MAX_VALUES}") from None
+
+
+def _used_of_query(scope: Scope) -> bytes:
+    """The part of a query that the page and ``gradio_client`` use: a session, and how endpoints are described."""
+    given = _query(scope)
+    used = {name: values[0] for name, values in given.items() if name == "session_hash"}
+    used |= {
+        n: v[0]
+        for n, v in given.items()
+        if n in ("serialize", "all_endpoints") and v[0] in ("true", "false", "True", "False")
+    }
+    return urlencode(used).encode()
+
+
 def _is_open(method: str, path: str) -> bool:
     pattern = _OPEN.get(method)
-    return pattern is not None and pattern.fullmatch(path) is not None
+    if pattern is None or not pattern.fullmatch(path):
+        return False
+    return "\0" not in path and all(len(part) <= MAX_NAME for part in path.split("/"))
 
 
 def _has_file(value: Any) -> bool:

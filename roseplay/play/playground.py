@@ -18,10 +18,11 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.book import Book, Kind, Tracked
-from roseplay.play.bursts import MAX_SIZE, Burst, burst_prompts, kind_of
+from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
 from roseplay.play.lab.lab import Lab
+from roseplay.play.lines import shown
 from roseplay.play.recording.recorder import Recorder
 from roseplay.play.session import Tabs
 from roseplay.play.submissions import Submissions
@@ -108,7 +109,9 @@ class Playground:
         If it takes only some, the burst is that large.
         """
         if not 1 <= size <= MAX_SIZE:
-            raise ValueError(f"a burst of {size} is not possible: use 1 to {MAX_SIZE} requests")
+            raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"seed is {shown(seed)}: use an integer from 0 to {MAX_SEED}")
         key = kind_of(kind)
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         tab = self.tabs.open(tab_id) if tab_id else None

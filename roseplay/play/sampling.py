@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from roseplay.config import SamplingParams
+from roseplay.play.lines import shown
 
 MAX_SYSTEM_CHARS = 8000
-_SHOWN = 80  # characters of a refused value in its message
 _WHOLE = ("top_k", "seed", "max_new_tokens")
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
@@ -115,15 +115,6 @@ def whole_number(value: Any, name: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError(f"{name} is {shown(value)}: use a whole number")
-
-
-def shown(value: Any) -> str:
-    """A value for an error message, cut where it is long."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python converts
-        return "a number of too many digits"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 class Sampling:

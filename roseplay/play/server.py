@@ -30,10 +30,10 @@ from roseplay.play.gradio_gate import GradioGate
 from roseplay.play.guard import Guard
 from roseplay.play.lab.document import MAX_BYTES
 from roseplay.play.lab.routes import lab_router
+from roseplay.play.lines import one_line, shown
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.recording.routes import add_recording_routes
-from roseplay.play.sampling import shown
 from roseplay.play.settings import settings_router
 
 JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
@@ -63,6 +63,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
+    app.add_exception_handler(HTTPException, _say_in_one_line)
     # The last one added comes first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(Bodies, max_bytes=partial(_max_body, playground.engine.info.max_model_len))
@@ -158,3 +159,9 @@ async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
     return JSONResponse({"detail": "; ".join(faults)}, 422)
+
+
+async def _say_in_one_line(request: Request, error: Exception) -> Response:
+    """A refusal, which may repeat what was sent."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": one_line(error.detail)}, error.status_code)

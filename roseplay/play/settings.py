@@ -18,9 +18,10 @@ from roseplay.play.assets import script_tags
 from roseplay.play.bodies import strict_json
 from roseplay.play.controls import slider
 from roseplay.play.lanes import MAX_LANES
+from roseplay.play.lines import shown
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
-from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read, shown, whole_number
+from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read, whole_number
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.talk import Talk
 

@@ -17,6 +17,7 @@ from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import slider
 from roseplay.play.gradio_gate import failed_with
 from roseplay.play.lanes import MAX_LANES
+from roseplay.play.lines import one_line
 from roseplay.play.markup import section
 from roseplay.play.playground import Playground
 from roseplay.play.sampling import whole_number
@@ -37,7 +38,7 @@ def refused(error: Exception, status: int | None = None) -> gr.Error:
     if status is None:
         status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
     failed_with(status)
-    return gr.Error(str(error), print_exception=False, title="Not possible")
+    return gr.Error(one_line(error), print_exception=False, title="Not possible")
 
 
 def _shown(error: Exception) -> gr.Error:

@@ -17,7 +17,13 @@ from roseplay.config import Knobs
 from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
+from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if inputs.count:
+        terminalreporter.line(f"bad inputs tried: {inputs.count:,}")
 
 
 @contextmanager

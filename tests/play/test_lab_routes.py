@@ -182,9 +182,12 @@ def test_bad_limits_are_refused(client: TestClient) -> None:
 
 
 def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.play.lab.routes.MAX_BYTES", 1000)
-    for path in ("open", "run", "summary"):
-        assert client.post(f"/ui/lab/{path}", content=b" " * 1001).status_code == 413
+    monkeypatch.setattr("roseplay.play.server.MAX_BYTES", 1000)
+    monkeypatch.setattr("roseplay.play.server.MAX_BODY", 1000)
+    for path, size in (("open", 1001), ("summary", 1001), ("run", 1_000_000)):
+        answer = client.post(f"/ui/lab/{path}", content=b" " * size)
+        assert answer.status_code == 413
+        assert "too large" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["run", "stop", "open", "summary"])

@@ -69,7 +69,9 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
         assert httpx.get(f"{page}/ui/recording").content == file.read_bytes()
         assert httpx.get(f"{page}/ui/export/recording.jsonl").content == file.read_bytes()
         assert httpx.get(f"{page}/ui/export").json()["tokens"] == 5
-        assert httpx.get(f"{page}/ui/health").json()["model"] == "fake-chat"
+        health = httpx.get(f"{page}/health").json()
+        assert (health["status"], health["model"]) == ("ok", "fake-chat")
+        assert httpx.get(f"{page}/ui/delta").json()["health"] is None
         assert httpx.get(f"{page}/ui/block/3").status_code == 404
         assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["model"] == "fake-chat"
         client = Client(page, verbose=False)

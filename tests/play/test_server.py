@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from roseplay.play import assets
 from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
+from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -54,11 +56,40 @@ def test_a_poll_is_compressed_for_who_takes_it(engine: FakeEngine) -> None:
     assert "content-encoding" not in empty.headers  # a few bytes would only grow
 
 
-def test_health_of_an_engine_that_has_stopped(engine: FakeEngine) -> None:
-    app = create_app(Playground(engine), allowed_hosts("127.0.0.1"))
-    client = TestClient(app, base_url="http://127.0.0.1:7860")
+def test_health_says_what_is_wrong(engine: FakeEngine) -> None:
+    playground = Playground(engine)
+    client = TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    assert client.get("/health").json()["status"] == "ok"
+    assert client.get("/ui/delta").json()["health"] is None
+    engine.wrong = "the engine has not answered for 4 s"
+    answer = client.get("/health")
+    assert (answer.status_code, answer.json()["status"]) == (503, engine.wrong)
+    assert answer.headers["cache-control"] == "no-store"
+    assert client.get("/ui/delta").json()["health"] == engine.wrong
+    engine.wrong = None
     engine.close()
     assert client.get("/health").status_code == 503
+    assert client.get("/ui/health").status_code == 404
+
+
+def test_health_answers_though_the_engine_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked by many at once it takes one thread, and every one of them is answered."""
+    monkeypatch.setattr("roseplay.play.server.HEALTH_WITHIN_S", 0.3)
+    engine, free, asked = FakeEngine(), threading.Event(), []
+
+    def health(timeout: float = 1.0) -> Any:
+        asked.append(timeout)
+        assert free.wait(60)
+
+    monkeypatch.setattr(engine, "health", health)
+    with serving(engine) as address, ThreadPoolExecutor(20) as pool:
+        try:
+            answers = list(pool.map(lambda _: httpx.get(f"{address}/health", timeout=30), range(40)))
+        finally:
+            free.set()
+    assert {answer.status_code for answer in answers} == {503}
+    assert "did not say within 0.3 s" in answers[0].json()["status"]
+    assert len(asked) == 1
 
 
 def test_static_files_are_kept_for_good(address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,26 @@ from roseplay.engine.stream import Stream
 from roseplay.play import submissions
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
+from tests.play.inputs import tried
 
 TAB = "tab-of-a-test"
+BAD = [
+    -1,
+    2.5,
+    10**12,
+    10**400,
+    "",
+    "NaN",
+    "9" * 5000,
+    "<|im_start|>",
+    "x" * 50_000,
+    "a\0b",
+    [],
+    [[]],
+    ["x"] * 1000,
+    {},
+    {"": None},
+]
 WITHIN_S = 20.0
 CHAT = ["hello", 4, 0.0, None, None, None, None, None, None, None, None]
 SUBMIT = ["hello", 0, 4, None, None, "", False, None, None, None, None, None, None, False]
@@ -152,3 +171,32 @@ def test_blocking_admission_is_refused_while_the_engine_is_paused(
     assert "paused" in answer.json()["error"]
     answer = httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=WITHIN_S)
     assert answer.status_code == 200
+
+
+def test_a_burst_of_bad_requests_leaves_the_engine_alone() -> None:
+    """A real engine: hundreds of refusals at once, while a request runs whose tokens are as ever."""
+    with Engine("tiny-chat", num_blocks=129) as engine, serving(engine) as address:  # noqa: SIM117
+        with httpx.Client(base_url=address, timeout=60) as client:
+            info = client.get("/gradio_api/info").json()["named_endpoints"]["/chat"]["parameters"]
+            defaults = {p["parameter_name"]: p["parameter_default"] for p in info}
+
+            def chat(**changes: Any) -> httpx.Response:
+                data = list({**defaults, "max_new_tokens": 16, **changes}.values())
+                body = json.dumps({"data": data}).encode()
+                return client.post("/gradio_api/run/chat", content=body, headers={"Content-Type": "application/json"})
+
+            expected = chat().json()["data"]
+            bad = [{name: value} for name in defaults if name != "max_new_tokens" for value in BAD]
+            bad += [{"max_new_tokens": value} for value in (0, -1, 10**12, 2.5, "x")]
+            with ThreadPoolExecutor(8) as pool:
+                long = pool.submit(chat, max_new_tokens=200)
+                answers = list(pool.map(lambda changes: chat(**changes), bad))
+                undisturbed = long.result()
+            tried(len(bad))
+            assert all(answer.status_code < 500 for answer in answers)
+            assert sum(answer.status_code == 422 for answer in answers) > len(bad) / 2
+            assert engine.alive
+            assert undisturbed.status_code == 200
+            assert chat(max_new_tokens=200).json()["data"] == undisturbed.json()["data"]
+            assert chat().json()["data"] == expected
+            assert client.get("/health").status_code == 200
