@@ -88,8 +88,14 @@ def will_end(request: Request) -> bool:
 
 
 def computing(steps: Iterable[Step]) -> tuple[list[Request], list[StepEntry]]:
-    """The live requests that compute a token in one of ``steps``, and the entries of those that only lean on others."""
+    """The live requests that ``steps`` compute something for, and the entries of those that only lean on others.
+
+    Who draws from saved logits counts among the first: nothing of others stands between it and a step that fails, and it
+    would fail again and again.
+    """
     live = [entry for step in steps for entry in step.entries if entry.request.status is not RequestStatus.FINISHED]
-    found = {entry.request.request_id: entry.request for entry in live if entry.num_tokens}
+    found = {
+        entry.request.request_id: entry.request for entry in live if entry.num_tokens or entry.logits_key is not None
+    }
     leaning = {entry.request.request_id: entry for entry in live if entry.request.request_id not in found}
     return list(found.values()), list(leaning.values())

@@ -309,7 +309,7 @@ class Checker:
             entry.request.request_id
             for step in steps
             for entry in step.entries
-            if entry.num_tokens and entry.request.request_id in self._live
+            if (entry.num_tokens or entry.logits_key is not None) and entry.request.request_id in self._live
         }
         ended = self.scheduler.fail(*steps)
         assert {request.request_id for request in ended} == computing
