@@ -118,31 +118,42 @@ class Worker:
 
     def _obey(self, commands: list[Command]) -> None:
         for command in commands:
-            self._blocks_changed |= not isinstance(command, Inspect | InspectMemory | Pause | Ping)
-            match command:
-                case Submit():
-                    self._add(command)
-                case Abort(request_id):
-                    if self.scheduler.end(request_id, FinishReason.ABORT) is not None:
-                        self._finished.append(Finished(request_id, FinishReason.ABORT))
-                case Finish(request_id):
-                    if self.scheduler.end(request_id, FinishReason.STOP) is not None:
-                        self._finished.append(Finished(request_id, FinishReason.STOP))
-                case SetKnobs(knobs):
-                    self.scheduler.set_knobs(knobs)
-                    self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
-                case ClearCache():
-                    self.scheduler.clear_cache()
-                case Pause(paused):
-                    self._paused = paused
-                case Inspect(token, block):
-                    self.send(Inspected(token, block_info(self.scheduler, block)))
-                case Ping(token):
-                    self.send(Pong(token))
-                case InspectMemory(token):
-                    self.send(Inspected(token, self.runner.free_memory()))
-                case Shutdown():
-                    self._running = False
+            try:
+                self._do(command)
+            except BrokenPipeError:  # nobody is there to command anything
+                raise
+            except Exception as error:  # the commands behind it must not be lost
+                if isinstance(command, Inspect | InspectMemory):
+                    self._log_failure("a question could not be answered", error)
+                else:
+                    self._begin_anew(error)
+
+    def _do(self, command: Command) -> None:
+        self._blocks_changed |= not isinstance(command, Inspect | InspectMemory | Pause | Ping)
+        match command:
+            case Submit():
+                self._add(command)
+            case Abort(request_id):
+                if self.scheduler.end(request_id, FinishReason.ABORT) is not None:
+                    self._finished.append(Finished(request_id, FinishReason.ABORT))
+            case Finish(request_id):
+                if self.scheduler.end(request_id, FinishReason.STOP) is not None:
+                    self._finished.append(Finished(request_id, FinishReason.STOP))
+            case SetKnobs(knobs):
+                self.scheduler.set_knobs(knobs)
+                self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
+            case ClearCache():
+                self.scheduler.clear_cache()
+            case Pause(paused):
+                self._paused = paused
+            case Inspect(token, block):
+                self.send(Inspected(token, block_info(self.scheduler, block)))
+            case Ping(token):
+                self.send(Pong(token))
+            case InspectMemory(token):
+                self.send(Inspected(token, self.runner.free_memory()))
+            case Shutdown():
+                self._running = False
 
     def _add(self, command: Submit) -> None:
         seed = ((self.config.seed * SEED_MIX) ^ (command.request_id * 0xBF58476D1CE4E5B9)) & (2**63 - 1)
@@ -275,6 +286,7 @@ class Worker:
             ended = self.scheduler.fail(*steps)
         except Exception:
             logger.exception("the failed step could not be undone")
+            self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
             self._begin_anew(error)
             return
         # Those that were over may have ended by this very step, which nobody has been told; else this one is ignored.
