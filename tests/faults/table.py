@@ -94,7 +94,7 @@ SCHEDULE = "roseplay.core.scheduler:Scheduler.schedule"
 UPDATE = "roseplay.core.scheduler:Scheduler.update"
 PACK = "roseplay.model.runner:pack_step"
 FORWARD = "roseplay.model.forward:PackedForward.__call__"
-DRAW = "roseplay.model.runner:draw"
+DRAW = "roseplay.model.step_sampler:draw"
 RESULT = "roseplay.model.launch:Launched.result"
 PUSH = "roseplay.engine.detokenizer:StreamDecoder.push"
 FLUSH = "roseplay.engine.detokenizer:StreamDecoder.flush"
@@ -104,9 +104,19 @@ AT = 20  # in the middle: three requests run and one waits
 STEP_ROWS = [
     Row("scheduler", "schedule raises", (Fault(SCHEDULE, broken(), AT),), "all"),
     Row("scheduler", "schedule raises (overlap)", (Fault(SCHEDULE, broken(), AT),), "all", overlap=True),
-    Row("scheduler", "adding a request raises", (Fault("roseplay.core.scheduler:Scheduler.add", broken(), 2),), "one", early=True),
+    Row(
+        "scheduler",
+        "adding a request raises",
+        (Fault("roseplay.core.scheduler:Scheduler.add", broken(), 2),),
+        "one",
+        early=True,
+    ),
     Row("scheduler", "update raises", (Fault(UPDATE, broken(), AT),)),
-    Row("scheduler", "update raises at its end", (Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), AT),)),
+    Row(
+        "scheduler",
+        "update raises at its end",
+        (Fault(UPDATE, raises_after(lambda: RuntimeError("an injected fault")), AT),),
+    ),
     Row(
         "scheduler",
         "update raises after a request ended",
@@ -132,39 +142,115 @@ STEP_ROWS = [
     Row("prepare", "copying blocks raises", (Fault("roseplay.model.kv_cache:KVCache.copy_blocks", broken(), AT),)),
     Row("prepare", "packing raises three times", (Fault(PACK, broken(), AT, times=3),), "all"),
     Row("forward", "raises", (Fault(FORWARD, broken(), AT),)),
-    Row("forward", "raises after it wrote", (Fault(FORWARD, raises_after(lambda: RuntimeError("an injected fault")), AT),)),
+    Row(
+        "forward",
+        "raises after it wrote",
+        (Fault(FORWARD, raises_after(lambda: RuntimeError("an injected fault")), AT),),
+    ),
     Row("forward", "raises in the first prompt", (Fault(FORWARD, broken(), 1),)),
     Row("forward", "panics", (Fault(FORWARD, panics(), AT),), "all", "cannot go on"),
     Row("forward", "exits", (Fault(FORWARD, raises(lambda: SystemExit(3)), AT),), "all", "cannot go on", error=""),
-    Row("forward", "device lost", (Fault(FORWARD, raises(lambda: DeviceLostError("an injected loss")), AT),), "all", "cannot go on"),
+    Row(
+        "forward",
+        "device lost",
+        (Fault(FORWARD, raises(lambda: DeviceLostError("an injected loss")), AT),),
+        "all",
+        "cannot go on",
+    ),
     Row("forward", "NaN logits", (Fault(FORWARD, changes(first_row_is_nan), AT),), "one", error="(?i)nan|finite"),
-    Row("forward", "NaN logits of a prompt", (Fault(FORWARD, changes(first_row_is_nan), 6),), "one", error="(?i)nan|finite"),
+    Row(
+        "forward",
+        "NaN logits of a prompt",
+        (Fault(FORWARD, changes(first_row_is_nan), 6),),
+        "one",
+        error="(?i)nan|finite",
+    ),
     Row("sampler", "raises", (Fault(DRAW, broken(), 15),)),
     Row("sampler", "raises (overlap)", (Fault(DRAW, broken(), 15),), overlap=True),
-    Row("sampler", "log-probabilities raise", (Fault("roseplay.model.runner:Logprobs", broken(), 15),)),
+    Row("sampler", "log-probabilities raise", (Fault("roseplay.model.step_sampler:Logprobs", broken(), 15),)),
     Row("sampler", "tokens do not arrive", (Fault(RESULT, broken(), AT),)),
     Row("sampler", "tokens do not arrive (overlap)", (Fault(RESULT, broken(), AT),), overlap=True, steps=2),
     Row("sampler", "a token is missing", (Fault(RESULT, changes(too_few_tokens), AT),), error="entries"),
     Row("memory", "step too large", (Fault(FORWARD, raises(lambda: StepTooLargeError("injected")), AT),), "none"),
-    Row("memory", "CUDA out of memory", (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),), "none"),
-    Row("memory", "CUDA out of memory (overlap)", (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),), "none", overlap=True),
-    Row("memory", "CPU allocation fails", (Fault(FORWARD, raises(lambda: RuntimeError(f"{ALLOCATION} 8 bytes.")), AT),), "none"),
+    Row(
+        "memory",
+        "CUDA out of memory",
+        (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),),
+        "none",
+    ),
+    Row(
+        "memory",
+        "CUDA out of memory (overlap)",
+        (Fault(FORWARD, raises(lambda: torch.OutOfMemoryError("injected. x")), AT),),
+        "none",
+        overlap=True,
+    ),
+    Row(
+        "memory",
+        "CPU allocation fails",
+        (Fault(FORWARD, raises(lambda: RuntimeError(f"{ALLOCATION} 8 bytes.")), AT),),
+        "none",
+    ),
     Row("memory", "MemoryError", (Fault(FORWARD, raises(lambda: MemoryError("injected")), AT),), "none"),
-    Row("memory", "the sampler finds none", (Fault(DRAW, raises(lambda: torch.OutOfMemoryError("injected. x")), 15),), "none"),
+    Row(
+        "memory",
+        "the sampler finds none",
+        (Fault(DRAW, raises(lambda: torch.OutOfMemoryError("injected. x")), 15),),
+        "none",
+    ),
     Row("publish", "a step's record raises", (Fault("roseplay.engine.worker:step_record", broken(), AT),)),
     Row("publish", "its output cannot be made", (Fault("roseplay.engine.worker:StepOutput", broken(), AT),)),
-    Row("publish", "its output cannot be made after a request ended", (Fault("roseplay.engine.worker:StepOutput", broken(), only=some_request_is_told_its_end),)),
-    Row("transport", "commands cannot be read", (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),), "all", "cannot go on"),
-    Row("transport", "reading commands panics", (Fault("roseplay.engine.transport:QueueInbox.take", panics(), AT),), "all", "cannot go on"),
-    Row("transport", "events cannot be read", (Fault("roseplay.engine.transport:ThreadTransport.receive", broken(), AT),), "all", "cannot go on"),
-    Row("transport", "reading events panics", (Fault("roseplay.engine.transport:ThreadTransport.receive", panics(), AT),), "all", "cannot go on"),
+    Row(
+        "publish",
+        "its output cannot be made after a request ended",
+        (Fault("roseplay.engine.worker:StepOutput", broken(), only=some_request_is_told_its_end),),
+    ),
+    Row(
+        "transport",
+        "commands cannot be read",
+        (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),),
+        "all",
+        "cannot go on",
+    ),
+    Row(
+        "transport",
+        "reading commands panics",
+        (Fault("roseplay.engine.transport:QueueInbox.take", panics(), AT),),
+        "all",
+        "cannot go on",
+    ),
+    Row(
+        "transport",
+        "events cannot be read",
+        (Fault("roseplay.engine.transport:ThreadTransport.receive", broken(), AT),),
+        "all",
+        "cannot go on",
+    ),
+    Row(
+        "transport",
+        "reading events panics",
+        (Fault("roseplay.engine.transport:ThreadTransport.receive", panics(), AT),),
+        "all",
+        "cannot go on",
+    ),
     Row("detokeniser", "a decoder raises", (Fault(PUSH, broken(), 20),), "one"),
     Row("detokeniser", "a decoder panics", (Fault(PUSH, panics(), 20),), "one"),
     Row("detokeniser", "a decoder panics at its first token", (Fault(PUSH, panics(), 1),), "one"),
     Row("detokeniser", "a decoder panics at its last token", (Fault(PUSH, panics(), 70),), "one"),
-    Row("detokeniser", "a stop string search raises", (Fault("roseplay.engine.detokenizer:StopStrings.push", broken(), 20),), "one"),
-    Row("receiver", "telemetry raises", (Fault("roseplay.engine.telemetry:Telemetry.add", broken(), 15),), "all", "cannot go on"),
-]  # fmt: skip
+    Row(
+        "detokeniser",
+        "a stop string search raises",
+        (Fault("roseplay.engine.detokenizer:StopStrings.push", broken(), 20),),
+        "one",
+    ),
+    Row(
+        "receiver",
+        "telemetry raises",
+        (Fault("roseplay.engine.telemetry:Telemetry.add", broken(), 15),),
+        "all",
+        "cannot go on",
+    ),
+]
 
 
 def sends_garbage(call: Any, connection: Any, message: Any) -> None:
@@ -195,9 +281,30 @@ _IN_A_WORKER = [
     Row("forward", "panics in a process", (Fault(FORWARD, panics(), AT),), "all", "is replaced"),
     Row("forward", "ends the process", (Fault(FORWARD, ends_the_process, AT),), "all", "is replaced", error="code 7"),
     Row("forward", "crashes the process", (Fault(FORWARD, crashes, AT),), "all", "is replaced", error="code -11"),
-    Row("publish", "a step cannot be pickled", (Fault("roseplay.engine.messages:StepOutput.__reduce__", broken(), AT),), "all", "is replaced"),
-    Row("transport", "garbage in the pipe", (Fault(SEND, sends_garbage, 10, only=is_step),), "all", "is replaced", error=""),
-    Row("transport", "the pipe breaks", (Fault(SEND, hangs_up, 10, only=is_step),), "all", "is replaced", error="ended"),
-    Row("transport", "commands cannot be read in a process", (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),), "all", "is replaced"),
-]  # fmt: skip
+    Row(
+        "publish",
+        "a step cannot be pickled",
+        (Fault("roseplay.engine.messages:StepOutput.__reduce__", broken(), AT),),
+        "all",
+        "is replaced",
+    ),
+    Row(
+        "transport",
+        "garbage in the pipe",
+        (Fault(SEND, sends_garbage, 10, only=is_step),),
+        "all",
+        "is replaced",
+        error="",
+    ),
+    Row(
+        "transport", "the pipe breaks", (Fault(SEND, hangs_up, 10, only=is_step),), "all", "is replaced", error="ended"
+    ),
+    Row(
+        "transport",
+        "commands cannot be read in a process",
+        (Fault("roseplay.engine.transport:QueueInbox.take", broken(), AT),),
+        "all",
+        "is replaced",
+    ),
+]
 WORKER_ROWS = {row.name.replace(" ", "-").replace(":", ""): row for row in _IN_A_WORKER}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from roseplay import SamplingParams
 from roseplay.engine.errors import EngineError
 from tests.faults import scene
 from tests.faults.inject import Act, Fault, PanicException, injected, raises
@@ -41,11 +42,22 @@ REFUSALS = [
     Refusal("tokeniser", "encoding raises", ENCODE, broken()),
     Refusal("tokeniser", "encoding panics", ENCODE, panics()),
     Refusal("tokeniser", "the chat template raises", TEMPLATE, broken(), CHAT),
-    Refusal("tokeniser", "the chat template nests too deep", TEMPLATE, raises(lambda: RecursionError("an injected depth")), CHAT),
+    Refusal(
+        "tokeniser",
+        "the chat template nests too deep",
+        TEMPLATE,
+        raises(lambda: RecursionError("an injected depth")),
+        CHAT,
+    ),
     Refusal("detokeniser", "a decoder cannot be made", "roseplay.engine.detokenizer:DecodeStream", broken()),
     Refusal("detokeniser", "making a decoder panics", "roseplay.engine.detokenizer:DecodeStream", panics()),
-    Refusal("transport", "a request cannot be sent", "roseplay.engine.transport:ThreadTransport.send", raises(lambda: BrokenPipeError("an injected broken pipe"))),
-]  # fmt: skip
+    Refusal(
+        "transport",
+        "a request cannot be sent",
+        "roseplay.engine.transport:ThreadTransport.send",
+        raises(lambda: BrokenPipeError("an injected broken pipe")),
+    ),
+]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
@@ -94,12 +106,13 @@ BURST = 300
     ],
 )
 def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, quiet, outcome) -> None:
-    """Hundreds in a row, each alone in its step."""
+    """Hundreds in a row, each alone in its step, which draws from the logits of the prompt that they have in common."""
     engine, page = served
     engine.set_knobs(max_batch_size=1, step_max_tokens=None)
+    prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2)
+    engine.submit(prompt, params).result(WAIT_S)  # so that the others find their prompt computed
     with injected(Fault(target, act, times=10**9)) as fault:
         fault.arm()
-        prompt, params = scene.CLIENTS["waiting"]
         streams = [engine.submit(prompt, params, on_update=lambda stream: listen(stream)) for _ in range(BURST)]
         for stream in streams:
             stream.result(WAIT_S)
@@ -131,11 +144,19 @@ def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served
     ("what", "target", "ask"),
     [
         ("ending a request raises", "roseplay.core.scheduler:Scheduler.end", lambda engine: engine.abort_all()),
-        ("changing knobs raises", "roseplay.core.scheduler:Scheduler.set_knobs", lambda engine: engine.set_knobs(max_batch_size=5)),
-        ("clearing the cache raises", "roseplay.core.scheduler:Scheduler.clear_cache", lambda engine: engine.clear_cache()),
+        (
+            "changing knobs raises",
+            "roseplay.core.scheduler:Scheduler.set_knobs",
+            lambda engine: engine.set_knobs(max_batch_size=5),
+        ),
+        (
+            "clearing the cache raises",
+            "roseplay.core.scheduler:Scheduler.clear_cache",
+            lambda engine: engine.clear_cache(),
+        ),
         ("looking into a block raises", "roseplay.engine.worker:block_info", lambda engine: look_into(engine)),
     ],
-)  # fmt: skip
+)
 def test_a_command_that_fails_does_not_end_the_engine(what, target, ask, served, expected, outcome) -> None:
     engine, page = served
     streams = scene.begin(engine)
