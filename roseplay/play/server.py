@@ -38,6 +38,7 @@ from roseplay.play.settings import settings_router
 
 JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
 MAX_QUEUED = 1000
+SESSIONS = 64  # whose copies of the page's configuration Gradio keeps, half a MB each; its own limit is 10,000
 HEALTH_S = 1.0  # how long the engine may take to answer whether it is well
 HEALTH_WITHIN_S = 2.0  # and the route, whatever happens
 GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a third in a fraction of a millisecond
@@ -60,6 +61,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
 
     page = build_page(playground)
     page.max_threads = JOBS
+    page.state_session_capacity = SESSIONS  # nothing of ours is in a session's state, so who comes back misses nothing
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(RequestValidationError, _say_what_is_invalid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from gradio.state_holder import SessionState
 from gradio.utils import get_upload_folder
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -280,3 +282,22 @@ def test_exports_leave_no_files(call: Any, tmp_path: Any, monkeypatch: pytest.Mo
     assert {path.name for path in downloads} == {"recording.jsonl", "trace.json", "tokens.csv", "report.html"}
     own = {path for path in downloads if places[1] in path.parents}  # the client's copies may be in the same folder
     assert count() - len(own) == before
+
+
+def test_sessions_that_have_gone_leave_nothing_behind(engine: FakeEngine) -> None:
+    def sessions() -> int:
+        gc.collect()
+        return sum(type(thing) is SessionState for thing in gc.get_objects())
+
+    client = TestClient(create_app(Playground(engine), allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+
+    def visit(number: int) -> None:
+        answer = client.post("/gradio_api/run/set_knobs", json={"data": [{}], "session_hash": f"visitor{number}"})
+        assert answer.status_code == 200
+
+    before = sessions()
+    for number in range(80):
+        visit(number)
+    kept = sessions() - before
+    assert 0 < kept <= 64
+    visit(0)  # who comes back after a long time is served as ever
