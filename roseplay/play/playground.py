@@ -193,7 +193,7 @@ class Playground:
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._clock.now()
         head["alive"] = self.engine.alive
-        head["health"] = getattr(self.engine, "overdue", None)
+        head["health"] = self.engine.overdue
         head["lab"] = self.lab.running
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 

@@ -1,0 +1,266 @@
+"""Who may use the server, and what it reaches for itself: every route is closed to other sites, and nothing goes outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from roseplay.config import EngineConfig
+from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.source import embedded_model
+from roseplay.play.guard import allowed_hosts
+from roseplay.play.playground import Playground
+from roseplay.play.server import create_app
+from tests.play.app_routes import Place, places
+from tests.play.fake_engine import FakeEngine
+from tests.play.inputs import tried
+
+HOST = "127.0.0.1:7860"
+WITHIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def app() -> Any:
+    return create_app(Playground(FakeEngine()), allowed_hosts("127.0.0.1"))
+
+
+@pytest.fixture(scope="module")
+def client(app: Any) -> TestClient:
+    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def routes(app: Any) -> list[Place]:
+    return places(app)
+
+
+def refused(client: TestClient, place: Place, headers: dict[str, str]) -> bool:
+    """Whether the guard itself stops such a request, with one line."""
+    tried()
+    answer = client.request(place.method, place.filled(), headers={"host": HOST, **headers})
+    if answer.status_code != 403:
+        return False
+    assert place.method == "HEAD" or answer.text.count("\n") == 1
+    return True
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "127.0.0.2", "[::2]", "localhost."]
+)
+def test_no_route_answers_to_another_name(client: TestClient, routes: list[Place], host: str) -> None:
+    for place in routes:
+        assert refused(client, place, {"host": host}), place
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"origin": "null"},
+        {"origin": "http://[bad"},
+        {"origin": ""},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": f"http://{HOST}", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
+def test_no_route_takes_what_another_site_posts(
+    client: TestClient, routes: list[Place], headers: dict[str, str], kind: str
+) -> None:
+    for place in routes:
+        if place.method not in ("GET", "HEAD"):
+            assert refused(client, place, {**headers, "content-type": kind}), place
+
+
+@pytest.mark.parametrize("mode", ["no-cors", "cors", "websocket"])
+def test_no_route_is_read_by_another_site(client: TestClient, routes: list[Place], mode: str) -> None:
+    for place in routes:
+        assert refused(client, place, {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode}), place
+
+
+def test_a_link_of_another_site_opens_the_page(client: TestClient) -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/", headers=headers).status_code == 200
+
+
+def test_no_answer_lets_another_origin_read_it(client: TestClient, routes: list[Place]) -> None:
+    for place in routes:
+        if place.method != "GET" or not place.open or place.path == "/gradio_api/queue/data":
+            continue
+        for origin in ("http://localhost:9999", "http://127.0.0.1:9999", "https://evil.example"):
+            tried()
+            plain = client.get(place.filled(), headers={"origin": origin})
+            asked = {"origin": origin, "access-control-request-method": "POST"}
+            preflight = client.options(place.filled(), headers=asked)
+            for answer in (plain, preflight):
+                assert not [name for name in answer.headers if name.startswith("access-control-allow")], place
+
+
+@pytest.mark.parametrize("path", ["/", "/gradio_api/queue/join", "/ui/delta", "/queue/join", "/ws"])
+@pytest.mark.parametrize("origin", ["https://evil.example", f"http://{HOST}"])
+def test_there_are_no_websockets(client: TestClient, path: str, origin: str) -> None:
+    tried()
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect(path, headers={"host": HOST, "origin": origin}):
+        pass
+
+
+# What the server itself reaches for
+
+BLOCKED = """
+import os, socket
+
+def _outside(address):
+    host = str(address[0]) if isinstance(address, tuple) and address else ""
+    return host not in ("127.0.0.1", "::1", "localhost", "") and not host.startswith("127.")
+
+def _noted(what, address):
+    with open(os.environ["ROSEPLAY_TEST_ATTEMPTS"], "a") as file:
+        file.write(f"{what} {address!r}\\n")
+    raise OSError(101, f"the network is blocked in this test: {address!r}")
+
+def _block(name):
+    real = getattr(socket.socket, name)
+    def blocked(self, *args):
+        address = args[-1] if name != "sendto" else args[-1]
+        if self.family in (socket.AF_INET, socket.AF_INET6) and _outside(address):
+            _noted(name, address)
+        return real(self, *args)
+    setattr(socket.socket, name, blocked)
+
+for _name in ("connect", "connect_ex", "sendto"):
+    _block(_name)
+_getaddrinfo = socket.getaddrinfo
+def _resolve(host, *args, **named):
+    name = host.decode() if isinstance(host, bytes) else host
+    if name is not None and _outside((name,)):
+        _noted("getaddrinfo", name)
+    return _getaddrinfo(host, *args, **named)
+socket.getaddrinfo = _resolve
+"""
+# Set for the tests; a user does not have them.
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
+
+
+@pytest.fixture(scope="module")
+def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The program as a user starts it, in which every attempt to reach another machine fails and is noted."""
+    folder = tmp_path_factory.mktemp("blocked")
+    (folder / "sitecustomize.py").write_text(BLOCKED)
+    attempts = folder / "attempts.txt"
+    environment = {name: value for name, value in os.environ.items() if name not in _OFFLINE}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join((str(folder), str(repository))),
+        "ROSEPLAY_TEST_ATTEMPTS": str(attempts),
+    }
+    command = [sys.executable, str(repository / "app.py"), "--port", "0"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            yield _address(process), attempts
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """Where it is live, once it says so."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    assert process.stdout is not None
+    output = process.stdout
+    threading.Thread(target=lambda: [lines.put(line) for line in output], daemon=True).start()
+    found = re.search(r"http://\S+", lines.get(timeout=WITHIN_S))
+    assert found
+    return found.group()
+
+
+def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
+    """Start, page with everything it loads, all endpoints, and inputs that name addresses outside."""
+    address, attempts = cut_off
+    with httpx.Client(base_url=address, timeout=WITHIN_S) as client:
+        page = client.get("/").text
+        for path in set(re.findall(r'(?:src|href)="(\.?/[^"]+)"', page)):
+            client.get("/" + path.lstrip("./"))
+        for path in ("/config", "/health", "/ui/delta", "/ui/lab", "/gradio_api/info", "/ui/plotly.min.js"):
+            assert client.get(path).status_code == 200, path
+        program = Client(address, verbose=False, analytics_enabled=False)
+        assert program.predict("hello", 4, api_name="/chat")
+        assert program.predict(2, "equal", 4, api_name="/burst")["ids"]
+        program.predict({"max_batch_size": 4}, api_name="/set_knobs")
+        for kind in ("recording", "trace", "tokens", "report"):
+            assert Path(program.predict(kind, api_name="/export")).stat().st_size
+        outside = "http://192.0.2.1/x"
+        file = {"path": outside, "url": outside, "meta": {"_type": "gradio.FileData"}}
+        for name in ("set_knobs", "export", "stop"):
+            tried()
+            count = {"set_knobs": 1, "export": 2, "stop": 2}[name]
+            answer = client.post(f"/gradio_api/run/{name}", json={"data": [file] * count})
+            assert (answer.status_code, answer.json()["error"]) == (422, "files are not taken here")
+        for path in (f"/gradio_api/proxy={outside}", f"/gradio_api/file={outside}", f"/proxy={outside}"):
+            tried()
+            assert client.get(path).status_code == 404
+    assert not attempts.exists(), attempts.read_text()
+
+
+def test_the_block_is_one(cut_off: tuple[str, Path], tmp_path: Path) -> None:
+    """That what the test above relies on does notice."""
+    folder = cut_off[1].parent
+    environment = {**os.environ, "PYTHONPATH": str(folder), "ROSEPLAY_TEST_ATTEMPTS": str(tmp_path / "attempts")}
+    code = "import urllib.request; urllib.request.urlopen('http://192.0.2.1/', timeout=5)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert "the network is blocked" in done.stderr
+    assert "192.0.2.1" in (tmp_path / "attempts").read_text()
+
+
+class Payload:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_pickled_weights_are_not_executed(tmp_path: Path, name: str) -> None:
+    """Weights that are a pickle are read without running anything that is in them."""
+    folder, proof = tmp_path / "model", tmp_path / "executed"
+    shutil.copytree(embedded_model(), folder, ignore=shutil.ignore_patterns("*.safetensors", "recipe"))
+    (folder / name).write_bytes(pickle.dumps({"weight": Payload(proof)}))
+    with pytest.raises(UnsupportedModelError, match="weights cannot be read"):
+        load_model(str(folder), EngineConfig(device="cpu"))
+    assert not proof.exists()
+
+
+def test_code_of_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
+    folder, proof = tmp_path / "model", tmp_path / "executed"
+    shutil.copytree(embedded_model(), folder, ignore=shutil.ignore_patterns("recipe"))
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"import os\nos.mkdir({str(proof)!r})\n")
+    with pytest.raises(UnsupportedModelError, match="trust_remote_code"):
+        load_model(str(folder), EngineConfig(device="cpu"))
+    assert not proof.exists()
