@@ -123,7 +123,8 @@ class ProcessTransport:
 
     def __init__(self, model: Any, config: EngineConfig, knobs: Knobs) -> None:
         context = multiprocessing.get_context("spawn")
-        self._commands = context.Queue()
+        with _held_back("SIGHUP"):  # it starts multiprocessing's resource tracker, which is needed until the end
+            self._commands = context.Queue()
         self._events, child_end = context.Pipe(duplex=False)
         self._heartbeat = Heartbeat(context.RawValue(ctypes.c_uint64, 0))
         self._process = context.Process(
@@ -135,7 +136,7 @@ class ProcessTransport:
             name="roseplay-worker",
             daemon=True,
         )
-        with _interrupts_held_back():
+        with _held_back("SIGINT", "SIGHUP"):
             self._process.start()
         child_end.close()  # else the pipe would outlive the child
 
@@ -202,12 +203,12 @@ class Heartbeat:
 
 
 @contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """A process started within begins with SIGINT blocked: Ctrl-C in a terminal goes to it too, and must not end it."""
+def _held_back(*names: str) -> Iterator[None]:
+    """A process started within begins with these signals blocked: a terminal sends them to it too, which must not end it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in names})
     try:
         yield
     finally:
