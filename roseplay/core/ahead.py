@@ -38,12 +38,9 @@ class StepsInFlight:
             if entry.samples and entry.request.status is RequestStatus.RUNNING:
                 entry.request.token_ids.append(PLACEHOLDER)
 
-    def take_assumed(self, step: Step) -> bool:
-        """Whether ``step`` was taken for granted; it no longer is."""
-        assumed = self._assumed is step
-        if assumed:
-            self._assumed = None
-        return assumed
+    def is_assumed(self, step: Step) -> bool:
+        """Whether ``step`` was taken for granted while it ran."""
+        return self._assumed is step
 
     def end(self, request: Request) -> None:
         """Give up an ended request's blocks, once nobody writes there any more."""

@@ -62,7 +62,7 @@ class PromptBudget:
         A part that is not the last ends on a block boundary when the budget allows one whole block.
         """
         wanted = end - start
-        if self._requests <= 0 or wanted <= 0:
+        if self._requests <= 0:
             return 0
         if not self._chunked:
             if wanted > self._largest:  # over any budget: it goes as the step's only prompt

@@ -55,7 +55,7 @@ class StepOutcomes(ABC):
         """
         if len(result.token_ids) != len(step.entries):
             raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
-        if not self.in_flight.take_assumed(step):
+        if not self.in_flight.is_assumed(step):
             self.cache.commit(keep=self.knobs.prefix_cache)
         self.cache.confirm()
         for index in result.errors:  # of those too who ended meanwhile, while their blocks are still theirs

@@ -157,19 +157,14 @@ class Scheduler(StepOutcomes):
             return True
         while not self._make_room(step, request, 1):
             victim = self._choose_victim(step)
-            if victim is None:
-                return False
             self._preempt(victim, step)
             if victim is request:
                 return False
         return True
 
-    def _choose_victim(self, step: Step) -> Request | None:
-        """The newest running request that is not in this step, never the oldest."""
-        for request in reversed(self.running[1:]):
-            if request.last_step != step.step_id:
-                return request
-        return None
+    def _choose_victim(self, step: Step) -> Request:
+        """The newest running request that is not in this step; never the oldest, which finds room when it runs alone."""
+        return next(request for request in reversed(self.running) if request.last_step != step.step_id)
 
     def _preempt(self, request: Request, step: Step) -> None:
         request.num_preemptions += 1

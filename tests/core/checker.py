@@ -1,4 +1,4 @@
-"""Checks a scheduler against a simple oracle after every operation: blocks, references, histories, fairness.
+"""Operations on a scheduler whose outcome is known: a simple oracle says what each request is told, and when it ends.
 
 An operation is what the engine's loop may do: submit, abort, launch a step (ahead of one in flight or not), take its
 outcome, change knobs, clear the cache; a step may fail at its launch or later, or find no memory.
@@ -16,10 +16,11 @@ import pytest
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.memory_limit import MemoryLimit
-from roseplay.core.request import PLACEHOLDER, FinishReason, Request, RequestStatus
+from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
-from tests.core.device import WHY, Device, Histories, Truth
+from tests.core.device import WHY, Device, Truth
+from tests.core.invariants import Invariants
 
 LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY = "ok", "error at launch", "error later", "no memory"
 NAN_LOGITS = "nan"
@@ -61,13 +62,10 @@ class Checker:
         self.flying: Flight | None = None
         self.ran_ahead = 0
         self.most_tokens: int | None = None
-        self._histories = Histories()
         self._live: dict[int, Truth] = {}
         self._next_id = 0
         self._computed: dict[int, int] = {}  # prompt tokens computed for a request that never lost its blocks
-        self._block_states: dict[int, tuple[int, bool]] = {}
-        self._progress: tuple[int, ...] = ()
-        self._patience = 0
+        self._invariants = Invariants(self.scheduler, self.device, self._live)
 
     @property
     def num_live(self) -> int:
@@ -89,7 +87,7 @@ class Checker:
         else:
             scheduler.add(request)
             self._next_id += 1
-            truth = Truth(self._histories, request)
+            truth = Truth(self.device.histories, request)
             self._live[request.request_id] = self.device.truths[request.request_id] = truth
             self._computed[request.request_id] = 0
         self.check()
@@ -166,6 +164,11 @@ class Checker:
         assert not self.device.saved
         assert pool.num_free == pool.num_usable
 
+    def check(self) -> None:
+        """What holds between any two operations."""
+        blocks = self.flying.blocks if self.flying is not None else None
+        self._invariants.check(blocks, thorough=self.operations % 16 == 0)
+
     # -- steps
 
     def _count(self, operation: str) -> None:
@@ -198,44 +201,16 @@ class Checker:
             self._land(flight)
 
     def _schedule(self) -> Step:
-        scheduler, knobs = self.scheduler, self.scheduler.knobs
-        running = {request.request_id for request in scheduler.running}
-        step = scheduler.schedule()
+        running = {request.request_id for request in self.scheduler.running}
+        step = self.scheduler.schedule()
         assert self.flying is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
-        assert step.batched_append == knobs.batched_append
-        assert step.cuda_graphs == knobs.cuda_graphs
-        now_running = {request.request_id for request in scheduler.running}
-        assert running - set(step.preempted) | set(step.admitted) == now_running
-        assert len(set(step.admitted)) == len(step.admitted) and not running - set(step.preempted) & set(step.admitted)
-        if step.admitted:
-            assert len(now_running) <= knobs.max_batch_size
-            newest = max(self._live[number].request.arrival for number in step.admitted)
-            assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
-        for number in step.preempted:
-            assert self._live[number].request.num_preemptions > 0
-        self._check_budgets(step, knobs)
+        self._invariants.check_step(step, running)
         for entry in step.entries:
             if entry.request.request_id in self._computed:
                 self._computed[entry.request.request_id] += entry.num_prompt_tokens
         for number in step.preempted:
             self._computed.pop(number, None)
         return step
-
-    def _check_budgets(self, step: Step, knobs: Knobs) -> None:
-        prompts = [entry.num_tokens for entry in step.entries if entry.num_prompt_tokens]
-        assert step.prompt_tokens == sum(prompts) == sum(entry.num_prompt_tokens for entry in step.entries)
-        total = sum(entry.num_tokens for entry in step.entries)
-        assert step.decode_tokens == total - step.prompt_tokens
-        assert len(step.copied) == len(step.copies)
-        assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)
-        if self.scheduler.token_limit is not None:
-            assert total <= self.scheduler.token_limit
-        if knobs.prefill_max_batch_size is not None:
-            assert len(prompts) <= knobs.prefill_max_batch_size
-        if knobs.chunked_prefill or len(prompts) > 1:  # else a prompt over the budget is computed alone
-            assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
-            assert total <= (knobs.step_max_tokens or total)
-            assert total <= (self.scheduler.step_limit or total)
 
     def _execute(self, step: Step, before: Flight | None, outcome: str) -> Flight:
         blocks = {
@@ -274,7 +249,7 @@ class Checker:
         ]
         for entry, token in told:
             self._took(entry.request, token, known[entry.request.request_id])
-        self._watch_the_oldest()
+        self._invariants.watch_the_oldest()
 
     def _took(self, request: Request, token: int, position: int) -> None:
         """The request has got its token at ``position``."""
@@ -331,84 +306,3 @@ class Checker:
         assert request.finish_reason is reason
         assert request.request_id not in self.scheduler.requests
         assert request.token_ids == truth.tokens[: request.num_tokens], "a wrong history"
-
-    # -- invariants
-
-    def _watch_the_oldest(self) -> None:
-        """The oldest request advances within a bounded number of steps, and so everybody is served in the end.
-
-        Nobody is admitted before it and it is never preempted. While it waits, for a place, blocks or budget, the
-        others that run finish or are preempted, and nobody joins them: each computes at most the tokens that it lacks.
-        """
-        if not self._live:
-            self._progress = ()
-            return
-        oldest = next(iter(self._live.values())).request
-        progress = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
-        if progress != self._progress:
-            self._progress = progress
-            self._patience = 4 + sum(
-                1 + len(self._live[other.request_id].tokens) - min(other.num_computed_tokens, other.num_known_tokens)
-                for other in self.scheduler.running
-            )
-        self._patience -= 1
-        assert self._patience >= 0, f"{oldest} does not advance"
-
-    def check(self) -> None:
-        """What holds between any two operations."""
-        scheduler, pool = self.scheduler, self.scheduler.pool
-        assert list(scheduler.requests) == list(self._live)
-        self._check_queues()
-        if self.flying is None:
-            assert not scheduler.in_flight.leaving, "blocks are kept for a step that is over"
-        holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
-        references = [0] * pool.num_blocks
-        for request in holders:
-            for block in request.block_table:
-                references[block] += 1
-        assert references == pool.ref_counts
-        assert references[0] == 0
-        if self.flying is not None:
-            assert all(references[block] for block in self.flying.blocks), "a block is free that a step writes into"
-        shared = sum(1 for count in references if count > 1)
-        unheld = [block for block in range(1, pool.num_blocks) if not references[block]]
-        cached = sum(1 for block in unheld if pool.is_findable(block))
-        counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
-        active = pool.num_usable - len(unheld) - shared
-        assert counts == (len(unheld) - cached, cached, active, shared)
-        assert sum(counts) == pool.num_usable
-        for block in pool.take_changed():
-            self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
-        if self.operations % 16 == 0:
-            self._check_descriptions(holders)
-
-    def _check_queues(self) -> None:
-        running, waiting = self.scheduler.running, self.scheduler.waiting
-        for queue, status in ((running, RequestStatus.RUNNING), (waiting, RequestStatus.WAITING)):
-            last = -1
-            for request in queue:
-                assert request.arrival > last, "out of order of arrival"
-                last = request.arrival
-                assert request.status is status
-                assert request.request_id in self._live, "a request that is gone is still in a queue"
-                if status is RequestStatus.WAITING:
-                    assert not request.block_table
-        assert len(running) + len(waiting) == len(self._live)
-
-    def _check_descriptions(self, holders: list[Request]) -> None:
-        """What is told of blocks: who holds them, what is in them, and which have changed."""
-        scheduler, size = self.scheduler, self.scheduler.block_size
-        tables = scheduler.tables
-        for truth in self._live.values():
-            request = truth.request
-            assert request.token_ids[: request.num_known_tokens] == truth.tokens[: request.num_known_tokens]
-            assert PLACEHOLDER not in request.token_ids or self.flying is not None
-        for block in range(1, scheduler.pool.num_blocks):
-            state = (scheduler.pool.ref_counts[block], scheduler.pool.is_findable(block))
-            assert self._block_states.get(block) == state, f"the change of block {block} was not told"
-            held_by = [request.request_id for request in holders if block in request.block_table]
-            assert sorted(tables.holders(block)) == sorted(held_by)
-            depth, tokens = tables.describe(block)
-            if not held_by:
-                assert (depth is not None) == scheduler.pool.is_findable(block)
-                assert len(tokens) <= size

@@ -19,9 +19,21 @@ class Histories:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
+        self._made_of: list[tuple[int, int]] = [(0, 0)]
 
     def extend(self, history: int, token: int) -> int:
-        return self._numbers.setdefault((history, token), len(self._numbers) + 1)
+        number = self._numbers.setdefault((history, token), len(self._made_of))
+        if number == len(self._made_of):
+            self._made_of.append((history, token))
+        return number
+
+    def tokens(self, history: int) -> list[int]:
+        """The tokens of a history."""
+        tokens = []
+        while history:
+            history, token = self._made_of[history]
+            tokens.append(token)
+        return tokens[::-1]
 
 
 def draw(history: int, seed: int) -> int:
@@ -62,6 +74,7 @@ class Device:
         self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
+        self.histories = Histories()
         self.truths: dict[int, Truth] = {}
         self._has_nan = False
 

@@ -43,6 +43,21 @@ def test_a_part_of_a_prompt_ends_on_a_block_boundary_when_a_whole_block_fits():
     assert computed(rig.step()) == {0: BLOCK_SIZE - 1}
 
 
+def test_a_part_that_starts_inside_a_block_ends_on_a_block_boundary_too():
+    rig = Rig(prefill_max_tokens=2)
+    unique(rig, 40)
+    rig.step()
+    rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefill_max_tokens": BLOCK_SIZE}))
+    assert computed(rig.step()) == {0: BLOCK_SIZE - 2}
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_prompt_as_long_as_the_budget_goes_whole(chunked):
+    rig = Rig(prefill_max_tokens=BLOCK_SIZE + 2, chunked_prefill=chunked)
+    unique(rig, BLOCK_SIZE + 2)
+    assert computed(rig.step()) == {0: BLOCK_SIZE + 2}
+
+
 def test_unchunked_prompts_over_the_budget_go_alone_and_decodes_still_run():
     rig = Rig(chunked_prefill=False, prefill_max_tokens=8)
     unique(rig, 5, 20, 3, 2, max_new_tokens=10)

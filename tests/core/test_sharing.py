@@ -217,6 +217,19 @@ def test_second_turn_finds_the_first_turns_blocks_with_its_answer():
     rig.check_outputs()
 
 
+def test_a_prompt_shares_a_block_that_a_decode_of_its_step_fills():
+    rig = Rig()
+    first = rig.add(range(BLOCK_SIZE - 1), 9)
+    rig.step()
+    assert first.num_tokens == BLOCK_SIZE
+    other = rig.add([*first.token_ids, 7])
+    step = rig.step()
+    assert (step.decode_tokens, step.prompt_tokens, step.shared_tokens) == (1, 1, BLOCK_SIZE)
+    rig.run()
+    rig.check_outputs()
+    assert other.num_shared_tokens == BLOCK_SIZE
+
+
 def test_an_aborted_leader_changes_nothing_for_those_who_share():
     rig = Rig(prefill_max_tokens=8)
     leader = rig.add(range(30))

@@ -1,0 +1,164 @@
+"""What holds of a scheduler whatever was done to it: blocks and references, queues, budgets, and that everybody advances."""
+
+from __future__ import annotations
+
+from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
+from roseplay.core.scheduler import Scheduler
+from roseplay.core.step import Step
+from tests.core.device import Device, Truth
+
+
+class Invariants:
+    """Checks a scheduler between any two operations.
+
+    Args:
+        live: what must become of the live requests, the oldest first.
+    """
+
+    def __init__(self, scheduler: Scheduler, device: Device, live: dict[int, Truth]) -> None:
+        self.scheduler = scheduler
+        self.device = device
+        self.live = live
+        self._block_states: dict[int, tuple[int, bool]] = {}
+        self._progress: tuple[int, ...] = ()
+        self._patience = 0
+
+    def check(self, flying_blocks: set[int] | None, *, thorough: bool) -> None:
+        """Blocks, references and queues; ``thorough``: also what is told of each block.
+
+        Args:
+            flying_blocks: those that a step in flight writes into; None without one.
+        """
+        scheduler, pool = self.scheduler, self.scheduler.pool
+        assert list(scheduler.requests) == list(self.live)
+        self._check_queues()
+        if flying_blocks is None:
+            assert not scheduler.in_flight.leaving, "blocks are kept for a step that is over"
+        holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
+        self._check_references(holders, flying_blocks or set())
+        for block in pool.take_changed():
+            self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
+        if thorough:
+            self._check_histories(has_flight=flying_blocks is not None)
+            self._check_descriptions(holders)
+
+    def _check_queues(self) -> None:
+        running, waiting = self.scheduler.running, self.scheduler.waiting
+        for queue, status in ((running, RequestStatus.RUNNING), (waiting, RequestStatus.WAITING)):
+            last = -1
+            for request in queue:
+                assert request.arrival > last, "out of order of arrival"
+                last = request.arrival
+                assert request.status is status
+                assert request.request_id in self.live, "a request that is gone is still in a queue"
+                if status is RequestStatus.WAITING:
+                    assert not request.block_table
+        assert len(running) + len(waiting) == len(self.live)
+
+    def _check_references(self, holders: list[Request], flying_blocks: set[int]) -> None:
+        """Every reference is an entry of a holder's table, and every block is in exactly one state."""
+        pool = self.scheduler.pool
+        references = [0] * pool.num_blocks
+        for request in holders:
+            for block in request.block_table:
+                references[block] += 1
+        assert references == pool.ref_counts
+        assert references[0] == 0
+        assert all(references[block] for block in flying_blocks), "a block is free that a step writes into"
+        shared = sum(1 for count in references if count > 1)
+        unheld = [block for block in range(1, pool.num_blocks) if not references[block]]
+        cached = sum(1 for block in unheld if pool.is_findable(block))
+        counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
+        assert counts == (len(unheld) - cached, cached, pool.num_usable - len(unheld) - shared, shared)
+        assert sum(counts) == pool.num_usable
+
+    def _check_histories(self, *, has_flight: bool) -> None:
+        for truth in self.live.values():
+            request = truth.request
+            known = request.num_known_tokens
+            assert request.token_ids[:known] == truth.tokens[:known]
+            assert has_flight or PLACEHOLDER not in request.token_ids
+
+    def _check_descriptions(self, holders: list[Request]) -> None:
+        """What is told of blocks: who holds them, what is in them, and which have changed."""
+        scheduler, size, tables = self.scheduler, self.scheduler.block_size, self.scheduler.tables
+        for block in range(1, scheduler.pool.num_blocks):
+            findable = scheduler.pool.is_findable(block)
+            state = (scheduler.pool.ref_counts[block], findable)
+            assert self._block_states.get(block) == state, f"the change of block {block} was not told"
+            held_by = [request.request_id for request in holders if block in request.block_table]
+            assert sorted(tables.holders(block)) == sorted(held_by)
+            depth, tokens = tables.describe(block)
+            if held_by:
+                assert depth is not None
+                truth = self.device.truths[tables.holders(block)[0]]
+                end = min((depth + 1) * size, truth.request.num_computed_tokens, truth.request.num_known_tokens)
+                assert truth.request.block_table[depth] == block
+                assert list(tokens) == truth.tokens[depth * size : end]
+                assert tables.last_use(block) == scheduler.next_step_id - 1
+            elif findable:
+                assert depth is not None
+                self._check_content(block, depth, list(tokens))
+            else:
+                assert (depth, tokens) == (None, ())
+
+    def _check_content(self, block: int, depth: int, tokens: list[int]) -> None:
+        """A cached block holds the tokens that it is found by, at their place in their prompt."""
+        slots = self.device.slots[block][: len(tokens)]
+        if all(slot >= 0 for slot in slots):
+            assert self.device.histories.tokens(slots[-1])[depth * self.device.block_size :] == tokens
+
+    def check_step(self, step: Step, running: set[int]) -> None:
+        """A step that has just been scheduled, when these were running before."""
+        scheduler, knobs = self.scheduler, self.scheduler.knobs
+        preempted, admitted = set(step.preempted), set(step.admitted)
+        now_running = {request.request_id for request in scheduler.running}
+        assert running - preempted | admitted == now_running
+        assert len(admitted) == len(step.admitted)
+        assert not (running - preempted) & admitted
+        assert all(self.live[number].request.num_preemptions > 0 for number in preempted)
+        if admitted:
+            assert len(now_running) <= knobs.max_batch_size
+            newest = max(self.live[number].request.arrival for number in admitted)
+            assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
+        assert (step.batched_append, step.cuda_graphs) == (knobs.batched_append, knobs.cuda_graphs)
+        assert len(step.copied) == len(step.copies)
+        assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)
+        for entry in step.entries:
+            most = entry.request.num_prompt_tokens + entry.request.sampling.max_new_tokens
+            assert entry.start + entry.num_tokens < most, "a last token is computed, which nobody needs"
+        self._check_budgets(step)
+
+    def _check_budgets(self, step: Step) -> None:
+        scheduler, knobs = self.scheduler, self.scheduler.knobs
+        prompts = [entry.num_tokens for entry in step.entries if entry.num_prompt_tokens]
+        assert step.prompt_tokens == sum(prompts) == sum(entry.num_prompt_tokens for entry in step.entries)
+        total = sum(entry.num_tokens for entry in step.entries)
+        assert step.decode_tokens == total - step.prompt_tokens
+        assert total <= (scheduler.token_limit or total)
+        assert len(prompts) <= (knobs.prefill_max_batch_size or len(prompts))
+        if knobs.chunked_prefill or len(prompts) > 1:  # else a prompt over the budget is computed alone
+            assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
+            assert total <= (knobs.step_max_tokens or total)
+            assert total <= (scheduler.step_limit or total)
+
+    def watch_the_oldest(self) -> None:
+        """The oldest request advances within a bounded number of steps, and so everybody is served in the end.
+
+        Called after each step that went well. Nobody is admitted before the oldest and it is never preempted. While it
+        waits, for a place, blocks or budget, the others that run finish or are preempted, and nobody joins them: each
+        computes at most the tokens that it lacks, one a step at least.
+        """
+        if not self.live:
+            self._progress = ()
+            return
+        oldest = next(iter(self.live.values())).request
+        progress = (oldest.request_id, oldest.num_computed_tokens, oldest.num_known_tokens)
+        if progress != self._progress:
+            self._progress = progress
+            self._patience = 4 + sum(
+                1 + len(self.live[other.request_id].tokens) - min(other.num_computed_tokens, other.num_known_tokens)
+                for other in self.scheduler.running
+            )
+        self._patience -= 1
+        assert self._patience >= 0, f"{oldest} does not advance"
