@@ -1,0 +1,508 @@
+"""The engine's loop with a runner that has no model: commands in, events out, and what becomes of faults."""
+
+from __future__ import annotations
+
+import logging
+import random
+from itertools import pairwise
+
+import pytest
+
+from roseplay.config import Knobs
+from roseplay.core.step import DeviceLostError, StepTooLargeError
+from roseplay.engine.messages import (
+    Abort,
+    ClearCache,
+    Finish,
+    Inspect,
+    Inspected,
+    InspectMemory,
+    KnobsApplied,
+    Pause,
+    Ping,
+    Pong,
+    Ready,
+    SetKnobs,
+    Shutdown,
+    StepStarted,
+)
+from tests.engine.fake_runner import MEMORY, WHY, FakeRunner, Loop, submit
+
+AHEAD = pytest.mark.parametrize("ahead", [False, True])
+
+
+@AHEAD
+def test_everybody_is_answered(ahead):
+    loop = Loop(FakeRunner(runs_ahead=ahead))
+    loop.run([submit(1), submit(2, range(10), 7)], [], [submit(3, [5] * 6, 1)])
+    assert isinstance(loop.events[0], Ready)
+    assert loop.events[0].info == loop.runner.info()
+    assert loop.ends() == {1: "length", 2: "length", 3: "length"}
+    loop.check_answers()
+    assert (loop.runner.launched != []) == ahead
+
+
+@AHEAD
+def test_the_record_of_each_step_adds_up(ahead):
+    loop = Loop(FakeRunner(num_blocks=12, runs_ahead=ahead), prefill_max_tokens=8)
+    loop.run([submit(number, [number] * 9, 12) for number in range(4)] + [submit(4, [1] * 9, 3)])
+    records = [output.record for output in loop.outputs]
+    assert [record.step_id for record in records] == sorted({record.step_id for record in records})
+    for output in loop.outputs:
+        record = output.record
+        blocks = (record.blocks_free, record.blocks_cached, record.blocks_active, record.blocks_shared)
+        assert sum(blocks) == 11
+        assert record.prompt_tokens == sum(entry.prompt_tokens for entry in record.entries)
+        assert record.decode_tokens == sum(entry.decode_tokens for entry in record.entries)
+        assert 0 < record.start_ns <= record.end_ns <= output.published_ns
+        if record.entries:
+            times = (record.prepare_ns, record.forward_ns, record.sample_ns, record.device_ns)
+            assert times == (1, 2, 3, 2)
+            assert record.schedule_ns > 0
+            assert record.graph is True
+    assert all(later.start_ns >= earlier.end_ns for earlier, later in pairwise(records))
+    assert (records[0].running, records[0].waiting) == ((2, 3) if ahead else (1, 4))
+    assert (records[-1].running, records[-1].waiting) == (0, 0)
+    assert sum(len(record.preempted) for record in records) > 0
+    steps = {step.step_id: step for step in loop.runner.steps}
+    for record in records:
+        step = steps[record.step_id]
+        assert (record.admitted, record.preempted, record.copied) == (step.admitted, step.preempted, step.copied)
+        assert (record.cached_tokens, record.shared_tokens) == (step.cached_tokens, step.shared_tokens)
+
+
+def test_progress_of_a_prompt_is_recorded():
+    loop = Loop(prefill_max_tokens=4)
+    loop.run([submit(1, range(10), 2)], *[[]] * 9, [submit(2, range(10), 1)])
+    progress = [output.record.entries[0][:5] for output in loop.outputs if output.record.entries]
+    assert progress == [(1, 4, 0, 4, 10), (1, 4, 0, 8, 10), (1, 2, 0, 10, 10), (1, 0, 1, 10, 10), (2, 0, 0, 10, 10)]
+    assert loop.outputs[-1].record.entries[0].cached == 10
+    assert loop.outputs[-1].record.entries[0].shared == 0
+
+
+def test_block_changes_add_up_to_what_can_be_inspected():
+    loop = Loop()
+    states = {}
+
+    def look():
+        for output in loop.outputs:
+            states.update({change.block: change for change in output.record.block_changes})
+        return [Inspect(100 + block, block) for block in range(1, 40)]
+
+    loop.run([submit(1, range(10), 6), submit(2, range(10), 6)], [], [], look)
+    found = [event.info for event in loop.sent(Inspected)]
+    assert [event.token for event in loop.sent(Inspected)] == [100 + block for block in range(1, 40)]
+    assert {info.state for info in found} == {"free", "active", "shared"}
+    for info in found:
+        change = states[info.block]
+        assert (change.references, change.findable) == (len(info.holders), info.findable)
+        assert change.owner == next(iter(info.holders), -1)
+        expected = "shared" if len(info.holders) > 1 else "active" if info.holders else "free"
+        assert info.state == expected
+        if info.holders:
+            assert (
+                info.token_ids == list(range(10))[info.depth * 4 : info.depth * 4 + len(info.token_ids)]
+                or info.depth == 2
+            )
+            assert info.last_use >= 0
+        else:
+            assert (info.depth, info.token_ids, info.last_use) == (None, [], -1)
+
+
+def test_a_cached_block_can_be_inspected():
+    loop = Loop()
+    loop.run([submit(1, range(10), 1)], [], [], lambda: [Inspect(0, block) for block in range(1, 40)])
+    cached = [event.info for event in loop.sent(Inspected) if event.info.state == "cached"]
+    assert sorted((info.depth, info.token_ids) for info in cached) == [
+        (0, [0, 1, 2, 3]),
+        (1, [4, 5, 6, 7]),
+        (2, [8, 9]),
+    ]
+    assert all(info.findable and not info.holders and info.last_use == 0 for info in cached)
+
+
+@AHEAD
+def test_an_abort_and_a_cut_end_a_request_at_once_and_only_once(ahead):
+    loop = Loop(FakeRunner(runs_ahead=ahead))
+    loop.run([submit(1, max_new_tokens=50), submit(2, [4], 50)], [], [], [Abort(1), Abort(1), Finish(2), Finish(2)])
+    assert loop.ends() == {1: "abort", 2: "stop"}
+    for number in (1, 2):
+        tokens = loop.tokens(number)
+        assert 0 < len(tokens) < 10
+        assert tokens == loop.answer(number)[: len(tokens)]
+    assert loop.worker.scheduler.pool.num_available == loop.worker.scheduler.pool.num_usable
+    loop = Loop()
+    loop.run([Abort(7), Finish(8)])
+    assert loop.ends() == {}
+
+
+def test_new_knobs_are_applied_and_confirmed():
+    loop = Loop(max_batch_size=1)
+    knobs = Knobs(max_batch_size=3)
+    loop.run([submit(number, [number]) for number in range(3)], [], [SetKnobs(knobs)])
+    (applied,) = loop.sent(KnobsApplied)
+    assert applied.knobs == knobs
+    assert applied.time_ns > 0
+    running = {output.record.step_id: output.record for output in loop.outputs}
+    assert running[applied.step_id - 1].running == 1
+    assert len(running[applied.step_id].admitted) == 2
+    loop.check_answers()
+
+
+def test_a_cleared_cache_is_told_without_a_request():
+    loop = Loop()
+    loop.run([submit(1, range(10), 1)], [], [], [ClearCache()])
+    assert loop.outputs[-1].record.blocks_cached == 0
+    assert loop.outputs[-2].record.blocks_cached == 3
+    assert loop.outputs[-1].record.entries == []
+    assert [change[1:] for change in loop.outputs[-1].record.block_changes] == [(0, -1, False)] * 3
+
+
+@AHEAD
+def test_a_pause_holds_steps_back_and_nothing_else(ahead):
+    loop = Loop(FakeRunner(runs_ahead=ahead))
+    count = []
+
+    def while_paused():
+        count.append(len(loop.runner.steps))
+        return [Ping(5)]
+
+    paused = [Pause(True), submit(1), submit(2, range(8))]
+    loop.run(paused, while_paused, [Abort(2)], while_paused, [Pause(False)])
+    assert count == [0, 0]
+    assert [event.token for event in loop.sent(Pong)] == [5, 5]
+    assert loop.ends() == {1: "length", 2: "abort"}
+    loop.check_answers()
+
+
+def test_questions_are_answered_and_cause_no_step():
+    loop = Loop()
+    loop.run([Ping(3)], [InspectMemory(4)], [Inspect(5, 1)], [Pause(True)], [Pause(False)])
+    assert loop.sent(Pong) == [Pong(3)]
+    assert loop.sent(Inspected)[0] == Inspected(4, MEMORY)
+    assert loop.outputs == []
+    assert loop.waits == [None] * 6
+
+
+def test_the_loop_waits_only_when_there_is_nothing_to_do():
+    loop = Loop()
+    loop.run([], [submit(1, max_new_tokens=2)], [], [])
+    assert loop.waits == [None, None, 0.0, None, None]
+
+
+def test_shutdown_ends_the_loop_at_once():
+    loop = Loop()
+    loop.run([submit(1), Shutdown()])
+    assert loop.runner.steps == []
+
+
+@AHEAD
+def test_what_cannot_be_taken_ends_with_the_reason(ahead):
+    loop = Loop(FakeRunner(runs_ahead=ahead))
+    broken = submit(3)
+    broken.prompt_token_ids = 17
+    loop.run([submit(1, range(300)), submit(2, []), broken, submit(4), submit(4)])
+    reasons = {finished.request_id: finished.error for finished in loop.finished}
+    assert "limit is 200" in reasons[1]
+    assert "no tokens" in reasons[2]
+    assert reasons[3].startswith("TypeError: ")
+    assert "in use" in reasons[4]
+    assert {finished.reason.value for finished in loop.finished} == {"error"}
+
+
+def test_end_of_sequence_ends_an_answer_unless_it_is_ignored():
+    alone = Loop()
+    alone.run([submit(1, max_new_tokens=20)])
+    eos = alone.answer(1)[3]
+    loop = Loop(eos=[eos])
+    loop.run([submit(1, max_new_tokens=20), submit(2, max_new_tokens=20, ignore_eos=True, seed=9)])
+    assert loop.tokens(1) == alone.answer(1)[: alone.answer(1).index(eos) + 1]
+    assert loop.ends() == {1: "stop", 2: "length"}
+
+
+def test_requests_without_a_seed_get_their_own():
+    def seeds(seed):
+        loop = Loop(seed=seed)
+        loop.run([submit(number) for number in range(5)] + [submit(5, seed=77)])
+        return [loop.runner.device.truths[number].request.seed for number in range(6)]
+
+    first, again, other = seeds(3), seeds(3), seeds(4)
+    assert first == again
+    assert len({*first[:5], *other[:5]}) == 10
+    assert first[5] == other[5] == 77
+    assert all(0 <= seed < 2**63 for seed in first)
+    assert max(first) > 2**60
+
+
+def test_log_probabilities_go_to_who_asked():
+    loop = Loop()
+    loop.run([submit(1, [1], logprobs=1), submit(2, [2])])
+    for token in loop.all_tokens:
+        expected = -float(token.token_id) if token.request_id == 1 else None
+        assert (token.logprobs.logprob if token.logprobs else None) == expected
+
+
+# -- faults
+
+
+@AHEAD
+@pytest.mark.parametrize("when", ["at_launch", "later"])
+@pytest.mark.parametrize("step_id", [0, 1, 2, 3])
+def test_a_failing_step_ends_its_requests_and_no_others(ahead, when, step_id):
+    runner = FakeRunner(runs_ahead=ahead)
+    error = ValueError("no idea\nsecond line")
+    getattr(runner, when)[step_id] = error
+    loop = Loop(runner)
+    loop.run([submit(1, max_new_tokens=6)], *[[]] * 12, [submit(2, range(9), 6)])
+    reason = (
+        "ValueError: the step has 1 entries, its result 0" if when == "later" and not ahead else "ValueError: no idea"
+    )
+    assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [(1, "error", reason)]
+    assert loop.tokens(1) == loop.answer(1)[: len(loop.tokens(1))]
+    assert loop.ends() == {1: "error", 2: "length"}
+    loop.check_answers()
+
+
+def test_a_step_launched_behind_one_that_fails_is_lost_with_it():
+    runner = FakeRunner(runs_ahead=True)
+    runner.later[2] = RuntimeError("lost")
+    loop = Loop(runner)
+    loop.run([submit(1, max_new_tokens=9)], [], [submit(2, [7] * 5, 9)], *[[]] * 20, [submit(3)])
+    assert loop.ends() == {1: "error", 2: "error", 3: "length"}
+    loop.check_answers()
+
+
+def test_a_step_that_fails_at_its_launch_does_not_take_the_one_before_it_along():
+    runner = FakeRunner(runs_ahead=True)
+    runner.at_launch[1] = RuntimeError("lost")
+    loop = Loop(runner)
+    loop.run([submit(1, max_new_tokens=9)], *[[]] * 9, [submit(3)])
+    assert loop.tokens(1) == loop.answer(1)[:1]
+    assert loop.ends() == {1: "error", 3: "length"}
+    loop.check_answers()
+
+
+@AHEAD
+def test_without_memory_steps_shrink_and_everybody_is_served(ahead):
+    runner = FakeRunner(runs_ahead=ahead)
+    runner.at_launch[0] = StepTooLargeError("40 tokens")
+    runner.at_launch[1] = StepTooLargeError("20 tokens")
+    loop = Loop(runner)
+    loop.run([submit(1, range(24), 3), submit(2, range(50, 66), 3)])
+    sizes = [sum(entry.num_tokens for entry in step.entries) for step in runner.steps]
+    assert sizes[:2] == [40, 20]
+    assert max(sizes[2:]) <= 10
+    assert [output.record.out_of_memory for output in loop.outputs if output.record.out_of_memory] in ([2], [1, 1])
+    assert loop.ends() == {1: "length", 2: "length"}
+    loop.check_answers()
+
+
+def test_a_step_of_one_token_that_finds_no_memory_fails():
+    runner = FakeRunner()
+    runner.at_launch[0] = StepTooLargeError("1 token")
+    loop = Loop(runner)
+    loop.run([submit(1, [3])], [], [], [submit(2, [4])])
+    assert loop.finished[0].error == "StepTooLargeError: 1 token"
+    assert loop.ends() == {1: "error", 2: "length"}
+    assert sum(output.record.out_of_memory for output in loop.outputs) == 0
+
+
+@AHEAD
+@pytest.mark.parametrize("when", ["at_launch", "later"])
+def test_a_lost_device_ends_the_loop(ahead, when):
+    runner = FakeRunner(runs_ahead=True)
+    getattr(runner, when)[1] = DeviceLostError("gone")
+    loop = Loop(runner)
+    with pytest.raises(DeviceLostError):
+        loop.run([submit(1)])
+
+
+@AHEAD
+def test_logits_that_are_nan_end_their_request_alone(ahead):
+    runner = FakeRunner(runs_ahead=ahead)
+    runner.nan[2] = 0
+    loop = Loop(runner)
+    loop.run([submit(1, [1], 9), submit(2, [2], 9)])
+    assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [(1, "error", WHY)]
+    assert loop.ends() == {1: "error", 2: "length"}
+    loop.check_answers()
+
+
+@AHEAD
+def test_a_scheduler_in_doubt_is_replaced(ahead, monkeypatch):
+    loop = Loop(FakeRunner(runs_ahead=ahead), max_batch_size=7)
+    old = loop.worker.scheduler
+
+    def broken():
+        def schedule():
+            raise KeyError("bug")
+
+        monkeypatch.setattr(old, "schedule", schedule)
+        return []
+
+    loop.run([submit(1, max_new_tokens=9), submit(2, [9], 9)], [], broken, [], [submit(3)])
+    assert loop.runner.cleared == 1
+    assert {end.error for end in loop.finished} == {"KeyError: 'bug'"}
+    assert loop.ends() == {1: "error", 2: "error", 3: "length"}
+    assert loop.worker.scheduler is not old
+    assert loop.worker.scheduler.knobs.max_batch_size == 7
+    ids = [output.record.step_id for output in loop.outputs]
+    assert ids == sorted(set(ids))
+    loop.check_answers()
+
+
+@pytest.mark.parametrize("what", ["fail", "shrink"])
+def test_a_step_that_cannot_be_undone_makes_a_new_scheduler(what, monkeypatch):
+    runner = FakeRunner()
+    runner.at_launch[1] = RuntimeError("boom") if what == "fail" else StepTooLargeError("boom")
+    loop = Loop(runner)
+
+    def broken(*steps):
+        raise KeyError("bug")
+
+    monkeypatch.setattr(loop.worker.scheduler, what, broken)
+    loop.run([submit(1), submit(2, [9])], [], [], [submit(3)])
+    assert {end.error for end in loop.finished} == {f"{type(runner.at_launch[1]).__name__}: boom"}
+    assert loop.ends() == {1: "error", 2: "error", 3: "length"}
+    loop.check_answers()
+
+
+@AHEAD
+def test_tokens_that_cannot_be_published_end_their_requests(ahead):
+    loop = Loop(FakeRunner(runs_ahead=ahead))
+    refused = []
+
+    def refuse(event):
+        if getattr(event, "tokens", None) and event.record.step_id == 1:
+            refused.append(event)
+            return RuntimeError("too large")
+        return None
+
+    loop.refuse = refuse
+    loop.run([submit(1, max_new_tokens=9)], *[[]] * 9, [submit(2, [8])])
+    assert len(refused) == 1
+    assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [
+        (1, "error", "RuntimeError: too large")
+    ]
+    assert loop.ends() == {1: "error", 2: "length"}
+    loop.check_answers()
+
+
+def test_without_a_client_the_loop_ends():
+    loop = Loop()
+    loop.refuse = lambda event: BrokenPipeError() if getattr(event, "tokens", None) else None
+    with pytest.raises(BrokenPipeError):
+        loop.run([submit(1)])
+
+
+def test_the_same_failure_is_logged_with_its_traceback_once(caplog):
+    runner = FakeRunner()
+    runner.at_launch = {number: RuntimeError("boom") for number in range(0, 9, 2)}
+    runner.at_launch[6] = RuntimeError("other")
+    loop = Loop(runner)
+    with caplog.at_level(logging.ERROR):
+        loop.run(*[part for number in range(5) for part in ([submit(number)], [], [])])
+    logged = [(record.getMessage(), record.exc_info is not None) for record in caplog.records]
+    boom, again, other = ("a step failed: RuntimeError: boom", "a step failed: RuntimeError: boom (again)", "other")
+    assert [message for message, _ in logged][:2] == [boom, again]
+    assert all(traceback == (not message.endswith("(again)")) for message, traceback in logged)
+    assert any(other in message for message, _ in logged)
+
+
+# -- how steps are run
+
+
+def test_steps_overlap_only_where_the_knobs_let_them():
+    for knobs, ahead in (({}, True), ({"overlap": False}, False), ({"slow_motion": 1.001}, False)):
+        loop = Loop(FakeRunner(runs_ahead=True), **knobs)
+        loop.run([submit(1)])
+        assert bool(loop.runner.launched) == ahead
+        loop.check_answers()
+
+
+def test_the_next_step_is_launched_before_the_last_one_is_published():
+    loop = Loop(FakeRunner(runs_ahead=True))
+    launched = []
+    loop.refuse = lambda event: launched.append(len(loop.runner.steps)) if hasattr(event, "tokens") else None
+    loop.run([submit(1, max_new_tokens=4)])
+    assert launched[:4] == [2, 3, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("predicted_s", "slow_motion", "announced"), [(0.5, 1.0, []), (0.6, 1.0, [0.6]), (0.3, 2.0, [0.6])]
+)
+def test_a_long_step_is_announced(predicted_s, slow_motion, announced):
+    runner = FakeRunner()
+    runner.predicted_s = predicted_s
+    loop = Loop(runner, slow_motion=slow_motion)
+    loop.run([submit(1, max_new_tokens=1)])
+    assert [event.predicted_s for event in loop.sent(StepStarted)] == announced
+    assert {event.step_id for event in loop.sent(StepStarted)} <= {0}
+
+
+def test_the_step_limit_follows_the_runner():
+    runner = FakeRunner()
+    runner.max_step_tokens = 5
+    loop = Loop(runner)
+
+    def faster():
+        runner.max_step_tokens = 9
+        return []
+
+    loop.run([submit(1, range(30), 1)], [], faster)
+    assert [sum(entry.num_tokens for entry in step.entries) for step in runner.steps][:3] == [4, 4, 8]
+
+
+def test_commands_that_come_in_slow_motion_are_obeyed_after_the_step():
+    loop = Loop(slow_motion=1000.0)
+    loop.run([submit(1, max_new_tokens=50)], [Ping(1), Abort(1)])
+    assert loop.ends() == {1: "abort"}
+    assert loop.sent(Pong) == [Pong(1)]
+    assert len(loop.tokens(1)) == 1
+
+
+def test_leaving_slow_motion_ends_the_wait():
+    loop = Loop(slow_motion=1000.0)
+    loop.run([submit(1, max_new_tokens=3)], [SetKnobs(Knobs())])
+    assert loop.waits[1] > 0.0
+    assert loop.ends() == {1: "length"}
+
+
+@AHEAD
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_everybody_is_told_one_end_and_the_right_tokens(ahead, seed):
+    rng = random.Random(seed)
+    runner = FakeRunner(num_blocks=rng.choice([12, 40]), runs_ahead=ahead)
+    for step_id in range(400):
+        kind = rng.random()
+        if kind < 0.03:
+            runner.at_launch[step_id] = rng.choice([RuntimeError("a"), StepTooLargeError("b"), StepTooLargeError("c")])
+        elif kind < 0.05:
+            runner.later[step_id] = RuntimeError("d")
+        elif kind < 0.06:
+            runner.nan[step_id] = 0
+    script, count = [], 0
+    for _ in range(300):
+        part = []
+        if rng.random() < 0.3:
+            prompt = [rng.randrange(2)] * rng.choice([1, 4, 9]) + [rng.randrange(2)]
+            part.append(submit(count, prompt, rng.choice([1, 2, 9])))
+            count += 1
+        if rng.random() < 0.05 and count:
+            part.append(rng.choice([Abort, Finish])(rng.randrange(count)))
+        if rng.random() < 0.03:
+            part.append(rng.choice([ClearCache(), SetKnobs(Knobs(max_batch_size=rng.choice([1, 3, 9])))]))
+        if rng.random() < 0.02:
+            part += [Pause(True), Pause(False)]
+        script.append(part)
+    loop = Loop(runner)
+    loop.run(*script)
+    ends = loop.ends()
+    assert set(ends) == set(range(count))
+    for number in range(count):
+        tokens = loop.tokens(number)
+        if tokens:
+            assert tokens == loop.answer(number)[: len(tokens)]
+        if ends[number] == "length":
+            assert tokens == loop.answer(number)
+    assert loop.worker.scheduler.pool.num_available == loop.worker.scheduler.pool.num_usable
