@@ -12,9 +12,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BASE := $(VENV)/.stamp-base
 TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
+MUTATION := $(VENV)/.stamp-mutation
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test fuzz soak lint format bench tiny-chat clean
+.PHONY: help setup play test fuzz mutate soak lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -30,6 +31,9 @@ test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 
 fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
 	@$(BIN)/python -m tests.core.fuzz $(ARGS)
+
+mutate: $(MUTATION) ## change the code in 300 places and count what the tests notice; ARGS="--package engine --seed 2 --sample 50"
+	@$(BIN)/python -m tests.mutation.run $(ARGS)
 
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
 	@$(BIN)/python -m tests.soak $(ARGS)
@@ -70,4 +74,8 @@ $(TEST): .ci/constraints.txt $(BASE)
 
 $(LINT): .ci/constraints.txt $(BASE)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[lint]'
+	@touch $@
+
+$(MUTATION): .ci/constraints.txt $(TEST)
+	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[mutation]'
 	@touch $@

@@ -1,0 +1,153 @@
+"""Changes a seeded sample of roseplay's code, one place at a time, and counts what the tests notice: ``make mutate``.
+
+The mutants are mutmut's (operators, constants, arguments, assignments, branches), without those of texts, and those
+that drop a call. Mutants that no test could notice are in ``equivalents.toml``, each with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EQUIVALENTS = Path(__file__).parent / "equivalents.toml"
+WANTED = 0.95
+KILLED = ("killed", "timeout", "suspicious", "segfault")
+
+# The tests that are to notice, fast ones: a mutant that survives has to pass all that reach its function.
+TESTS = {
+    "core": ["tests/core"],
+    "engine": [
+        "tests/engine/test_worker.py",
+        "tests/engine/test_streams.py",
+        "tests/engine/test_messages.py",
+        "tests/engine/test_detokenizer.py",
+    ],
+}
+CONFIGURATION = """
+[tool.mutmut]
+source_paths = ["roseplay"]
+only_mutate = ["roseplay/{package}/*"]
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = {arguments}
+timeout_multiplier = 2.0
+timeout_constant = 10.0
+use_git_change_detection = false
+"""
+# A few of the seeded runs are enough; Hypothesis would try to shrink what these find as well.
+DESELECTED = [
+    "tests/core/test_model_check.py::test_any_sequence_of_operations_is_served_correctly",
+    "tests/core/test_model_check.py::test_random_operations_are_served_correctly[1",
+    "tests/core/test_model_check.py::test_random_operations_are_served_correctly[2",
+]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one function, as mutmut names it, and what became of it."""
+
+    name: str
+    function: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    status: str
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        return self.function, self.removed, self.added
+
+    def __str__(self) -> str:
+        lines = [f"- {line}" for line in self.removed] + [f"+ {line}" for line in self.added]
+        return "\n    ".join([f"{self.function} ({self.status})", *lines])
+
+
+def _drop_call(node: cst.Expr) -> Iterator[cst.CSTNode]:
+    """A call whose value nobody uses does not happen."""
+    if isinstance(node.value, cst.Call):
+        yield cst.Pass()
+
+
+def _set_up(package: str) -> Path:
+    """A fresh copy of the sources and tests, with mutmut's configuration for the package."""
+    folder = REPOSITORY / "build" / "mutation" / package
+    shutil.rmtree(folder, ignore_errors=True)
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("roseplay", "tests"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=ignore)
+    arguments = ["-p", "no:cacheprovider", *(f"--deselect={test}" for test in DESELECTED)]
+    configuration = CONFIGURATION.format(package=package, tests=TESTS[package], arguments=arguments)
+    (folder / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text() + configuration)
+    return folder
+
+
+def _run(package: str, sample: int, seed: int, only: str, jobs: int) -> tuple[int, list[Mutant]]:
+    """How many mutants there are, and those of the sample."""
+    os.chdir(_set_up(package))
+    from mutmut import __main__ as mutmut
+    from mutmut.mutation import mutators
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+    from mutmut.stats import status_by_exit_code
+
+    operators = [(kind, make) for kind, make in mutators.mutation_operators if make is not mutators.operator_string]
+    mutators.mutation_operators[:] = [*operators, (cst.Expr, _drop_call)]
+    mutmut.copy_src_dir()
+    mutmut.copy_also_copy_files()
+    mutmut.setup_source_paths()
+    mutmut.create_mutants(jobs)
+    found, _ = mutmut.collect_source_file_mutation_data(mutant_names=())
+    names = sorted(name for _, name, _ in found if only in name)
+    chosen = sorted(random.Random(seed).sample(names, min(sample, len(names))))
+    mutmut._run(chosen, jobs)
+    results, _ = mutmut.collect_source_file_mutation_data(mutant_names=chosen)
+    mutants = []
+    for data, name, code in results:
+        lines = get_diff_for_mutant(name, path=data.path).splitlines()[3:]
+        removed = tuple(line[1:].strip() for line in lines if line.startswith("-"))
+        added = tuple(line[1:].strip() for line in lines if line.startswith("+"))
+        function = name.partition("__mutmut_")[0].replace(".x_", ".").replace(".xǁ", ".").replace("ǁ", ".")
+        mutants.append(Mutant(name, function, removed, added, status_by_exit_code[code]))
+    return len(names), mutants
+
+
+def _read_equivalents() -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    entries = tomllib.loads(EQUIVALENTS.read_text()).get("equivalent", []) if EQUIVALENTS.exists() else []
+    for entry in entries:
+        assert entry["reason"], f"{entry['function']}: say why no test could notice"
+    return {(entry["function"], tuple(entry["removed"]), tuple(entry["added"])) for entry in entries}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    parser.add_argument("--package", choices=sorted(TESTS), default="core", help="which code (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=300, help="how many mutants (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="another sample for another number (default: 0)")
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    args = parser.parse_args(argv)
+    total, mutants = _run(args.package, args.sample, args.seed, args.only, args.jobs)
+    known = _read_equivalents()
+    equivalent = [mutant for mutant in mutants if mutant.status not in KILLED and mutant.key in known]
+    survivors = [mutant for mutant in mutants if mutant.status not in KILLED and mutant.key not in known]
+    noticed = sum(mutant.status in KILLED for mutant in mutants)
+    share = noticed / max(1, noticed + len(survivors))
+    print("\nNot noticed:" if survivors else "\nAll were noticed.")
+    for mutant in survivors:
+        print(f"  {mutant}")
+    print(
+        f"{args.package}: {len(mutants)} of {total} mutants (seed {args.seed}): {noticed} noticed, "
+        f"{len(equivalent)} equivalent, {len(survivors)} not noticed; {share:.1%} of those that could be"
+    )
+    return int(share < WANTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
