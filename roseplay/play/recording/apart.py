@@ -19,7 +19,8 @@ from roseplay.play.recording.exports import export
 
 _ONE_AT_A_TIME = threading.Lock()
 _LOOK_FOR_PARENT_S = 0.5
-_PATIENCE_S = 60.0  # for the exports before it, and then for its own
+_PATIENCE_S = 120.0  # for the exports before it
+_S_PER_MB = 15.0  # for its own; it takes one on an idle machine
 
 
 class ExportError(RuntimeError):
@@ -39,12 +40,12 @@ def export_apart(kind: str, lines: Sequence[bytes]) -> bytes:
     command = [sys.executable, "-m", __name__, kind]
     if not _ONE_AT_A_TIME.acquire(timeout=_PATIENCE_S):
         raise ExportError("other exports are still being made: try again later")
+    recording = b"".join(lines)
+    limit_s = _PATIENCE_S + _S_PER_MB * len(recording) / 1e6
     try:
-        child = subprocess.run(
-            command, input=b"".join(lines), capture_output=True, env=environment, timeout=_PATIENCE_S
-        )
+        child = subprocess.run(command, input=recording, capture_output=True, env=environment, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise ExportError(f"the {kind} was not made within {_PATIENCE_S:g} s") from None
+        raise ExportError(f"the {kind} was not made within {limit_s:.0f} s") from None
     finally:
         _ONE_AT_A_TIME.release()
     if child.returncode != 0:
