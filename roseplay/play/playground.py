@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
@@ -169,6 +169,10 @@ class Playground:
     def recording(self, tab_id: str = "") -> list[bytes]:
         """The run so far, line by line, with the words of this tab's requests alone."""
         return self._recorder.lines(tab_id)
+
+    def recording_stream(self, tab_id: str = "") -> Iterator[bytes]:
+        """The same line by line, so that nobody has to hold all of them."""
+        return self._recorder.stream(tab_id)
 
     def recorded(self) -> dict[str, Any]:
         """How much of it there is, see ``Recorder.figures``."""

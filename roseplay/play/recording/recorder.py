@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import itertools
 import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,14 @@ class Recorder:
 
     def lines(self, tab_id: str = "") -> list[bytes]:
         """The kept stretch as a recording, with the words of this tab's requests alone."""
+        return list(self.stream(tab_id))
+
+    def stream(self, tab_id: str = "") -> Iterator[bytes]:
+        """The same line by line, so that nobody has to hold all of them."""
         may_read = _only(tab_id)
         with self._lock:
             header, kept = self._header(may_read), list(self._kept)
-        return [header, *(one.line(may_read) for one in kept)]
+        return itertools.chain([header], (one.line(may_read) for one in kept))
 
     def _header(self, may_read: Callable[[str], bool]) -> bytes:
         began = self._started + datetime.timedelta(milliseconds=self._opening.t)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fastapi import FastAPI, HTTPException, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 
 import roseplay
-from roseplay.play.recording.apart import ExportError, export_apart
+from roseplay.play.recording.apart import PIECE_BYTES, ExportError, export_apart, pieces
 from roseplay.play.recording.exports import KINDS
 
 _FRESH = {"Cache-Control": "no-store"}
@@ -48,11 +50,15 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
             raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
         name = _BY_FILE[file]
         headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
+        lines, media_type = playground.recording_stream(tab), KINDS[name].media_type
+        if name == "recording":
+            return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
         try:
-            made = export_apart(name, playground.recording(tab))
+            made = export_apart(name, lines)
         except ExportError as error:
             raise HTTPException(503, str(error)) from None
-        return Response(made, media_type=KINDS[name].media_type, headers=headers)
+        headers["Content-Length"] = str(os.fstat(made.fileno()).st_size)
+        return StreamingResponse(_read(made), media_type=media_type, headers=headers)
 
     @app.get("/gradio_api/file=http://run/{tab}/{file}")
     def downloaded(tab: str, file: str) -> Response:
@@ -69,4 +75,12 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
     def shown() -> Response:
         if not playground.replaying:
             raise HTTPException(404, "this page has an engine: /ui/export/recording.jsonl is its current run")
-        return Response(b"".join(playground.recording()), media_type=KINDS["recording"].media_type, headers=_FRESH)
+        lines = playground.recording_stream()
+        return StreamingResponse(pieces(lines), media_type=KINDS["recording"].media_type, headers=_FRESH)
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    """A file in pieces; closed after the last."""
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

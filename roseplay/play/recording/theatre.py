@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -69,6 +70,10 @@ class Theatre:
     def recording(self, tab_id: str = "") -> list[bytes]:
         """The file, line by line: whoever serves it shows it to all who can reach the page."""
         return self._lines
+
+    def recording_stream(self, tab_id: str = "") -> Iterator[bytes]:
+        """The same."""
+        return iter(self._lines)
 
     def recorded(self) -> dict[str, Any]:
         """As ``Recorder.figures``, of the file."""
