@@ -131,10 +131,10 @@ class ModelRunner:
     def close(self) -> None:
         """Let go of the model, the KV pool and all that refers to them; the runner cannot be used any more."""
         on_gpu = self._on_gpu
-        self.__dict__.clear()
-        gc.collect()  # graphs and recordings refer back to what they record
-        if on_gpu:
-            torch.cuda.empty_cache()  # else the next engine of the process would find this memory taken
+        self.__dict__.clear()  # its parts refer back to it
+        if on_gpu:  # else the next engine of the process would find this memory taken
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def execute(self, step: Step) -> StepResult:
         """Run one step. Raises ``ValueError`` when it does not fit together, and whatever the model raises."""
