@@ -94,7 +94,6 @@ class Worker:
             max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
             knobs=knobs,
             token_limit=self.runner.memory_limit,
-            step_limit=self.runner.max_step_tokens,
         )
 
     def run(self) -> None:

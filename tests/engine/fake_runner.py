@@ -44,6 +44,7 @@ class FakeRunner:
         self.steps: list[Step] = []
         self.launched: list[int] = []
         self.cleared = 0
+        self.closed = False
         self.broken = False  # a launched step will fail, and so does what runs behind it
         self.wrong: list[AssertionError] = []
 
@@ -60,6 +61,9 @@ class FakeRunner:
 
     def clear(self) -> None:
         self.cleared += 1
+
+    def close(self) -> None:
+        self.closed = True
 
     def execute(self, step: Step) -> StepResult:
         self.steps.append(step)
@@ -153,11 +157,15 @@ class Loop:
         return [finished for output in self.outputs for finished in output.finished]
 
     def ends(self) -> dict[int, str]:
-        """Why each request ended; nobody is told twice."""
-        told = [(token.request_id, token.finish_reason.value) for token in self.all_tokens if token.finish_reason]
-        told += [(finished.request_id, finished.reason.value) for finished in self.finished]
-        assert len(dict(told)) == len(told), f"told twice: {told}"
-        return dict(told)
+        """Why each request ended, as it was told first: the client takes no more."""
+        ends: dict[int, str] = {}
+        for output in self.outputs:
+            for token in output.tokens:
+                if token.finish_reason is not None:
+                    ends.setdefault(token.request_id, token.finish_reason.value)
+            for finished in output.finished:
+                ends.setdefault(finished.request_id, finished.reason.value)
+        return ends
 
     def answer(self, request_id: int) -> list[int]:
         """What the request had to be told, undisturbed."""

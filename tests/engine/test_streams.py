@@ -13,6 +13,7 @@ from roseplay.core.request import FinishReason
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult, TokenLogprobs
 from roseplay.engine import telemetry as telemetry_module
+from roseplay.engine.detokenizer import split_context
 from roseplay.engine.messages import (
     Abort,
     EntryRecord,
@@ -228,6 +229,7 @@ def test_all_streams_can_be_ended_at_once():
     scene.receiver.end(streams[0], FinishReason.ERROR, "alone")
     scene.receiver.end_all(FinishReason.ERROR, "the worker ended")
     assert [stream.error for stream in streams] == ["alone", "the worker ended", "the worker ended"]
+    assert {stream.finish_reason for stream in streams} == {FinishReason.ERROR}
     assert (scene.receiver.num_live, scene.receiver.num_waiting) == (0, 0)
     assert [kind for kind, _ in scene.life(2)] == ["submitted", "finished"]
     assert streams[2].metrics.finished_ns > 0
@@ -494,6 +496,15 @@ def test_chat_messages_are_written_by_the_models_template_or_as_paragraphs():
     with pytest.raises(ValueError, match="empty"):
         plain.__class__ = type("Silent", (Words,), {"__call__": lambda self, text, **options: {"input_ids": []}})
         encode_prompt(messages, plain, 10)
+
+
+def test_the_end_of_a_prompt_is_the_context_of_its_answer():
+    class Letters:
+        def decode(self, ids, skip_special_tokens):
+            return "".join(chr(97 + token) for token in ids)
+
+    assert split_context(Letters(), list(range(10))) == ([4, 5, 6, 7, 8, 9], [])
+    assert split_context(Letters(), [3, 4]) == ([3, 4], [])
 
 
 def test_a_record_of_nothing_has_no_entries():

@@ -55,10 +55,10 @@ def test_the_record_of_each_step_adds_up(ahead):
         assert record.prompt_tokens == sum(entry.prompt_tokens for entry in record.entries)
         assert record.decode_tokens == sum(entry.decode_tokens for entry in record.entries)
         assert 0 < record.start_ns <= record.end_ns <= output.published_ns
+        assert (record.schedule_ns > 0) == bool(record.entries)
         if record.entries:
             times = (record.prepare_ns, record.forward_ns, record.sample_ns, record.device_ns)
             assert times == (1, 2, 3, 2)
-            assert record.schedule_ns > 0
             assert record.graph is True
     assert all(later.start_ns >= earlier.end_ns for earlier, later in pairwise(records))
     assert (records[0].running, records[0].waiting) == ((2, 3) if ahead else (1, 4))
@@ -367,6 +367,21 @@ def test_a_step_that_cannot_be_undone_makes_a_new_scheduler(what, monkeypatch):
     loop.check_answers()
 
 
+def test_who_ended_in_a_step_that_cannot_be_undone_is_told_too(monkeypatch):
+    runner = FakeRunner(runs_ahead=True)
+    runner.later[2] = RuntimeError("boom")
+    loop = Loop(runner)
+
+    def broken(*steps):
+        raise KeyError("bug")
+
+    monkeypatch.setattr(loop.worker.scheduler, "fail", broken)
+    loop.run([submit(1, max_new_tokens=3), submit(2, [9], 9)], *[[]] * 9, [submit(3)])
+    assert {end.error for end in loop.finished} == {"RuntimeError: boom"}
+    assert loop.ends() == {1: "error", 2: "error", 3: "length"}
+    loop.check_answers()
+
+
 @AHEAD
 def test_tokens_that_cannot_be_published_end_their_requests(ahead):
     loop = Loop(FakeRunner(runs_ahead=ahead))
@@ -381,6 +396,8 @@ def test_tokens_that_cannot_be_published_end_their_requests(ahead):
     loop.refuse = refuse
     loop.run([submit(1, max_new_tokens=9)], *[[]] * 9, [submit(2, [8])])
     assert len(refused) == 1
+    computed = [entry.request.request_id for step in loop.runner.steps for entry in step.entries]
+    assert computed.count(1) <= 3, "it was computed further"
     assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [
         (1, "error", "RuntimeError: too large")
     ]
