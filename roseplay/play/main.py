@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from roseplay.play.allocator import return_freed_memory
 from roseplay.play.options import DEFAULT_MODEL, Options, parse
 
 PAGE_STARTS_WITHIN_S = 60.0
@@ -59,6 +60,8 @@ def _play(listener: socket.socket, options: Options) -> int:
     """Serve the page of an engine."""
     if options.record and Path(options.record).exists():  # before anybody waits for a model
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
+    if options.config.worker == "process":  # else the engine computes in this one
+        return_freed_memory()
     try:
         engine = _start_engine(options)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
