@@ -54,7 +54,7 @@ class FakeRunner:
         return EngineInfo(**texts, **sizes, block_size=self.block_size, num_blocks=self.num_blocks, max_model_len=200)
 
     def predict_s(self, step: Step) -> float:
-        return self.predicted_s
+        return self.predicted_s if step.entries else 0.0
 
     def free_memory(self) -> FreeMemory:
         return MEMORY

@@ -20,6 +20,7 @@ from roseplay.engine import client as client_module
 from roseplay.engine import start as start_module
 from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
+from roseplay.engine.health import Watchdog
 from roseplay.engine.messages import (
     Abort,
     BlockInfo,
@@ -379,6 +380,17 @@ def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, 
     assert engine.overdue == "the engine's process has not run for 4 s"
 
 
+def test_a_prediction_ends_with_its_step():
+    now = [0.0]
+    watchdog = Watchdog(2.0, clock=lambda: now[0])
+    watchdog.step_started(1, 9.0)
+    now[0] = 50.0
+    assert watchdog.frozen(1.0) is None
+    watchdog.step_ended(1)
+    now[0] = 52.5
+    assert watchdog.frozen(1.0) == "the engine gave no sign of life for 2 s"
+
+
 def test_an_idle_or_paused_worker_owes_nothing(engine, worker):
     engine._watchdog._heard_at -= 100
     assert engine.overdue is None
@@ -400,6 +412,7 @@ def test_closing_ends_every_stream_and_refuses_the_rest(engine, worker):
     assert (stream.finish_reason, stream.error) == (FinishReason.ABORT, "the engine was closed")
     for refused in (
         lambda: engine.submit([1]),
+        lambda: engine.submit([]),
         engine.pause,
         engine.clear_cache,
         engine.set_knobs,
@@ -587,6 +600,8 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     process = transport._process
     assert transport.replaceable
     assert transport.pid == process.pid
+    assert type(process).__name__ == "SpawnProcess"  # a fork would take this process's threads and locks along
+    assert transport.receive(0.01) is None
     failed = receive(transport, Failed)
     assert failed.user_error
     assert transport.stopped_for_s() < 5.0

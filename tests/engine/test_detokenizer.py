@@ -41,6 +41,10 @@ def test_half_a_character_at_the_end_is_told_as_a_replacement(byte_tokenizer, ki
     assert set(decoder.flush()) == {"\ufffd"}
 
 
+def test_a_tokenizer_with_a_fast_backend_decodes_with_it(byte_tokenizer):
+    assert isinstance(make_decoder(byte_tokenizer, [1]), StreamDecoder)
+
+
 def test_without_a_tokenizer_there_is_no_text():
     decoder = make_decoder(None, [1])
     assert decoder.push(5) + decoder.flush() == ""

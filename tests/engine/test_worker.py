@@ -80,6 +80,13 @@ def test_progress_of_a_prompt_is_recorded():
     assert loop.outputs[-1].record.entries[0].shared == 0
 
 
+def test_a_copied_block_is_recorded_with_its_request():
+    loop = Loop()
+    loop.run([submit(1, range(6), 4), submit(2, range(6), 4)])
+    assert [output.record.copied for output in loop.outputs[:3]] == [[], [1], []]
+    assert [output.record.block_copies for output in loop.outputs[:3]] == [0, 1, 0]
+
+
 def test_block_changes_add_up_to_what_can_be_inspected():
     loop = Loop()
     states = {}
@@ -155,6 +162,7 @@ def test_a_cleared_cache_is_told_without_a_request():
     assert loop.outputs[-1].record.blocks_cached == 0
     assert loop.outputs[-2].record.blocks_cached == 3
     assert loop.outputs[-1].record.entries == []
+    assert loop.outputs[-1].record.schedule_ns == 0
     assert [change[1:] for change in loop.outputs[-1].record.block_changes] == [(0, -1, False)] * 3
 
 
@@ -309,6 +317,17 @@ def test_a_step_of_one_token_that_finds_no_memory_fails():
 
 @AHEAD
 @pytest.mark.parametrize("when", ["at_launch", "later"])
+def test_no_step_is_larger_than_the_memory_that_was_found_at_the_start(ahead, when):
+    runner = FakeRunner(runs_ahead=ahead)
+    runner.memory_limit = 5
+    loop = Loop(runner, chunked_prefill=when == "later")
+    loop.run([submit(1, range(23), 2)])
+    assert max(sum(entry.num_tokens for entry in step.entries) for step in runner.steps) in (4, 5)
+    loop.check_answers()
+
+
+@AHEAD
+@pytest.mark.parametrize("when", ["at_launch", "later"])
 def test_a_lost_device_ends_the_loop(ahead, when):
     runner = FakeRunner(runs_ahead=True)
     getattr(runner, when)[1] = DeviceLostError("gone")
@@ -349,6 +368,44 @@ def test_a_scheduler_in_doubt_is_replaced(ahead, monkeypatch):
     ids = [output.record.step_id for output in loop.outputs]
     assert ids == sorted(set(ids))
     loop.check_answers()
+
+
+def test_a_command_that_fails_makes_a_new_scheduler(monkeypatch):
+    loop = Loop()
+    old = loop.worker.scheduler
+
+    def broken():
+        raise KeyError("bug")
+
+    monkeypatch.setattr(old, "clear_cache", broken)
+    loop.run([submit(1, max_new_tokens=9)], [], [ClearCache(), submit(2)], [], [submit(3)])
+    assert loop.worker.scheduler is not old
+    assert {(end.request_id, end.error) for end in loop.finished} == {(1, "KeyError: 'bug'")}
+    assert loop.ends() == {1: "error", 2: "length", 3: "length"}
+    loop.check_answers()
+
+
+def test_a_question_that_cannot_be_answered_disturbs_nobody(monkeypatch, caplog):
+    loop = Loop()
+
+    def broken():
+        raise OSError("no such file")
+
+    monkeypatch.setattr(loop.runner, "free_memory", broken)
+    with caplog.at_level(logging.ERROR):
+        loop.run([submit(1)], [InspectMemory(1), Inspect(2, 10**6), Ping(3)])
+    assert [record.getMessage() for record in caplog.records][0].endswith("OSError: no such file")
+    assert loop.sent(Pong) == [Pong(3)]
+    assert loop.ends() == {1: "length"}
+    loop.check_answers()
+
+
+@pytest.mark.parametrize("kind", [Pong, Ready])
+def test_without_a_client_no_command_is_obeyed(kind):
+    loop = Loop()
+    loop.refuse = lambda event: BrokenPipeError() if isinstance(event, kind) else None
+    with pytest.raises(BrokenPipeError):
+        loop.run([Ping(1)])
 
 
 @pytest.mark.parametrize("what", ["fail", "shrink"])
