@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         now = time.monotonic()
         if isinstance(count, str):
             print(f"{count}\nfailed; {operations:,} operations checked before", file=sys.stderr)
-            os._exit(1)  # without waiting for the other runs
+            return 1
         operations += count
         if now - reported > REPORT_EVERY_S:
             reported = now

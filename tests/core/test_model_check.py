@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from roseplay.core.block_pool import BlockPool
 from roseplay.core.request import FinishReason
+from tests.core import fuzz
 from tests.core.checker import FAILURES, Checker
 from tests.core.driver import run
 
@@ -121,6 +123,23 @@ def test_any_sequence_of_operations_is_served_correctly(record_property: Callabl
     )
     record_property("operations", SchedulerMachine.operations)
     assert SchedulerMachine.operations >= 20_000
+
+
+def test_a_run_that_fails_says_how_to_do_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(BlockPool, "acquire", lambda self, block: None)
+    assert fuzz.main(["--operations", "500", "--run-length", "500", "--seed", "2", "--jobs", "1"]) == 1
+    errors = capsys.readouterr().err
+    assert "make fuzz ARGS='--replay 20000000 --run-length 500'" in errors
+    assert fuzz.main(["--replay", "20000000", "--run-length", "500"]) == 1
+    assert capsys.readouterr().err.split("the last of them")[1] == errors.split("the last of them")[1]
+
+
+def test_a_fuzz_run_counts_what_it_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["--operations", "900", "--run-length", "300", "--jobs", "1"]) == 0
+    counted = int(capsys.readouterr().out.split()[0].replace(",", ""))
+    assert 900 <= counted < 2_000
 
 
 @pytest.mark.parametrize("seed", range(25))

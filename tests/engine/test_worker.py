@@ -394,7 +394,7 @@ def test_a_question_that_cannot_be_answered_disturbs_nobody(monkeypatch, caplog)
     monkeypatch.setattr(loop.runner, "free_memory", broken)
     with caplog.at_level(logging.ERROR):
         loop.run([submit(1)], [InspectMemory(1), Inspect(2, 10**6), Ping(3)])
-    assert [record.getMessage() for record in caplog.records][0].endswith("OSError: no such file")
+    assert caplog.records[0].getMessage().endswith("OSError: no such file")
     assert loop.sent(Pong) == [Pong(3)]
     assert loop.ends() == {1: "length"}
     loop.check_answers()
