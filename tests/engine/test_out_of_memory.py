@@ -66,7 +66,9 @@ def test_smaller_steps_serve_everybody_whatever_the_error_is_called(
             raise ERRORS[kind]
         return forward(self, paged)
 
-    with Engine(tiny_llama, block_size=4, num_blocks=100) as engine:
+    with Engine(
+        tiny_llama, block_size=4, num_blocks=100, replay_steps=False
+    ) as engine:  # replays do not call the model
         monkeypatch.setattr(PackedForward, "__call__", tight)
         engine.pause()
         streams = [engine.submit(prompt, GREEDY) for prompt in PROMPTS]
@@ -96,7 +98,9 @@ def test_steps_grow_again_when_there_is_memory_again(tiny_llama: Any, monkeypatc
         assert {stream.result(30).finish_reason for stream in streams} == {"length"}
         return [tokens_of(event.record) for event in engine.telemetry.since(cursor)[1] if hasattr(event, "record")]
 
-    with Engine(tiny_llama, block_size=4, num_blocks=100) as engine:
+    with Engine(
+        tiny_llama, block_size=4, num_blocks=100, replay_steps=False
+    ) as engine:  # replays do not call the model
         monkeypatch.setattr(PackedForward, "__call__", tight)
         assert max(burst(engine)) <= 20
         most[0] = 10**6
