@@ -14,6 +14,7 @@ if __name__ == "__main__":
         stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
         chunks = iter(stream)
         next(chunks)
+        engine.set_knobs(slow_motion=1000)  # the answer lasts until the interrupt has come
         print("streams", worker.pid, flush=True)
         while not stream.finished:
             try:
