@@ -46,7 +46,7 @@ from roseplay.engine.transport import ThreadTransport, WorkerGoneError, start_tr
 from roseplay.engine.worker import run_worker
 from tests.engine.fake_runner import MEMORY, FakeRunner, Loop, submit
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class PlayedTransport:
@@ -360,6 +360,9 @@ def test_health_is_a_round_trip_that_everybody_shares(engine, worker):
         worker.events.put(Pong(worker.next(Ping).token))  # it came later
     assert second.get(timeout=PATIENCE_S).ok
     assert engine.overdue is None
+    _, third = answered(worker, lambda: engine.health(PATIENCE_S))
+    worker.events.put(Pong(worker.next(Ping).token))
+    assert third.get(timeout=PATIENCE_S).detail == "ok"
 
 
 def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, monkeypatch):
@@ -383,6 +386,7 @@ def test_a_worker_without_an_answer_is_busy_until_it_is_overdue(engine, worker, 
 def test_a_prediction_ends_with_its_step():
     now = [0.0]
     watchdog = Watchdog(2.0, clock=lambda: now[0])
+    assert watchdog.doing == "the engine is busy with a step"
     watchdog.step_started(1, 9.0)
     now[0] = 50.0
     assert watchdog.frozen(1.0) is None
@@ -396,7 +400,7 @@ def test_an_idle_or_paused_worker_owes_nothing(engine, worker):
     assert engine.overdue is None
     engine.submit([1])
     engine._watchdog._heard_at -= 100
-    assert engine.overdue is not None
+    assert engine.overdue == "the engine has not answered for 100 s"
     engine.pause()
     assert engine.overdue is None
 
@@ -586,6 +590,8 @@ def test_a_thread_serves_until_it_is_stopped(model):
     assert receive(transport, Ready).knobs == knobs
     assert model.loaded == [("a name", config)]
     assert transport.receive(0.01) is None
+    threading.Timer(0.05, transport._events.put, (Pong(9),)).start()
+    assert transport.receive(PATIENCE_S) == Pong(9)
     transport.send(submit(1, [5] * 3, 30))
     assert receive(transport, StepOutput).tokens[0].request_id == 1
     assert model.runner.device.truths[1].request.eos_token_ids == {3}
@@ -612,9 +618,10 @@ def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     assert not process.is_alive()
 
 
-def test_a_process_that_is_still_starting_can_be_ended(tmp_path):
+@pytest.mark.parametrize("end", [lambda transport: transport.kill(), lambda transport: transport.stop(0.01)])
+def test_a_process_that_is_still_starting_can_be_ended(tmp_path, end):
     transport = start_transport(str(tmp_path / "nothing"), EngineConfig(worker="process"), Knobs())
-    transport.kill()
+    end(transport)
     assert transport._process.exitcode == -9
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from roseplay.engine.detokenizer import PlainDecoder, StopStrings, StreamDecoder, make_decoder
+from roseplay.engine.detokenizer import PlainDecoder, StopStrings, StreamDecoder, make_decoder, split_context
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,44 @@ def test_half_a_character_at_the_end_is_told_as_a_replacement(byte_tokenizer, ki
     text = "".join(decoder.push(token) for token in ids)
     assert text == "ab"
     assert set(decoder.flush()) == {"\ufffd"}
+
+
+@pytest.fixture(scope="module")
+def word_tokenizer():
+    """Words with the space before them, as SentencePiece has them, and a special token with the id 3."""
+    backend = Tokenizer(models.WordLevel({"\u2581a": 0, "\u2581b": 1, "\u2581c": 2, "<end>": 3}, unk_token="<end>"))
+    backend.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+
+
+@pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
+def test_an_answer_goes_on_where_its_prompt_ends(word_tokenizer, kind):
+    decoder = kind(word_tokenizer, [0, 1])
+    assert [decoder.push(token) for token in (2, 3, 0)] == [" c", "", " a"]
+    assert decoder.flush() == ""
+
+
+def test_a_stream_that_cannot_go_on_begins_anew(word_tokenizer):
+    class Broken:
+        def step(self, backend, token_id):
+            raise ValueError("no common prefix")
+
+    decoder = StreamDecoder(word_tokenizer, [0])
+    decoder._stream = Broken()
+    assert decoder.push(1) == "b"
+    assert [decoder.push(token) for token in (3, 2)] == ["", "c"]
+
+
+def test_a_replacement_character_is_known_without_special_tokens():
+    class Tokenizer:
+        def encode(self, text, add_special_tokens):
+            return [5, 6, 7, 1] if add_special_tokens else [5, 6, 7]
+
+        def decode(self, ids, skip_special_tokens):
+            return "\ufffd" if ids[-1] > 4 else "a"
+
+    assert split_context(Tokenizer(), [3, 5, 6, 7]) == ([], [])
+    assert split_context(Tokenizer(), [3, 5, 6]) == ([3], [5, 6])
 
 
 def test_a_tokenizer_with_a_fast_backend_decodes_with_it(byte_tokenizer):

@@ -225,14 +225,16 @@ def test_progress_of_prompts_reaches_their_streams():
 def test_all_streams_can_be_ended_at_once():
     scene = Scene()
     streams = [scene.add(number) for number in range(3)]
+    assert [(stream.error, stream.computed_prompt_tokens) for stream in streams] == [(None, 0)] * 3
     scene.take(admitted=[0, 1])
     scene.receiver.end(streams[0], FinishReason.ERROR, "alone")
+    scene.receiver.end(streams[0], FinishReason.ABORT, "again")
     scene.receiver.end_all(FinishReason.ERROR, "the worker ended")
     assert [stream.error for stream in streams] == ["alone", "the worker ended", "the worker ended"]
     assert {stream.finish_reason for stream in streams} == {FinishReason.ERROR}
     assert (scene.receiver.num_live, scene.receiver.num_waiting) == (0, 0)
     assert [kind for kind, _ in scene.life(2)] == ["submitted", "finished"]
-    assert streams[2].metrics.finished_ns > 0
+    assert all(stream.metrics.finished_ns > 0 for stream in streams)
     assert all(stream.cancel() is False for stream in streams)
 
 

@@ -455,6 +455,8 @@ def test_tokens_that_cannot_be_published_end_their_requests(ahead):
     assert len(refused) == 1
     computed = [entry.request.request_id for step in loop.runner.steps for entry in step.entries]
     assert computed.count(1) <= 3, "it was computed further"
+    told = [[end.request_id for end in output.finished] for output in loop.outputs]
+    assert told.index([1]) < next(i for i, output in enumerate(loop.outputs) if 2 in output.record.admitted)
     assert [(end.request_id, end.reason.value, end.error) for end in loop.finished] == [
         (1, "error", "RuntimeError: too large")
     ]
