@@ -212,6 +212,25 @@ def test_on_and_off_give_the_same_tokens_to_everybody():
         assert said[0] == said[1]
 
 
+def test_a_step_without_memory_behind_one_that_ends_a_request():
+    """The others in it go back to where they were, whoever ended before them."""
+    rig = AheadRig()
+    stop = expected_output([1] * 3, 1)[0]
+    rig.add([1] * 3, 9, eos_token_ids=frozenset({stop}))
+    other = rig.add([2] * 3, 9)
+    scheduler = rig.scheduler
+    first = scheduler.schedule()
+    result = rig.model.execute(first)
+    scheduler.assume(first)
+    second = scheduler.schedule()
+    assert [entry.num_tokens for entry in second.entries] == [1, 1]
+    scheduler.update(first, result)
+    assert scheduler.shrink(second)
+    rig.check()
+    rig.run()
+    assert rig.output(other) == expected_output([2] * 3, 9)
+
+
 def test_a_step_that_fails_at_its_launch_behind_one_that_fails_later():
     """A request that waits for what both were to compute is requeued once, and served."""
     rig = Rig(prefill_max_tokens=4)
