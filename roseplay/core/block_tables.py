@@ -202,12 +202,12 @@ class BlockTables:
     def forget(self, request: Request) -> None:
         """The model could not compute the request, nobody knows since which token: nothing of it stays findable.
 
-        Neither is what others computed behind its blocks. Who holds some of these keeps them, but does not list them anew.
+        Neither is what others computed behind its blocks, since a look-up begins at the first one. Who holds some of these
+        keeps them, but does not list them anew.
         """
         self._suspect.update(request.block_table)
-        for block in request.block_table:  # some may not be reached from the first one, which was forgotten before them
+        for block in request.block_table:
             self.cache.unlist(block)
-        self.cache.forget(tuple(request.token_ids[: request.num_known_tokens]), self.block_size)
 
     def take_back(self, request: Request, num_computed_tokens: int) -> None:
         """The request's last tokens were not computed after all; their blocks stay its own."""

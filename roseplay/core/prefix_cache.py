@@ -215,20 +215,6 @@ class PrefixCache:
         self._forget_block(block)
         self._pool.set_findable(block, False)
 
-    def forget(self, tokens: tuple[int, ...], block_size: int) -> None:
-        """Forget all that begins with the first block of ``tokens``, and the prompts within it that they begin with."""
-        first = self._nodes.get((None, tokens[:block_size]))
-        below: dict[Node | None, bool] = {None: False}
-        if first is not None:
-            below[first] = True
-        for tail in list(self._tails.values()):
-            begins = tail.parent is None and tokens[: len(tail.tokens)] == tail.tokens
-            if begins or _is_below(tail.parent, below):
-                self._remove_tail(tail)
-        for node in list(self._nodes.values()):
-            if _is_below(node, below):
-                self._remove_node(node)
-
     def clear(self) -> None:
         """Forget everything; blocks that are held stay with their holders."""
         for block in [*self._node_of_block, *self._tails_of_block]:
@@ -269,14 +255,3 @@ class PrefixCache:
             del self._logits[tail.logits_key]
             self._dropped_logits.append(tail.logits_key)
             tail.logits_key = None
-
-
-def _is_below(node: Node | None, below: dict[Node | None, bool]) -> bool:
-    """Whether a node descends from one of those that are marked in ``below``, where what is found on the way is noted."""
-    path = []
-    while node not in below:
-        assert node is not None  # which is in it
-        path.append(node)
-        node = node.parent
-    below.update(dict.fromkeys(path, below[node]))
-    return below[node]
