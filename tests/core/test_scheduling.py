@@ -5,6 +5,7 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.request import FinishReason
+from roseplay.core.step import StepResult
 from tests.core.harness import BLOCK_SIZE, Rig
 
 
@@ -211,3 +212,10 @@ def test_newcomers_do_not_take_the_budget_that_an_older_prompt_waits_for(chunked
         rig.step()
     assert all(request.finish_reason for request in decoding)
     assert waiting.finish_reason is FinishReason.LENGTH
+
+
+def test_a_result_that_is_not_the_steps_is_refused_with_the_numbers():
+    rig = Rig()
+    rig.add([1])
+    with pytest.raises(ValueError, match="the step has 1 entries, its result 0"):
+        rig.scheduler.update(rig.scheduler.schedule(), StepResult([], []))

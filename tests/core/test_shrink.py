@@ -121,3 +121,19 @@ def test_what_cannot_be_smaller_fails():
     request = rig.add([1] * 7, 3)
     rig.run()
     assert request.finish_reason == "error"
+
+
+def test_steps_of_decodes_raise_the_limit_again_too():
+    rig = TightRig(100)
+    for number in range(8):
+        rig.add([number], 60)
+    rig.step()
+    rig.most = 4
+    rig.step()
+    assert rig.scheduler.token_limit == 4
+    rig.most = 100
+    for _ in range(40):
+        rig.step()
+    assert rig.scheduler.token_limit is None or rig.scheduler.token_limit >= 8
+    rig.run()
+    rig.check_outputs()

@@ -1,7 +1,7 @@
 """Changes a seeded sample of roseplay's code, one place at a time, and counts what the tests notice: ``make mutate``.
 
 The mutants are mutmut's (operators, constants, arguments, assignments, branches), without those of texts and of what is
-logged, and those that drop a call. Mutants that no test could notice are in ``equivalents.toml``, each with its reason.
+logged, and those that drop a call. Those that are known to pass are in ``survivors.toml``, each with its reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import libcst as cst
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EQUIVALENTS = Path(__file__).parent / "equivalents.toml"
+SURVIVORS = Path(__file__).parent / "survivors.toml"
 WANTED = 0.95
 KILLED = ("killed", "timeout", "suspicious", "segfault")
 
@@ -130,11 +130,10 @@ def _run(package: str, sample: int, seed: int, only: str, jobs: int) -> tuple[in
     return len(names), mutants
 
 
-def _read_equivalents() -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    entries = tomllib.loads(EQUIVALENTS.read_text()).get("equivalent", []) if EQUIVALENTS.exists() else []
-    for entry in entries:
-        assert entry["reason"], f"{entry['function']}: say why no test could notice"
-    return {(entry["function"], tuple(entry["removed"]), tuple(entry["added"])) for entry in entries}
+def _read_reasons(kind: str) -> dict[tuple[str, tuple[str, ...], tuple[str, ...]], str]:
+    """Why the mutants of one kind pass, ``equivalent`` or ``survivor``."""
+    entries = tomllib.loads(SURVIVORS.read_text()).get(kind, [])
+    return {(entry["function"], tuple(entry["removed"]), tuple(entry["added"])): entry["reason"] for entry in entries}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -146,14 +145,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     args = parser.parse_args(argv)
     total, mutants = _run(args.package, args.sample, args.seed, args.only, args.jobs)
-    known = _read_equivalents()
-    equivalent = [mutant for mutant in mutants if mutant.status not in KILLED and mutant.key in known]
-    survivors = [mutant for mutant in mutants if mutant.status not in KILLED and mutant.key not in known]
-    noticed = sum(mutant.status in KILLED for mutant in mutants)
+    known, reasons = _read_reasons("equivalent"), _read_reasons("survivor")
+    passed = [mutant for mutant in mutants if mutant.status not in KILLED]
+    equivalent = [mutant for mutant in passed if mutant.key in known]
+    survivors = [mutant for mutant in passed if mutant.key not in known]
+    noticed = len(mutants) - len(passed)
     share = noticed / max(1, noticed + len(survivors))
     print("\nNot noticed:" if survivors else "\nAll were noticed.")
     for mutant in survivors:
         print(f"  {mutant}")
+        if mutant.key in reasons:
+            print(f"    known: {reasons[mutant.key]}")
     print(
         f"{args.package}: {len(mutants)} of {total} mutants (seed {args.seed}): {noticed} noticed, "
         f"{len(equivalent)} equivalent, {len(survivors)} not noticed; {share:.1%} of those that could be"
