@@ -22,6 +22,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 # Imported as, and installed by a declared dependency that cannot go without it.
 COMES_WITH = {
+    "anyio": "gradio",
     "llvmlite": "numba",
     "pydantic": "gradio",
     "fastapi": "gradio",
