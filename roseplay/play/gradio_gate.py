@@ -32,6 +32,7 @@ _OPEN = {
     "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
 }
 _OPEN["HEAD"] = re.compile("/")
+_BY_NUMBER = "predict"  # the name under which the page calls functions that are not queued, all by their numbers
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_NAME = 200  # characters between two slashes of a path: files cannot have longer names
 MAX_VALUES = 64  # that an event brings along
@@ -116,10 +117,10 @@ class GradioGate:
             if given is not None and not (isinstance(given, str) and _ID.fullmatch(given)):
                 raise BadCallError(422, f"{name} is {shown(given)}: use 1 to 64 letters, digits, - or _")
         _, _, route, *name_of = path.split("/")
-        if route in ("run", "call"):
-            self._check_named(name_of[0], call)
-        elif route == "queue":
+        if route == "queue" or (route == "run" and name_of == [_BY_NUMBER]):
             self._check_event(call)
+        elif route in ("run", "call"):
+            self._check_named(name_of[0], call)
         elif call.get("event_id") is None:
             raise BadCallError(422, "event_id is missing")
         elif route == "cancel" and (call.get("session_hash") is None or type(call.get("fn_index")) is not int):
@@ -151,7 +152,13 @@ class GradioGate:
         event = call.get("event_data")
         if event is not None and (not isinstance(event, dict) or len(event) > MAX_VALUES or _has_file(event)):
             raise BadCallError(422, "event_data must be a small JSON object")
-        self._check_data(call.get("data"), len(fn.inputs), f"/{fn.api_name}" if fn.api_name else "this event")
+        data = call.get("data")
+        self._check_data(data, len(fn.inputs), f"/{fn.api_name}" if fn.api_name else "this event")
+        for control, value in zip(fn.inputs, data or (), strict=True):
+            if not _fits(control, value):
+                raise BadCallError(
+                    422, f"{shown(value)} is no value of the control {control.label or control.elem_id!r}"
+                )
 
     def _check_data(self, data: Any, wanted: int, what: str) -> None:
         if not isinstance(data, list) or len(data) != wanted:
@@ -201,6 +208,20 @@ def _is_open(method: str, path: str) -> bool:
     if pattern is None or not pattern.fullmatch(path):
         return False
     return "\0" not in path and all(len(part) <= MAX_NAME for part in path.split("/"))
+
+
+def _fits(control: Any, value: Any) -> bool:
+    """Whether a control of the page can have this value: Gradio logs one that it cannot have as a fault of its own."""
+    if isinstance(control, gr.Slider):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        whole = float(control.step).is_integer() and float(control.minimum).is_integer()
+        return control.minimum <= value <= control.maximum and not (whole and value % 1)
+    if isinstance(control, gr.Dropdown | gr.Radio):
+        return isinstance(value, str) and value in [choice for _, choice in control.choices]
+    if isinstance(control, gr.Checkbox):
+        return isinstance(value, bool)
+    return not isinstance(control, gr.Textbox) or isinstance(value, str | None)
 
 
 def _has_file(value: Any) -> bool:

@@ -222,7 +222,7 @@ def try_values(served: Served, every: int) -> None:
 
 
 def test_values_for_every_parameter(served: Served) -> None:
-    try_values(served, every=3)
+    try_values(served, every=4)
 
 
 @pytest.mark.slow
@@ -304,6 +304,23 @@ def try_events(served: Served, every: int) -> None:
                 finished(client, session)
 
 
+def test_events_that_the_page_does_not_queue(served: Served) -> None:
+    """They are called by their numbers too, over another route."""
+    functions = served.client.get("/config").json()["dependencies"]
+    quiet = [
+        f for f in functions if f["backend_fn"] and not f["queue"] and f["api_visibility"] == "private" and f["inputs"]
+    ]
+    assert len(quiet) > 5
+    for function in quiet:
+        for value in VALUES:
+            body = {"data": [value] * len(function["inputs"]), "fn_index": function["id"], "session_hash": "a-session"}
+            check(served.post("/gradio_api/run/predict", json=body))
+    (batch,) = [f for f in quiet if f["api_name"] == "_max_batch"]
+    body = {"data": [7], "fn_index": batch["id"], "session_hash": "a-session"}
+    assert served.post("/gradio_api/run/predict", json=body).status_code == 200
+    assert served.engine.knobs.max_batch_size == 7
+
+
 def test_events_of_the_page(served: Served) -> None:
     try_events(served, every=4)
 
@@ -332,10 +349,8 @@ def test_paths_and_queries(served: Served) -> None:
         if "{" in place.path:
             for value in PATHS:
                 check(served.get(place.filled(value)))
-        names = {*place.queries, "since", "tab", "have", "id", "session_hash", "deep_link", "__theme", "view"}
-        if place.path == "/gradio_api/queue/data":
-            names = {"session_hash"}
-        for name in sorted(names if place.queries or place.path in ("/", "/config", "/gradio_api/info") else ()):
+        asked = place.queries or (place.path in ("/", "/config") and ("deep_link", "page", "__theme"))
+        for name in asked or ():
             for value in QUERIES:
                 check(served.get(f"{place.filled('recording.jsonl')}?{name}={value}"))
 
