@@ -217,8 +217,16 @@ class Worker:
             self._launch_failed(step, error)
             return None
         if not self._overlaps:
-            self._late = stretch(self.inbox, self.scheduler.knobs.slow_motion, start_ns)
+            self._stretch(step, predicted_s, start_ns)
         return Flight(step, launched, entries, start_ns, schedule_ns)
+
+    def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
+        """Slow motion, announced anew where the step took longer than predicted: its stretch is then longer, too."""
+        factor = self.scheduler.knobs.slow_motion
+        left_s = (time.perf_counter_ns() - start_ns) / 1e9 * (factor - 1.0)
+        if left_s > max(ANNOUNCE_FROM_S, predicted_s):
+            self.send(StepStarted(step.step_id, left_s))
+        self._late = stretch(self.inbox, factor, start_ns)
 
     def _land(self, behind: Flight | None = None) -> None:
         """Wait for the step in flight and tell what came of it; the one launched ``behind`` it is in flight from now on."""
