@@ -15,7 +15,7 @@ from roseplay.play import assets
 from tests.browser.conftest import Served, ask, state
 
 SCRIPTS = (
-    "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "astable.js", "blocktable.js", "blockmap.js",
+    "dom.js", "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "astable.js", "blocktable.js", "blockmap.js",
 )  # fmt: skip
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
 MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
@@ -82,7 +82,7 @@ def page(browser: Browser) -> Iterator[Page]:
     for name in ("charts.css", "popover.css"):
         page.add_style_tag(path=assets.STATIC / name)
     page.evaluate("window.Plotly = {}; window.Rose = {}")
-    for name in (*SCRIPTS[:6], "charts.js", *SCRIPTS[6:]):
+    for name in (*SCRIPTS[:7], "charts.js", *SCRIPTS[7:]):
         page.add_script_tag(path=assets.STATIC / name)
     page.evaluate("Rose.blockmap(document.querySelector('section'))")
     yield page

@@ -339,7 +339,7 @@ class Loose:
 def bare(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
     page.set_content("<body></body>")
-    for name in ("store.js", "time.js", "theme.js", "view.js", "format.js", "turns.js"):
+    for name in ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js", "turns.js"):
         page.add_script_tag(path=assets.STATIC / name)
     yield page
     page.close()
