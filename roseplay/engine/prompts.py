@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # characters for private use, which no text has
+_PLAIN: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # copies that read control tokens as text
 
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[int]:
     """Token ids of a prompt: text, chat messages, or ids already.
 
-    A chat template says itself where the beginning-of-sequence token goes, so none is added to what it wrote.
+    A chat template says itself where the beginning-of-sequence token goes, so none is added to what it wrote. Only the
+    template writes control tokens: their names in a message's content are text like any other. In a prompt that is plain
+    text they are the tokens.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -17,14 +25,55 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
     if isinstance(prompt, str):
         token_ids = _tokenize(_need(tokenizer), prompt)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
-        text = render_chat(prompt, _need(tokenizer))
-        token_ids = _tokenize(_need(tokenizer), text, add_special_tokens=False)
+        token_ids = _encode_chat(prompt, _need(tokenizer))
     elif isinstance(prompt, Sequence):
         token_ids = _check_ids(prompt, vocab_size)
     else:
         raise ValueError(f"a prompt is text, chat messages or token ids, not {type(prompt).__name__}")
     if not token_ids:
         raise ValueError("the prompt is empty: give at least one token")
+    return token_ids
+
+
+def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[int]:
+    """Token ids of chat messages, in which control tokens named in a content are replaced before the template sees them."""
+    names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
+    named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+    contents = [message.get("content") for message in messages]
+    if not any(isinstance(content, str) and named.search(content) for content in contents):
+        return _tokenize(tokenizer, render_chat(messages, tokenizer), add_special_tokens=False)
+    if any(isinstance(content, str) and _STAND_IN.search(content) for content in contents):
+        raise ValueError("a message names a control token and has the characters that stand in for it: leave one out")
+    literals: list[str] = []
+
+    def stand_in(found: re.Match[str]) -> str:
+        literals.append(found.group())
+        return f"\uf8fe{len(literals) - 1}\uf8ff"
+
+    replaced = [
+        {**message, "content": named.sub(stand_in, content) if isinstance(content, str) else content}
+        for message, content in zip(messages, contents, strict=True)
+    ]
+    token_ids: list[int] = []
+    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer))):
+        if position % 2:
+            token_ids += _encode_literally(tokenizer, literals[int(part)])
+        elif part:
+            token_ids += _tokenize(tokenizer, part, add_special_tokens=False)
+    return token_ids
+
+
+def _encode_literally(tokenizer: Any, name: str) -> list[int]:
+    """Token ids of a control token's name as text."""
+    plain = _PLAIN.get(tokenizer)
+    if plain is None:
+        # A copy, since a tokenizer keeps this option from one call to the next, and others use it at the same time.
+        plain = _PLAIN[tokenizer] = copy.deepcopy(tokenizer)
+    token_ids = _tokenize(plain, name, add_special_tokens=False, split_special_tokens=True)
+    if any(token.special for number, token in tokenizer.added_tokens_decoder.items() if number in token_ids):
+        raise ValueError(
+            f"a message has {name!r}, which this tokenizer cannot tell from its control token: leave it out"
+        )
     return token_ids
 
 
