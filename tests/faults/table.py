@@ -7,8 +7,8 @@
 - ``all``: every live request, as nothing is left that could go on;
 - ``none``: nobody.
 
-``after`` says what becomes of the engine: it ``goes on``, its worker process ``is replaced``, or it ``cannot go on`` and
-says so.
+``after`` says what becomes of the engine: it ``goes on``, its worker process ``is replaced``, or it ``cannot go on``
+and says so.
 """
 
 from __future__ import annotations
@@ -285,8 +285,6 @@ _IN_A_WORKER = [
         "publish",
         "a step cannot be pickled",
         (Fault("roseplay.engine.messages:StepOutput.__reduce__", broken(), AT),),
-        "all",
-        "is replaced",
     ),
     Row(
         "transport",
