@@ -124,8 +124,11 @@ def disk_with(room: int, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Iterato
         yield
 
 
-@pytest.mark.parametrize("close_fails", [False, True], ids=["", "closing fails"])
-@pytest.mark.parametrize("room", [5_000, 6_500, 8_000])
+@pytest.mark.parametrize(
+    ("room", "close_fails"),
+    [(5_000, False), (6_500, True), (8_000, False)],
+    ids=["5000", "6500, closing fails", "8000"],
+)
 def test_a_full_disk_ends_the_recording_and_nothing_else(
     room, close_fails, engine, tmp_path, monkeypatch, caplog, outcome
 ) -> None:
