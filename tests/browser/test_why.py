@@ -15,7 +15,7 @@ from roseplay.config import SamplingParams
 from roseplay.play import assets
 from tests.browser.conftest import serving
 
-SCRIPTS = ("store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")
+SCRIPTS = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")
 _boots = itertools.count(1)
 
 
