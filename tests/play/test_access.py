@@ -32,7 +32,7 @@ from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 
 HOST = "127.0.0.1:7860"
-WITHIN_S = 120.0
+WITHIN_S = 240.0  # the program compiles before it serves, which takes long on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +195,7 @@ def _address(process: subprocess.Popen[str]) -> str:
     return found.group()
 
 
+@pytest.mark.timeout(600)
 def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
     """Start, page with everything it loads, all endpoints, and inputs that name addresses outside."""
     address, attempts = cut_off
