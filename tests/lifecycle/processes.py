@@ -48,7 +48,7 @@ class Program:
             stderr=streams,
             text=True,
             start_new_session=True,
-            preexec_fn=None if terminal is None else _take_terminal,
+            preexec_fn=_heed_interrupts if terminal is None else _take_terminal,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -116,8 +116,14 @@ class Program:
                 stream.close()
 
 
+def _heed_interrupts() -> None:
+    """A shell starts what it runs in the background with SIGINT ignored, and the tests may run there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _take_terminal() -> None:
     import fcntl
     import termios
 
+    _heed_interrupts()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
