@@ -16,6 +16,8 @@ _ARGUMENTS = (
 _READY_MS = 60_000
 _SAMPLE_S = 15.0
 _ACT_S = 4.0
+# Whatever a lane holds may send a request, whose id this client would not learn.
+_SENDS_NOTHING = "([x, y]) => !document.elementFromPoint(x, y)?.closest('.rp-lanes')"
 _READY = "() => window.Rose && Rose.panels && Rose.panels.length >= 4 && window.Plotly"
 
 
@@ -89,8 +91,10 @@ class BrowserTab(threading.Thread):
                 with self._journal.stopping(self._mine[-80:]):
                     self._client.call("new_chat", tab=tab)
             elif act == "click":
-                page.mouse.click(self._random.randrange(700, 1400), self._random.randrange(250, 800))
-                page.keyboard.press("Escape")
+                at = self._random.randrange(700, 1400), self._random.randrange(250, 800)
+                if page.evaluate(_SENDS_NOTHING, at):
+                    page.mouse.click(*at)
+                    page.keyboard.press("Escape")
             else:
                 other = self._open(context)  # the first one is hidden meanwhile
                 other.wait_for_timeout(1500)
