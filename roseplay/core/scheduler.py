@@ -1,32 +1,32 @@
-"""Who computes what in the next step.
+"""Continuous batching: keeps all live requests, makes steps of them, and applies what comes of each step.
 
-Running requests go first, one token each; then prompts, first come first served, within the budgets. A step is pure
-data: the scheduler neither knows the model nor the clock, so every rule here is tested without either. The shape of
-it (no prefill or decode phase, a budget over prompt chunks, preemption by recompute) is that of vLLM's v1 scheduler.
+A step is pure data: the scheduler knows neither the model nor the clock, so every rule here is tested without either. The
+shape of it (no prefill or decode phase, a budget over prompt chunks, preemption by recompute) is that of vLLM's v1
+scheduler. ``StepBuilder`` decides who computes what in a step.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from operator import attrgetter
 
 from roseplay.config import Knobs
-from roseplay.core.ahead import StepsInFlight, drop_placeholder, will_end
-from roseplay.core.block_pool import BlockPool, OutOfBlocksError
-from roseplay.core.block_tables import BlockTables, Match
-from roseplay.core.budget import UNLIMITED, PromptBudget, check_fits
+from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_last, put_token
+from roseplay.core.block_pool import BlockPool
+from roseplay.core.block_tables import BlockTables
+from roseplay.core.budget import UNLIMITED, check_fits
+from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
-from roseplay.core.outcomes import StepOutcomes
-from roseplay.core.prefix_cache import Lookup, PrefixCache
+from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
-from roseplay.core.step import Step, StepEntry
+from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.core.step_builder import StepBuilder
 
-_by_arrival = attrgetter("arrival")
 
+class Scheduler:
+    """Requests come by ``add`` and leave by ``update``, ``end`` or ``fail``.
 
-class Scheduler(StepOutcomes):
-    """Holds all live requests, and turns them into steps; what becomes of these is told by ``StepOutcomes``.
+    Each step from ``schedule`` is followed by one of ``update`` (it succeeded), ``shrink`` (the device had no memory for it)
+    and ``fail``. With ``assume`` the next one may be scheduled before that.
 
     Args:
         num_blocks: KV blocks, block 0 included.
@@ -57,17 +57,31 @@ class Scheduler(StepOutcomes):
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
-        self.memory_limit = MemoryLimit(token_limit)
         self.step_limit = step_limit
-        self.requests: dict[int, Request] = {}
-        self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
         self.in_flight = StepsInFlight(self.tables.release)
-        self.errors: list[tuple[Request, str]] = []
         self.next_step_id = 0
-        self._next_arrival = 0
+        self._memory_limit = MemoryLimit(token_limit)
+        self._live = LiveRequests()
+        self._errors: list[tuple[Request, str]] = []
 
-    # -- requests come and go
+    @property
+    def requests(self) -> dict[int, Request]:
+        """All live requests by id."""
+        return self._live.by_id
+
+    @property
+    def running(self) -> list[Request]:
+        return self._live.running
+
+    @property
+    def waiting(self) -> deque[Request]:
+        return self._live.waiting
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live.by_id)
+
+    # -- requests and settings
 
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""
@@ -80,13 +94,8 @@ class Scheduler(StepOutcomes):
             RequestTooLargeError: it can never fit.
             ValueError: its id is that of a live request.
         """
-        if request.request_id in self.requests:
-            raise ValueError(f"request id {request.request_id} is in use")
         self.check_fits(request.num_prompt_tokens, request.sampling.max_new_tokens)
-        request.arrival = self._next_arrival
-        self._next_arrival += 1
-        self.requests[request.request_id] = request
-        self.waiting.append(request)
+        self._live.add(request)
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
         """End a live request and give up its blocks; None when there is none (any more)."""
@@ -108,21 +117,13 @@ class Scheduler(StepOutcomes):
     @property
     def token_limit(self) -> int | None:
         """Most tokens of a step that the device has memory for, as far as is known; None is unlimited."""
-        return self.memory_limit.most
+        return self._memory_limit.most
 
     @token_limit.setter
     def token_limit(self, most: int | None) -> None:
-        self.memory_limit = MemoryLimit(most)
+        self._memory_limit = MemoryLimit(most)
 
-    @property
-    def has_work(self) -> bool:
-        return bool(self.requests)
-
-    @property
-    def _step_max_tokens(self) -> int:
-        return min(self.knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
-
-    # -- a step
+    # -- a step begins
 
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
@@ -131,196 +132,121 @@ class Scheduler(StepOutcomes):
         self.tables.step_id = step.step_id
         self.next_step_id += 1
         step.dropped_logits = self.cache.take_dropped_logits()
-        num_decodes = self._schedule_decodes(step)
-        self._schedule_prompts(step, num_decodes)
-        return step
-
-    # -- decodes
-
-    def _schedule_decodes(self, step: Step) -> int:
-        decodes = [request for request in self.running if not request.is_prefilling and not will_end(request)]
-        limit = min(self._step_max_tokens, self.token_limit or UNLIMITED)
-        if len(decodes) > limit:
-            decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
-            decodes = sorted(decodes[:limit], key=_by_arrival)
-        scheduled = 0
-        for request in decodes:
-            if request.status is RequestStatus.RUNNING and self._find_room(request, step):
-                self._add_decode(step, request)
-                scheduled += 1
-        step.decode_tokens = scheduled
-        return scheduled
-
-    def _find_room(self, request: Request, step: Step) -> bool:
-        """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
-        if self.tables.is_writable(request, request.num_computed_tokens):
-            return True
-        while not self._make_room(step, request, 1):
-            victim = self._choose_victim(step)
-            self._preempt(victim, step)
-            if victim is request:
-                return False
-        return True
-
-    def _choose_victim(self, step: Step) -> Request:
-        """The newest running request that is not in this step; never the oldest, which finds room when it runs alone."""
-        return next(request for request in reversed(self.running) if request.last_step != step.step_id)
-
-    def _preempt(self, request: Request, step: Step) -> None:
-        request.num_preemptions += 1
-        step.preempted.append(request.request_id)
-        self._requeue(request)
-
-    def _requeue(self, request: Request) -> None:
-        """Back to the queue, before everybody who arrived later; its full blocks stay findable."""
-        self.tables.release(request)
-        self.running.remove(request)
-        request.status = RequestStatus.WAITING
-        request.prefill_end = request.num_tokens
-        index = 0
-        while index < len(self.waiting) and self.waiting[index].arrival < request.arrival:
-            index += 1
-        self.waiting.insert(index, request)
-
-    def _add_decode(self, step: Step, request: Request) -> None:
-        """The request computes its last token: what ``_add_entry`` does for any, in a path that every token takes."""
-        start = request.num_computed_tokens
-        request.num_computed_tokens = start + 1
-        request.last_step = step.step_id
-        step.entries.append(StepEntry(request, start, 1, samples=True, logits_entry=len(step.entries)))
-        if self.knobs.prefix_cache and self._fills_block(request):
-            self.tables.publish_blocks(request, step.step_id, keep=True)
-
-    # -- prompts
-
-    def _schedule_prompts(self, step: Step, num_decodes: int) -> None:
-        knobs = self.knobs
-        prompts = PromptBudget(knobs, self._step_max_tokens, self.token_limit, self.block_size, num_decodes)
-        lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
-        prefilling = [request for request in self.running if request.is_prefilling]
-        for request in prefilling:
-            self._attach(step, request, self._match(request, lookup))
-            self._compute_prompt(step, request, prompts)
-        if prefilling and prefilling[0].last_step != step.step_id:
-            return  # the oldest got nothing: whoever joined now would take the budget that it waits for
-        while self.waiting and len(self.running) < knobs.max_batch_size:
-            request = self.waiting[0]
-            match = self._match(request, lookup)
-            if not self._may_admit(request, match, prompts):
-                break
-            self.waiting.popleft()
-            self._admit(step, request)
-            self._attach(step, request, match)
-            self._compute_prompt(step, request, prompts)
-
-    def _match(self, request: Request, lookup: Lookup) -> Match | None:
-        return self.tables.match(request, lookup) if lookup.committed or lookup.pending else None
-
-    def _may_admit(self, request: Request, match: Match | None, prompts: PromptBudget) -> bool:
-        """Whether the head of the queue gets in: it has work it may do, and its whole prompt fits beside the others."""
-        end = match.end if match is not None else 0
-        if end == 0 and prompts.chunk(0, request.num_tokens) == 0:
-            return False
-        held = sum(1 for block in match.blocks if self.pool.ref_counts[block] > 0) if match is not None else 0
-        needed = self.tables.blocks_for(request.num_tokens) - held
-        reserved = sum(
-            self.tables.blocks_for(other.prefill_end) - len(other.block_table)
-            for other in self.running
-            if other.is_prefilling
+        max_tokens = min(knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
+        builder = StepBuilder(
+            step, self._live, self.tables, knobs, max_tokens=max_tokens, device_limit=self.token_limit
         )
-        return needed + reserved + len(self.running) <= self.pool.num_available
+        return builder.build()
 
-    def _admit(self, step: Step, request: Request) -> None:
-        request.status = RequestStatus.RUNNING
-        request.prefill_end = request.num_tokens
-        insort(self.running, request, key=_by_arrival)
-        step.admitted.append(request.request_id)
+    def can_run_ahead(self, step: Step) -> bool:
+        """Whether the next step can be made while ``step`` runs: there is work for it, and nobody need be preempted."""
+        ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
+        goes_on = len(self.running) > ending or (self.waiting and len(self.running) < self.knobs.max_batch_size)
+        return bool(goes_on) and len(self.running) <= self.pool.num_available
 
-    def _attach(self, step: Step, request: Request, match: Match | None) -> None:
-        """Attach what was found; with the whole prompt found, take its logits from where they are."""
-        if match is None:
-            return
-        cached, shared = self.tables.attach(request, match)
-        entry = StepEntry(request, request.num_computed_tokens, 0)
-        if match.end == request.prefill_end:
-            tail = match.tail
-            if tail is not None and tail.entry_index is not None and self.knobs.same_step_sharing:
-                entry.logits_entry = tail.entry_index
-            elif tail is not None and tail.entry_index is None and tail.logits_key is not None:
-                entry.logits_key = tail.logits_key
-            entry.samples = entry.logits_entry is not None or entry.logits_key is not None
-        if entry.samples:
-            request.last_step = step.step_id
-        elif match.end == request.prefill_end:  # the logits are gone: the last prompt token is computed again
-            request.num_computed_tokens = entry.start = match.end - 1
-            cached, shared = (cached - 1, shared) if cached else (0, shared - 1)
-        if request.num_preemptions == 0:  # a hit rate counts each prompt token once
-            request.num_cached_tokens += cached
-            request.num_shared_tokens += shared
-            step.cached_tokens += cached
-            step.shared_tokens += shared
-        step.entries.append(entry)
+    def assume(self, step: Step) -> None:
+        """Assume that ``step``, which still runs, succeeds, so that the next one can be scheduled."""
+        self.cache.commit(keep=self.knobs.prefix_cache)
+        self.in_flight.assume(step)
 
-    def _compute_prompt(self, step: Step, request: Request, prompts: PromptBudget) -> None:
-        """Compute as much of the request's prompt as budgets and blocks allow, perhaps nothing."""
-        start = request.num_computed_tokens
-        chunk = prompts.chunk(start, request.num_tokens)
-        if chunk == 0:
-            return
-        room = len(request.block_table) * self.block_size
-        free_end = room + self.pool.num_available * self.block_size
-        if free_end < start + chunk:
-            chunk = max(0, free_end - start) if self.knobs.chunked_prefill else 0
-        if chunk == 0 or not self._make_room(step, request, chunk):
-            return
-        prompts.spend(chunk, request.num_tokens - start)
-        if step.entries and step.entries[-1].request is request:
-            step.entries.pop()  # what it attached goes with what it computes
-        self._add_entry(step, request, chunk)
+    # -- a step has ended
 
-    # -- both
+    def update(self, step: Step, result: StepResult) -> list[tuple[StepEntry, int]]:
+        """Apply the result of a step that succeeded; returns its new tokens, (entry, token id) in request order.
 
-    def _make_room(self, step: Step, request: Request, num_tokens: int) -> bool:
-        """Blocks for the request's next tokens, its own to write into; False when too few are free."""
-        start = request.num_computed_tokens
-        in_held_block = start < len(request.block_table) * self.block_size
-        if not self.tables.grow(request, start + num_tokens):
+        Requests that are finished by them are released. Requests that the result has an error for end with it;
+        ``take_errors`` names them.
+        """
+        if len(result.token_ids) != len(step.entries):
+            raise ValueError(f"the step has {len(step.entries)} entries, its result {len(result.token_ids)}")
+        if not self.in_flight.is_assumed(step):
+            self.cache.commit(keep=self.knobs.prefix_cache)
+        self.cache.confirm()
+        for index in result.errors:  # of those too who ended meanwhile, while their blocks are still theirs
+            self.tables.forget(step.entries[index].request)
+        self.in_flight.settle(step.step_id)
+        self._memory_limit.passed(step.prompt_tokens + step.decode_tokens)
+        new_tokens = []
+        for index, (entry, token) in enumerate(zip(step.entries, result.token_ids, strict=True)):
+            request = entry.request
+            if request.status is RequestStatus.FINISHED:
+                continue  # who ended while the step ran gets no more
+            if index in result.errors:
+                self._errors.append((request, result.errors[index]))
+                self._finish(request, FinishReason.ERROR)
+                continue
+            if not entry.samples:
+                continue
+            if token is None:
+                raise ValueError(f"the step's result has no token for request {request.request_id}")
+            new_tokens.append((entry, token))
+            self._append_token(request, token)
+        return new_tokens
+
+    def _append_token(self, request: Request, token: int) -> None:
+        put_token(request, token)
+        if token in request.eos_token_ids:
+            self._finish(request, FinishReason.STOP)
+        elif request.num_output_tokens >= request.sampling.max_new_tokens:
+            self._finish(request, FinishReason.LENGTH)
+        elif (
+            self.knobs.prefix_cache
+            and request.num_computed_tokens % self.block_size == 0
+            and self.in_flight.is_writing_for(request)
+        ):
+            self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
+
+    def take_errors(self) -> list[tuple[Request, str]]:
+        """Requests that ended because a step had an error for them, and why, since the last call."""
+        errors, self._errors = self._errors, []
+        return errors
+
+    def fail(self, *steps: Step) -> list[Request]:
+        """These steps, all that are in flight, raised: end the requests that computed in them and return these.
+
+        Requests that only share what others computed there go back to the queue.
+        """
+        self.cache.roll_back()
+        self.in_flight.settle(steps[-1].step_id)
+        ended, dependent = computing(steps)
+        for request in ended:
+            self._finish(request, FinishReason.ERROR)
+        for entry in dependent:
+            if entry.request.status is RequestStatus.RUNNING:  # else the step before has failed too, and it is requeued
+                self._restart(entry.request)
+        return ended
+
+    def shrink(self, step: Step) -> bool:
+        """The device had no memory for ``step``: undo it and take half as many tokens a step for a while.
+
+        Requests that computed prompt tokens start again, those that decoded keep their blocks. Returns False, having done
+        nothing, when the step cannot be smaller.
+        """
+        tokens = step.prompt_tokens + step.decode_tokens
+        if tokens <= 1:
             return False
-        if not in_held_block:
-            return True
-        try:
-            copy = self.tables.make_writable(request, start, same_content=request.is_prefilling)
-        except OutOfBlocksError:
-            return False
-        if copy is not None:
-            step.copies.append(copy)
-            step.copied.append(request.request_id)
+        self._memory_limit.failed(tokens)
+        self.cache.roll_back()
+        self.in_flight.settle(step.step_id)
+        for entry in step.entries:
+            request = entry.request
+            if request.status is not RequestStatus.RUNNING:
+                continue
+            if not entry.num_tokens or entry.num_prompt_tokens or request.request_id in step.copied:
+                self._restart(request)
+            else:
+                self.tables.take_back(request, entry.start)
         return True
 
-    def _add_entry(self, step: Step, request: Request, num_tokens: int) -> None:
-        """The request computes its next ``num_tokens`` prompt tokens; they count as computed from here on."""
-        start = request.num_computed_tokens
-        entry = StepEntry(request, start, num_tokens, num_tokens)
-        request.num_computed_tokens = start + num_tokens
-        request.last_step = step.step_id
-        step.prompt_tokens += num_tokens
-        index = len(step.entries)
-        step.entries.append(entry)
-        keep, share = self.knobs.prefix_cache, self.knobs.same_step_sharing
-        if keep or share:
-            self.tables.publish_blocks(request, step.step_id, keep)
-        if request.num_computed_tokens == request.num_tokens:
-            entry.samples, entry.logits_entry = True, index
-            if request.num_tokens == request.num_prompt_tokens and (keep or share):
-                entry.save_logits_key = self.tables.publish_tail(request, step.step_id, index, keep)
+    def _restart(self, request: Request) -> None:
+        """What the request holds may not be there: it gives that up and goes back to the queue."""
+        drop_placeholder(request)
+        request.num_cached_tokens = request.num_shared_tokens = 0
+        self.tables.release(request)
+        self._live.requeue(request)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason
         drop_placeholder(request)
-        if request.status is RequestStatus.RUNNING:
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
-        request.status = RequestStatus.FINISHED
+        self._live.remove(request)
         self.in_flight.end(request)
-        del self.requests[request.request_id]

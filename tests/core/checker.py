@@ -15,7 +15,6 @@ import pytest
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
-from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
@@ -119,7 +118,7 @@ class Checker:
     def set_memory(self, most_tokens: int | None) -> None:
         """From now on the device has memory for steps of at most so many tokens."""
         self._count(f"set_memory({most_tokens})")
-        self.most_tokens, self.scheduler.memory_limit = most_tokens, MemoryLimit(None)
+        self.most_tokens, self.scheduler.token_limit = most_tokens, None
 
     def set_step_limit(self, step_limit: int | None) -> None:
         """From now on a step of more tokens takes too long."""

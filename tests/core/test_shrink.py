@@ -55,7 +55,7 @@ def test_the_limit_is_halved_until_a_step_fits():
 @pytest.mark.parametrize("start", [None, 32])
 def test_the_limit_comes_back_once_there_is_memory_again(start: int | None):
     rig = TightRig(5)
-    rig.scheduler.memory_limit = MemoryLimit(start)
+    rig.scheduler.token_limit = start
     rig.add(range(40), 1)
     rig.run()
     for number in range(1, 120):

@@ -1,0 +1,211 @@
+"""Filling one step: running requests first, one token each; then prompts, first come first served, within the budgets."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from roseplay.config import Knobs
+from roseplay.core.ahead import will_end
+from roseplay.core.block_pool import OutOfBlocksError
+from roseplay.core.block_tables import BlockTables, Match
+from roseplay.core.budget import UNLIMITED, PromptBudget
+from roseplay.core.live_requests import LiveRequests, by_arrival
+from roseplay.core.prefix_cache import Lookup
+from roseplay.core.request import Request, RequestStatus
+from roseplay.core.step import Step, StepEntry
+
+
+class StepBuilder:
+    """Builds one step, and with it the block tables of its requests.
+
+    Args:
+        step: empty.
+        max_tokens: of the step, as knobs and speed limit it; a prompt that is computed whole may exceed it.
+        device_limit: tokens that the device has memory for; None is unlimited.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        requests: LiveRequests,
+        tables: BlockTables,
+        knobs: Knobs,
+        *,
+        max_tokens: int,
+        device_limit: int | None,
+    ) -> None:
+        self.step = step
+        self._requests = requests
+        self._tables = tables
+        self._pool = tables.pool
+        self._knobs = knobs
+        self._max_tokens = max_tokens
+        self._device_limit = device_limit
+
+    def build(self) -> Step:
+        """The filled step; it has no entries when there is nothing to do."""
+        self._schedule_decodes()
+        self._schedule_prompts()
+        return self.step
+
+    # -- decodes
+
+    def _schedule_decodes(self) -> None:
+        decodes = [request for request in self._requests.running if not request.is_prefilling and not will_end(request)]
+        limit = min(self._max_tokens, self._device_limit or UNLIMITED)
+        if len(decodes) > limit:
+            decodes.sort(key=attrgetter("last_step"))  # nobody starves: who waited longest goes
+            decodes = sorted(decodes[:limit], key=by_arrival)
+        for request in decodes:
+            if request.status is RequestStatus.RUNNING and self._find_room(request):
+                self._add_decode(request)
+
+    def _find_room(self, request: Request) -> bool:
+        """Room for the request's next token, by preempting others if need be; False when it has to wait itself."""
+        if self._tables.is_writable(request, request.num_computed_tokens):
+            return True
+        while not self._make_room(request, 1):
+            victim = self._choose_victim()
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _choose_victim(self) -> Request:
+        """The newest running request that is not in this step; never the oldest, which finds room when it runs alone."""
+        return next(request for request in reversed(self._requests.running) if request.last_step != self.step.step_id)
+
+    def _preempt(self, request: Request) -> None:
+        """Back to the queue; what it computed stays findable until its blocks are taken."""
+        request.num_preemptions += 1
+        self.step.preempted.append(request.request_id)
+        self._tables.release(request)
+        self._requests.requeue(request)
+
+    def _add_decode(self, request: Request) -> None:
+        """The request computes its last token: what ``_add_chunk`` does for prompts, in a path that every token takes."""
+        step, start = self.step, request.num_computed_tokens
+        request.num_computed_tokens = start + 1
+        request.last_step = step.step_id
+        step.decode_tokens += 1
+        step.entries.append(StepEntry(request, start, 1, samples=True, logits_entry=len(step.entries)))
+        if self._knobs.prefix_cache and (start + 1) % self._pool.block_size == 0:
+            self._tables.publish_blocks(request, step.step_id, keep=True)
+
+    # -- prompts
+
+    def _schedule_prompts(self) -> None:
+        step, knobs, requests = self.step, self._knobs, self._requests
+        budget = PromptBudget(
+            knobs, self._max_tokens, self._device_limit, self._pool.block_size, num_decodes=step.decode_tokens
+        )
+        lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
+        prefilling = [request for request in requests.running if request.is_prefilling]
+        for request in prefilling:
+            self._attach(request, self._match(request, lookup))
+            self._compute_prompt(request, budget)
+        if prefilling and prefilling[0].last_step != step.step_id:
+            return  # the oldest got nothing: whoever joined now would take the budget that it waits for
+        while requests.waiting and len(requests.running) < knobs.max_batch_size:
+            match = self._match(requests.waiting[0], lookup)
+            if not self._may_admit(requests.waiting[0], match, budget):
+                break
+            request = requests.admit_first()
+            step.admitted.append(request.request_id)
+            self._attach(request, match)
+            self._compute_prompt(request, budget)
+
+    def _match(self, request: Request, lookup: Lookup) -> Match | None:
+        return self._tables.match(request, lookup) if lookup.committed or lookup.pending else None
+
+    def _may_admit(self, request: Request, match: Match | None, budget: PromptBudget) -> bool:
+        """Whether the head of the queue gets in: it has work it may do, and its whole prompt fits beside the others."""
+        if match is None and budget.chunk(0, request.num_tokens) == 0:
+            return False
+        held = sum(1 for block in match.blocks if self._pool.ref_counts[block] > 0) if match is not None else 0
+        needed = self._tables.blocks_for(request.num_tokens) - held
+        running = self._requests.running
+        reserved = sum(
+            self._tables.blocks_for(other.prefill_end) - len(other.block_table)
+            for other in running
+            if other.is_prefilling
+        )
+        return needed + reserved + len(running) <= self._pool.num_available
+
+    def _attach(self, request: Request, match: Match | None) -> None:
+        """Attach what was found; with the whole prompt found, take its logits from where they are."""
+        if match is None:
+            return
+        step = self.step
+        cached, shared = self._tables.attach(request, match)
+        entry = StepEntry(request, request.num_computed_tokens, 0)
+        if match.end == request.prefill_end:
+            tail = match.tail
+            if tail is not None and tail.entry_index is not None and self._knobs.same_step_sharing:
+                entry.logits_entry = tail.entry_index
+            elif tail is not None and tail.entry_index is None and tail.logits_key is not None:
+                entry.logits_key = tail.logits_key
+            entry.samples = entry.logits_entry is not None or entry.logits_key is not None
+        if entry.samples:
+            request.last_step = step.step_id
+        elif match.end == request.prefill_end:  # the logits are gone: the last prompt token is computed again
+            request.num_computed_tokens = entry.start = match.end - 1
+            cached, shared = (cached - 1, shared) if cached else (0, shared - 1)
+        if request.num_preemptions == 0:  # a hit rate counts each prompt token once
+            request.num_cached_tokens += cached
+            request.num_shared_tokens += shared
+            step.cached_tokens += cached
+            step.shared_tokens += shared
+        step.entries.append(entry)
+
+    def _compute_prompt(self, request: Request, budget: PromptBudget) -> None:
+        """Compute as much of the request's prompt as budget and blocks allow, perhaps nothing."""
+        start = request.num_computed_tokens
+        chunk = budget.chunk(start, request.num_tokens)
+        if chunk == 0:
+            return
+        free_end = (len(request.block_table) + self._pool.num_available) * self._pool.block_size
+        if free_end < start + chunk:
+            chunk = max(0, free_end - start) if self._knobs.chunked_prefill else 0
+        if chunk == 0 or not self._make_room(request, chunk):
+            return
+        budget.spend(chunk, request.num_tokens - start)
+        if self.step.entries and self.step.entries[-1].request is request:
+            self.step.entries.pop()  # what it attached goes with what it computes
+        self._add_chunk(request, chunk)
+
+    def _add_chunk(self, request: Request, num_tokens: int) -> None:
+        """The request computes its next ``num_tokens`` prompt tokens; they count as computed from here on."""
+        step, start = self.step, request.num_computed_tokens
+        entry = StepEntry(request, start, num_tokens, num_tokens)
+        request.num_computed_tokens = start + num_tokens
+        request.last_step = step.step_id
+        step.prompt_tokens += num_tokens
+        index = len(step.entries)
+        step.entries.append(entry)
+        keep, share = self._knobs.prefix_cache, self._knobs.same_step_sharing
+        if keep or share:
+            self._tables.publish_blocks(request, step.step_id, keep)
+        if request.num_computed_tokens == request.num_tokens:
+            entry.samples, entry.logits_entry = True, index
+            if request.num_tokens == request.num_prompt_tokens and (keep or share):
+                entry.save_logits_key = self._tables.publish_tail(request, step.step_id, index, keep)
+
+    # -- both
+
+    def _make_room(self, request: Request, num_tokens: int) -> bool:
+        """Blocks for the request's next tokens, its own to write into; False when too few are free."""
+        start = request.num_computed_tokens
+        in_held_block = start < len(request.block_table) * self._pool.block_size
+        if not self._tables.grow(request, start + num_tokens):
+            return False
+        if not in_held_block:
+            return True
+        try:
+            copy = self._tables.make_writable(request, start, same_content=request.is_prefilling)
+        except OutOfBlocksError:
+            return False
+        if copy is not None:
+            self.step.copies.append(copy)
+            self.step.copied.append(request.request_id)
+        return True
