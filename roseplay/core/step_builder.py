@@ -150,7 +150,7 @@ class StepBuilder:
             request.last_step = step.step_id
         elif match.end == request.prefill_end:  # the logits are gone: the last prompt token is computed again
             request.num_computed_tokens = entry.start = match.end - 1
-            cached, shared = (cached - 1, shared) if cached else (0, shared - 1)
+            cached -= 1  # of its last block, which an earlier step computed
         if request.num_preemptions == 0:  # a hit rate counts each prompt token once
             request.num_cached_tokens += cached
             request.num_shared_tokens += shared

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roseplay.config import Knobs
 from roseplay.core.request import PLACEHOLDER, FinishReason
 from roseplay.core.step import Step, StepResult
 from tests.core.driver import random_prompt
@@ -246,3 +247,14 @@ def test_a_step_that_fails_at_its_launch_behind_one_that_fails_later():
     assert leader.finish_reason is FinishReason.ERROR
     rig.run()
     assert rig.output(follower) == expected_output(range(8), 4)
+
+
+def test_a_full_batch_of_last_tokens_leaves_nothing_to_make_ahead():
+    rig = AheadRig(max_batch_size=2)
+    for number in range(3):
+        rig.add([number + 1], 1)
+    step = rig.scheduler.schedule()
+    assert len(step.entries) == 2
+    assert not rig.scheduler.can_run_ahead(step)
+    rig.scheduler.set_knobs(Knobs(max_batch_size=3))
+    assert rig.scheduler.can_run_ahead(step)

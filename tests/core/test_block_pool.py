@@ -72,3 +72,4 @@ def test_counts_follow_the_holders():
 def test_a_pool_needs_a_block_to_hand_out():
     with pytest.raises(ValueError, match="at least 2"):
         BlockPool(1, 16)
+    assert BlockPool(2, 16).allocate() == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from roseplay.config import Knobs
 from roseplay.core.request import RequestStatus
 from tests.core.harness import BLOCK_SIZE, Rig
 
@@ -85,5 +86,36 @@ def test_admission_never_preempts():
     step = rig.step()
     assert not step.admitted
     assert not step.preempted
+    rig.run()
+    rig.check_outputs()
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_prompt_is_admitted_when_exactly_its_own_blocks_are_there(spare):
+    """What it shares with a running request counts once, and each running request has a block in reserve."""
+    head = [1] * (2 * BLOCK_SIZE)
+    rig = Rig(num_blocks=1 + 3 + 2 + spare)  # the first one's three, and two of the three that the second one takes
+    rig.add([*head, 5], 3)
+    rig.step()
+    second = rig.add([*head, 6, 7, 8, 9, 9], 1)
+    assert rig.step().admitted == [second.request_id] * spare
+    rig.run()
+    rig.check_outputs()
+
+
+@pytest.mark.parametrize(
+    ("length", "chunked", "computed"), [(16, True, 16), (19, True, 16), (16, False, 16), (19, False, 12)]
+)
+def test_a_prompt_whose_blocks_were_taken_goes_as_far_as_the_rest_reaches(length, chunked, computed):
+    rig = Rig(num_blocks=9, prefill_max_tokens=1)
+    rig.add([1], 20)
+    rig.step()
+    prompt = rig.add(range(20, 20 + length), 2)
+    for _ in range(12):
+        rig.step()
+    assert (prompt.num_computed_tokens, rig.scheduler.pool.num_available) == (12, 1)
+    rig.scheduler.set_knobs(Knobs(chunked_prefill=chunked))
+    rig.step()
+    assert prompt.num_computed_tokens == computed
     rig.run()
     rig.check_outputs()

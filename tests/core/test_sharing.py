@@ -2,6 +2,7 @@
 
 import pytest
 
+from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
 from tests.core.harness import BLOCK_SIZE, Rig, expected_output
 
@@ -261,3 +262,55 @@ def test_hits_are_counted_once_per_request():
     assert sum(request.num_cached_tokens + request.num_shared_tokens for request in rig.submitted.values()) == 12
     assert sum(step.cached_tokens + step.shared_tokens for step in rig.steps) == 12
     rig.check_outputs()
+
+
+def test_saved_logits_that_were_used_last_are_kept():
+    rig = Rig(max_saved_logits=2)
+    first, second, third = [1] * 5, [2] * 5, [3] * 5
+    for prompt in (first, second, first, third):  # the first one is repeated before the third takes a place
+        rig.add(prompt)
+        rig.run()
+    assert [rig.add(first) and rig.run(), rig.add(second) and rig.run()] == [0, 1]
+
+
+@pytest.mark.parametrize("length", [BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1])
+def test_the_end_of_a_prompt_whose_step_failed_is_not_found(length):
+    rig = Rig(prefix_cache=False)
+    rig.model.fail_on_step = 0
+    rig.add(range(length))
+    rig.step()
+    rig.scheduler.set_knobs(Knobs(prefix_cache=True))
+    repeat = rig.add(range(length))
+    assert rig.run() == length
+    assert repeat.num_cached_tokens == 0
+    rig.check_outputs()
+
+
+def test_without_the_prefix_cache_nothing_that_is_decoded_can_be_found_later():
+    rig = Rig(prefix_cache=False)
+    first = rig.add([1], 3 * BLOCK_SIZE)
+    for _ in range(2 * BLOCK_SIZE):
+        rig.step()
+    rig.scheduler.set_knobs(Knobs(prefix_cache=True))
+    second = rig.add(first.token_ids[: 2 * BLOCK_SIZE])
+    rig.step()
+    assert second.num_cached_tokens + second.num_shared_tokens == 0
+
+
+def test_a_last_token_that_is_computed_again_needs_no_copy_of_its_block():
+    rig = Rig(max_saved_logits=1)
+    for prompt in (range(6), [77] * 5):  # the second takes the only place for saved logits
+        rig.add(prompt)
+        rig.run()
+    rig.add(range(6))
+    step = rig.step()
+    assert (step.prompt_tokens, step.cached_tokens, step.copies) == (1, 5, [])
+
+
+def test_a_block_that_nobody_has_used_says_so():
+    rig = Rig()
+    rig.add([1, 2])
+    rig.step()
+    used = [block for block in range(1, 200) if rig.scheduler.tables.last_use(block) != -1]
+    assert used == rig.submitted[0].block_table
+    assert [rig.scheduler.tables.last_use(block) for block in used] == [0]

@@ -137,3 +137,45 @@ def test_steps_of_decodes_raise_the_limit_again_too():
     assert rig.scheduler.token_limit is None or rig.scheduler.token_limit >= 8
     rig.run()
     rig.check_outputs()
+
+
+def test_how_long_a_lower_limit_holds():
+    """Sixteen steps at first, twice as many each time that a raised one failed, 1,024 at most."""
+    limit, waits = MemoryLimit(None), []
+    limit.failed(100)
+    for _ in range(9):
+        steps = 0
+        while limit.most == 50:
+            limit.passed(50)
+            steps += 1
+        waits.append(steps)
+        limit.failed(100)
+    assert waits == [16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
+
+
+def test_a_limit_that_was_raised_is_forgotten_at_the_largest_size_that_failed():
+    limit, seen = MemoryLimit(None), []
+    limit.failed(64)
+    limit.failed(32)
+    for _ in range(3):
+        seen.append(limit.most)
+        for _ in range(16):
+            limit.passed(limit.most or 1)
+    assert seen == [16, 32, 64]
+    assert limit.most is None
+
+
+def test_a_decode_whose_block_was_to_be_copied_starts_again():
+    rig = TightRig(100)
+    rig.add([1] * 6, 9)
+    rig.add([1] * 6, 9)
+    rig.step()
+    rig.most = 0  # the first decode writes into a copy of the block that both hold
+    step = rig.step()
+    assert len(step.copied) == 1
+    (copied,) = step.copied
+    assert rig.submitted[copied] in rig.scheduler.waiting
+    assert rig.submitted[1 - copied] in rig.scheduler.running
+    rig.most = 100
+    rig.run()
+    rig.check_outputs()

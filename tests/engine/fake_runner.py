@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ class FakeRunner:
         self.at_launch: dict[int, Exception] = {}
         self.later: dict[int, Exception] = {}
         self.nan: dict[int, int] = {}
-        self.predicted_s = 0.0
+        self.predicted_s = self.takes_s = 0.0
         self.steps: list[Step] = []
         self.launched: list[int] = []
         self.cleared = 0
@@ -67,6 +68,7 @@ class FakeRunner:
 
     def execute(self, step: Step) -> StepResult:
         self.steps.append(step)
+        time.sleep(self.takes_s)
         for entry in step.entries:
             if entry.request.request_id not in self.device.truths:
                 self.device.truths[entry.request.request_id] = Truth(self.device.histories, entry.request)

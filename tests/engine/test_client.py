@@ -173,6 +173,16 @@ def test_a_model_in_memory_cannot_go_to_another_process(transports):
         Engine(object(), worker="process")
 
 
+def test_a_model_in_memory_can_go_to_a_thread(transports):
+    model = object()
+    with Engine(model, worker="thread") as engine:
+        assert transports.taken[0].started[0] is engine.model is model
+
+
+def test_the_receiver_does_not_keep_a_program_from_ending(engine):
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "roseplay-receiver"] == [True]
+
+
 @pytest.mark.parametrize(
     ("event", "message"),
     [(Failed("no such model"), "^no such model$"), (WorkerGoneError("it ended"), "^it ended while it started$")],
@@ -205,10 +215,11 @@ def test_a_start_may_be_cancelled_and_takes_no_longer_than_it_may(transports, mo
 
 def test_a_request_is_sent_and_its_answer_streamed(engine, worker):
     updates = []
+    before_ns = time.perf_counter_ns()
     stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=2), on_update=lambda stream: updates.append(1))
     command = worker.next(object)
     assert (command.request_id, command.prompt_token_ids, command.sampling.max_new_tokens) == (0, [1, 2, 3], 2)
-    assert command.submitted_ns == stream.metrics.submitted_ns <= stream.metrics.accepted_ns
+    assert before_ns <= command.submitted_ns == stream.metrics.submitted_ns <= stream.metrics.accepted_ns
     worker.publish(NewToken(0, 5))
     worker.publish(NewToken(0, 6, FinishReason.LENGTH), step_id=1)
     assert stream.result(PATIENCE_S).token_ids == [5, 6]
@@ -262,10 +273,11 @@ def test_an_abort_is_sent_while_the_request_lives(engine, worker):
 
 
 def test_a_request_that_cannot_be_sent_or_decoded_leaves_nothing_behind(engine, worker, monkeypatch):
-    worker.refuses = OSError("closed")
+    worker.refuses, ends = OSError("closed"), []
     with pytest.raises(EngineError, match=r"could not be sent to the engine \(OSError: closed\)"):
-        engine.submit([1])
+        engine.submit([1], on_update=lambda stream: ends.append((stream.finish_reason, stream.error)))
     assert engine._receiver.num_live == 0
+    assert ends == [(FinishReason.ERROR, "the request could not be sent to the engine (OSError: closed)")]
     worker.refuses = None
 
     def panics(tokenizer, token_ids):
@@ -292,6 +304,15 @@ def test_blocking_admission_returns_with_the_first_token(transports):
         with pytest.raises(EngineBusyError, match="paused"):
             engine.submit([3])
         first.join(PATIENCE_S), second.join(PATIENCE_S)
+
+
+def test_a_pause_ends_the_wait_of_blocking_admission(transports):
+    with Engine("a model", admission="blocking") as engine:
+        thread, got = answered(transports.taken[0], lambda: engine.submit([1]))
+        transports.taken[0].next(object)
+        engine.pause()
+        thread.join(PATIENCE_S)
+        assert got.get_nowait().token_ids == []
 
 
 # -- steering
@@ -477,6 +498,27 @@ def test_a_replacement_that_does_not_start_breaks_the_engine(transports):
         assert engine.overdue == (
             "the process ended, and a new one did not start: no memory; the engine cannot go on, restart it"
         )
+
+
+def test_the_start_of_a_replacement_may_be_cancelled(transports):
+    slow, cancelled = PlayedTransport(replaceable=True), threading.Event()
+    slow.events.get()
+    transports.coming[:] = [PlayedTransport(replaceable=True), slow]
+    with Engine("a model", cancelled=cancelled) as engine:
+        transports.taken[0].events.put(WorkerGoneError("the process ended"))
+        wait_until(lambda: len(transports.taken) == 2)
+        cancelled.set()
+        wait_until(lambda: not engine.alive)
+        assert "cancelled" in engine.overdue
+
+
+def test_silence_counts_from_when_an_answer_is_owed(transports):
+    with Engine("a model", step_timeout_s=50.0) as engine:
+        engine._watchdog._heard_at -= 1000  # idle for long, as it may be
+        wait_until(lambda: time.monotonic() - engine._watchdog._heard_at < 1)
+        stream = engine.submit([1])
+        time.sleep(0.1)
+        assert engine.alive and not stream.finished
 
 
 @pytest.mark.parametrize("stopped", [True, False])

@@ -54,6 +54,8 @@ def test_an_answer_goes_on_where_its_prompt_ends(word_tokenizer, kind):
     decoder = kind(word_tokenizer, [0, 1])
     assert [decoder.push(token) for token in (2, 3, 0)] == [" c", "", " a"]
     assert decoder.flush() == ""
+    decoder.push(3)
+    assert decoder.flush() == ""  # nor is a special token left at the end
 
 
 def test_a_stream_that_cannot_go_on_begins_anew(word_tokenizer):

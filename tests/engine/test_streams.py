@@ -46,7 +46,7 @@ class Letters:
 
     def push(self, token_id: int) -> str:
         if token_id == 99:
-            raise BaseException("no such token")
+            raise BaseException("no such token\nin the vocabulary\nof this tokenizer")
         return chr(97 + token_id)
 
     def flush(self) -> str:
@@ -178,7 +178,7 @@ def test_one_answer_that_cannot_be_decoded_ends_alone():
     scene.take(NewToken(1, 99), NewToken(2, 99, FinishReason.LENGTH), NewToken(3, 5))
     for stream in (bad, last):
         assert stream.finish_reason is FinishReason.ERROR
-        assert stream.error == "the answer could not be decoded (BaseException: no such token)"
+        assert stream.error == "the answer could not be decoded (BaseException: no such token"
     assert scene.commands == [Abort(1)]
     assert (good.text, good.finished) == ("f", False)
     assert [token.request_id for token in scene.events(StepEvent)[-1].tokens] == [3]
@@ -215,9 +215,13 @@ def test_progress_of_prompts_reaches_their_streams():
     scene.updates.clear()
     scene.take(preempted=[1, 77], entries=[EntryRecord(1, 3, 0, 3, 9, 0, 0)])
     assert (stream.metrics.num_preemptions, scene.updates) == (1, [])  # there is text already
+    scene.take(preempted=[1])
+    assert stream.metrics.num_preemptions == 2
     scene.take(
-        finished=[Finished(1, FinishReason.ABORT), Finished(1, FinishReason.ERROR), Finished(5, FinishReason.STOP)]
+        finished=[Finished(1, FinishReason.ABORT), Finished(1, FinishReason.ERROR), Finished(5, FinishReason.STOP)],
+        at=9 * SECOND,
     )
+    assert stream.metrics.finished_ns == 9 * SECOND
     assert (scene.receiver.num_live, scene.receiver.num_waiting) == (1, 1)
     assert stream.finish_reason is FinishReason.ABORT
 

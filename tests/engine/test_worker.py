@@ -10,6 +10,7 @@ import pytest
 
 from roseplay.config import Knobs
 from roseplay.core.step import DeviceLostError, StepTooLargeError
+from roseplay.engine import worker as worker_module
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
@@ -514,6 +515,17 @@ def test_a_long_step_is_announced(predicted_s, slow_motion, announced):
     loop.run([submit(1, max_new_tokens=1)])
     assert [event.predicted_s for event in loop.sent(StepStarted)] == announced
     assert {event.step_id for event in loop.sent(StepStarted)} <= {0}
+
+
+def test_the_stretch_of_a_step_that_took_longer_than_predicted_is_announced_too(monkeypatch):
+    monkeypatch.setattr(worker_module, "stretch", lambda inbox, factor, start_ns: [])
+    runner = FakeRunner()
+    runner.predicted_s, runner.takes_s = 0.0, 0.06
+    loop = Loop(runner, slow_motion=10.0)
+    loop.run([submit(1, max_new_tokens=1)])
+    (announced,) = loop.sent(StepStarted)
+    assert announced.step_id == 0
+    assert announced.predicted_s >= 9 * 0.06
 
 
 def test_the_step_limit_follows_the_runner():
