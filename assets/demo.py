@@ -19,7 +19,7 @@ from typing import Any
 
 from gradio_client import Client
 
-from roseplay.play.recording.reader import read
+from roseplay.recording.reader import read
 
 TAB = "recorded-demo"
 BURST = {"size": 32, "kind": "mix", "max_new_tokens": 72}

@@ -10,7 +10,7 @@ import roseplay
 
 COMMANDS = {
     "play": ("roseplay.play.main", "open the page: watch the engine and steer it"),
-    "export": ("roseplay.play.recording.command", "make a trace, a table or a report of a recorded run"),
+    "export": ("roseplay.recording.command", "make a trace, a table or a report of a recorded run"),
     "bench": ("roseplay.bench.main", "measure the engine"),
 }
 

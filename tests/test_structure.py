@@ -15,14 +15,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
     "config": set(),
+    "json_text": set(),
+    "arguments": {"config"},
     "core": {"config"},
     "model": {"config", "core"},
     "engine": {"config", "core", "model"},
     "traffic": {"config", "core", "engine"},
-    "serve": {"config", "core", "engine", "traffic"},
-    "play": {"config", "core", "engine", "traffic"},
+    "recording": {"config", "json_text", "arguments", "core", "engine", "traffic"},
+    "lab": {"config", "json_text", "arguments", "core", "engine", "traffic"},
+    "serve": {"config", "json_text", "arguments", "core", "engine", "traffic", "recording", "lab"},
+    "play": {"config", "json_text", "arguments", "core", "engine", "traffic", "recording", "lab", "serve"},
     "bench": {"config", "core", "model", "engine", "traffic"},
-    "cli": {"play", "serve", "bench"},
+    "cli": {"recording", "lab", "play", "serve", "bench"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
 }

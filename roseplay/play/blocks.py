@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.engine.messages import BlockChange, BlockInfo
-from roseplay.play.book import Book
+from roseplay.recording.book import Book
 
 INSPECT_S = 3.0  # the engine answers between two steps; slow motion may make that long
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from roseplay.play.book import Tracked
-from roseplay.play.lines import shown
+from roseplay.play.web.lines import shown
+from roseplay.recording.book import Tracked
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64

@@ -14,9 +14,9 @@ from roseplay.core.budget import RequestTooLargeError, check_fits
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
-from roseplay.play.book import Tracked
-from roseplay.play.lines import shown
 from roseplay.play.sampling import check_system
+from roseplay.play.web.lines import shown
+from roseplay.recording.book import Tracked
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together

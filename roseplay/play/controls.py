@@ -11,10 +11,10 @@ from typing import Any
 
 import gradio as gr
 
-from roseplay.play.assets import script_tags
 from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
 from roseplay.play.stops import BUDGET, REQUESTS, Stops
+from roseplay.play.web.assets import script_tags
 
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 SWITCHES = {

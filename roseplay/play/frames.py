@@ -7,7 +7,6 @@ there are no frames.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -16,22 +15,18 @@ from typing import Any
 
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
+from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
-from roseplay.play.book import Book, Tracked
 from roseplay.play.bursts import Burst
-from roseplay.play.rows import EntryRow, StepRow, TokenRow
 from roseplay.play.stats import Stats
+from roseplay.recording.book import Book, Tracked
+from roseplay.recording.rows import EntryRow, StepRow, TokenRow
 
 KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
 STATS_S = 0.25
 _FREE = [0, -1, 0]
 
 Tap = Callable[[dict[str, Any], bytes], None]
-
-
-def encode(value: Any) -> bytes:
-    """Compact JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 class Clock:

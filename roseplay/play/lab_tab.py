@@ -11,9 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-from roseplay.play import assets
 from roseplay.play.markup import html, panel
 from roseplay.play.terms import TERMS
+from roseplay.play.web import assets
 
 # The parameters that a scenario may offer; the tab hides those that the chosen one does not.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from roseplay.play.chats import Answer, Chat, Turn
+from roseplay.recording.shape import MAX_LANES
 
-MAX_LANES = 8
 _RATE_TOKENS = 32  # the lane's tok/s is over its newest tokens
 
 

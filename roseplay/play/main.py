@@ -82,8 +82,8 @@ def _play(listener: socket.socket, options: Options) -> int:
 
 def _replay(listener: socket.socket, options: Options) -> int:
     """Serve the page of a recording."""
-    from roseplay.play.recording.reader import RecordingError
-    from roseplay.play.recording.theatre import Theatre
+    from roseplay.play.theatre import Theatre
+    from roseplay.recording.reader import RecordingError
 
     try:
         theatre = Theatre(str(options.replay))
@@ -132,8 +132,8 @@ def _serve(playground: Any, listener: socket.socket, options: Options, said: Cal
     """``said`` puts into words what it does at an address."""
     import uvicorn
 
-    from roseplay.play.guard import allowed_hosts
-    from roseplay.play.server import create_app
+    from roseplay.play.web.guard import allowed_hosts
+    from roseplay.play.web.server import create_app
 
     logging.getLogger("httpx").setLevel(logging.WARNING)
     app = create_app(playground, allowed_hosts(options.host, options.allow_host))

@@ -16,17 +16,18 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
+from roseplay.json_text import encode
+from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
-from roseplay.play.book import Book, Kind, Tracked
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
-from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, encode, history
-from roseplay.play.lab.lab import Lab
-from roseplay.play.lines import shown
-from roseplay.play.recording.recorder import Recorder
+from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, history
 from roseplay.play.session import Tabs
-from roseplay.play.submissions import Submissions
 from roseplay.play.talk import Talk
+from roseplay.play.web.lines import shown
+from roseplay.play.web.submissions import Submissions
+from roseplay.recording.book import Book, Kind, Tracked
+from roseplay.recording.recorder import Recorder
 from roseplay.traffic.environment import environment
 from roseplay.traffic.prompts import Prompt
 

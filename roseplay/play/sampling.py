@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from roseplay.config import SamplingParams
-from roseplay.play.lines import shown
+from roseplay.play.web.lines import shown
 
 MAX_SYSTEM_CHARS = 8000
 _WHOLE = ("top_k", "seed", "max_new_tokens")

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from roseplay.play.book import Tracked
-from roseplay.play.lanes import MAX_LANES, Lane, parse_seen
+from roseplay.play.lanes import Lane, parse_seen
 from roseplay.play.sampling import Sampling
+from roseplay.recording.book import Tracked
+from roseplay.recording.shape import MAX_LANES
 
 LEASE_S = 300.0  # browsers slow hidden pages down to a poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")

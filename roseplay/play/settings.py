@@ -14,16 +14,16 @@ import gradio as gr
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roseplay.play.assets import script_tags
-from roseplay.play.bodies import strict_json
+from roseplay.json_text import strict_json
 from roseplay.play.controls import slider
-from roseplay.play.lanes import MAX_LANES
-from roseplay.play.lines import shown
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
 from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read, whole_number
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.talk import Talk
+from roseplay.play.web.assets import script_tags
+from roseplay.play.web.lines import shown
+from roseplay.recording.shape import MAX_LANES
 
 ALL = "all lanes"
 _CROSS = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roseplay.engine.messages import StepRecord
-from roseplay.play.ledger import Ledger
+from roseplay.recording.ledger import Ledger
 
 WINDOW_NS = 15_000_000_000
 RATE_NS = 2_000_000_000

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.play.book import Tracked
 from roseplay.play.chats import Turn, check_chars, checked_prompt, checked_system, next_prompt
 from roseplay.play.lanes import Lane
 from roseplay.play.sampling import Settings, defaults
 from roseplay.play.session import Tab, Tabs, check_lane
+from roseplay.recording.book import Tracked
 
 
 class Talk:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
-from roseplay.play.assets import script_tags
 from roseplay.play.markup import html, plain
 from roseplay.play.playground import Playground
-from roseplay.play.recording.exports import KINDS
-from roseplay.play.recording.recorder import KEEP_BYTES, KEEP_S
-from roseplay.play.recording.routes import demo
+from roseplay.play.web.assets import script_tags
+from roseplay.recording.exports import KINDS
+from roseplay.recording.reader import demo_path
+from roseplay.recording.recorder import KEEP_BYTES, KEEP_S
 
 _FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "tokens": "tokens", "bytes": "size"}
 
@@ -51,7 +51,7 @@ def _open() -> str:
     shipped = (
         "<h3>Demo<span>recorded with tiny-chat</span></h3><p>Four chats, a burst that makes their tokens wait, a smaller "
         'prefill budget, and the same burst again.</p><p><button type="button" class="rp-demo">Open the demo</button></p>'
-        if demo()
+        if demo_path()
         else ""
     )
     return (

@@ -15,13 +15,13 @@ import gradio as gr
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import slider
-from roseplay.play.gradio_gate import failed_with
-from roseplay.play.lanes import MAX_LANES
-from roseplay.play.lines import one_line
 from roseplay.play.markup import section
 from roseplay.play.playground import Playground
 from roseplay.play.sampling import whole_number
 from roseplay.play.session import check_lane, check_tab_id
+from roseplay.play.web.gradio_gate import failed_with
+from roseplay.play.web.lines import one_line
+from roseplay.recording.shape import MAX_LANES
 
 DEFAULT_LANES = 4
 DEFAULT_BURST = 20

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from roseplay import Engine
 from roseplay.config import EngineConfig, Knobs
-from roseplay.play.lab.arms import open_engine
-from roseplay.play.lab.lab import Lab
+from roseplay.lab.arms import open_engine
+from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
 from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
-from roseplay.play import assets
+from roseplay.play.web import assets
 from tests.browser.conftest import Served
 
 CORE = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "gaps.js", "format.js")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from roseplay.play import assets
+from roseplay.play.web import assets
 from tests.browser.conftest import PHONE, Served, ask, ready, state, text
 from tests.play.fake_engine import WORDS
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.play.playground import Playground
-from roseplay.play.recording.exports import export
+from roseplay.recording.exports import export
 from tests.browser.conftest import Served, ask, serving, text
 from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, theatre, to_the_end

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import PHONE, Served, ask
 
 Open = Callable[..., Page]
-DOCUMENT = Path(__file__).parent.parent / "play" / "lab_result.json"
+DOCUMENT = Path(__file__).parents[1] / "lab" / "result.json"
 RUN_MS = 180_000  # two engines start for a run, and the machine may be busy
 # How many pixels of a canvas have the colour of A's and of B's curve: the token itself, as a fraction of its edge may be.
 CURVES = """(id) => {

@@ -18,12 +18,12 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
-from roseplay.play.guard import allowed_hosts
-from roseplay.play.recording.exports import export
-from roseplay.play.recording.reader import read
-from roseplay.play.recording.run import Run
-from roseplay.play.recording.theatre import Theatre
-from roseplay.play.server import create_app
+from roseplay.play.theatre import Theatre
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
+from roseplay.recording.exports import export
+from roseplay.recording.reader import read
+from roseplay.recording.run import Run
 from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, answer_at_most, ask, serving, state, text
 from tests.play.fake_engine import FakeEngine
 

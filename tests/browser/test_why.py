@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
-from roseplay.play import assets
+from roseplay.play.web import assets
 from tests.browser.conftest import serving
 
 SCRIPTS = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")

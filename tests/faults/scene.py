@@ -20,9 +20,9 @@ from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
 from roseplay.model.gpu.emulation import emulate_gpu
 from roseplay.model.runner import ModelRunner
-from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 
 WAIT_S = 15.0  # for anything; a machine may be busy
 SOON_S = 5.0  # for what is to happen within a second

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from roseplay import Engine
-from roseplay.play.recording import recorder
-from roseplay.play.recording.reader import read
+from roseplay.recording import recorder
+from roseplay.recording.reader import read
 from tests.faults import scene
 from tests.faults.inject import Fault, injected, raises
 from tests.faults.scene import WAIT_S, Page, expect_right, open_engine, open_page, wait_until
 from tests.faults.table import broken, panics
 
 STATS = "roseplay.play.stats:Stats.step"
-WORDS = "roseplay.play.recording.words:WordTaker.take"
+WORDS = "roseplay.recording.words:WordTaker.take"
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import uvicorn
 from gradio_client import Client
 
 from roseplay.config import Knobs
-from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
 

@@ -24,9 +24,9 @@ from starlette.websockets import WebSocketDisconnect
 from roseplay.config import EngineConfig
 from roseplay.model.loader import UnsupportedModelError, load_model
 from roseplay.model.source import embedded_model
-from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 from tests.play.app_routes import Place, places
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried

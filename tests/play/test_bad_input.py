@@ -22,11 +22,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roseplay.engine.errors import EngineStartError
-from roseplay.play import bodies
-from roseplay.play.guard import allowed_hosts
-from roseplay.play.lab.lab import Lab
+from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web import bodies
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 from tests.play.app_routes import Place, places
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine

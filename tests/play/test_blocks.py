@@ -7,9 +7,9 @@ from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockChange, BlockInfo
-from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 from tests.play.fake_engine import FakeEngine
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"

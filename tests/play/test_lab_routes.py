@@ -14,16 +14,16 @@ from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.play.guard import allowed_hosts
-from roseplay.play.lab import document as documents
+from roseplay.lab import document as documents
 from roseplay.play.playground import Playground
-from roseplay.play.server import create_app
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
 from roseplay.traffic.figures import FIGURES
+from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
-from tests.play.lab_arms import QUICK, FakeArms, ended, fake_lab
 
-FILE = Path(__file__).with_name("lab_result.json")
+FILE = Path(__file__).parents[1] / "lab" / "result.json"
 PAGE = Path(__file__).with_name("lab_page.json")
 QUICKLY = {"scenario": "token-budget", "params": QUICK}
 LONG = {"scenario": "token-budget", "params": {"num_requests": 2, "max_new_tokens": 512}}
@@ -182,8 +182,8 @@ def test_bad_limits_are_refused(client: TestClient) -> None:
 
 
 def test_a_file_that_is_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.play.server.MAX_BYTES", 1000)
-    monkeypatch.setattr("roseplay.play.server.MAX_BODY", 1000)
+    monkeypatch.setattr("roseplay.play.web.server.MAX_BYTES", 1000)
+    monkeypatch.setattr("roseplay.play.web.server.MAX_BODY", 1000)
     for path, size in (("open", 1001), ("summary", 1001), ("run", 1_000_000)):
         answer = client.post(f"/ui/lab/{path}", content=b" " * size)
         assert answer.status_code == 413

@@ -12,8 +12,8 @@ from roseplay import Engine
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import EntryRecord
 from roseplay.play import frames
-from roseplay.play.book import Book, Tracked
 from roseplay.play.playground import Playground
+from roseplay.recording.book import Book, Tracked
 from tests.play.fake_engine import FakeEngine
 
 N = 100

@@ -10,8 +10,8 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
-from roseplay.play.recording.reader import Recording, RecordingError, parse, read
-from roseplay.play.recording.recorder import Recorder
+from roseplay.recording.reader import Recording, RecordingError, parse, read
+from roseplay.recording.recorder import Recorder
 from tests.play.fake_engine import WORDS, FakeEngine
 
 MINE, OTHERS = "a-tab-of-mine", "a-tab-of-others"

@@ -21,16 +21,15 @@ from gradio_client import Client
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
-from roseplay.play.guard import allowed_hosts
 from roseplay.play.playground import Playground
-from roseplay.play.recording import exports
-from roseplay.play.recording.command import main
-from roseplay.play.recording.figures import figures
-from roseplay.play.recording.reader import Recording, parse
-from roseplay.play.recording.routes import demo
-from roseplay.play.recording.run import Run
-from roseplay.play.recording.theatre import Theatre
-from roseplay.play.server import create_app
+from roseplay.play.theatre import Theatre
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
+from roseplay.recording import exports
+from roseplay.recording.command import main
+from roseplay.recording.figures import figures
+from roseplay.recording.reader import Recording, demo_path, parse
+from roseplay.recording.run import Run
 from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -312,7 +311,7 @@ def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["trace", "report"])
 def test_an_export_costs_the_server_little_memory(kind: str) -> None:
-    theatre = Theatre(str(demo()))
+    theatre = Theatre(str(demo_path()))
     client = TestClient(create_app(theatre, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
     size = len(client.get("/ui/export/recording.jsonl").content)
     assert size > 100_000

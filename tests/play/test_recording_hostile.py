@@ -13,10 +13,10 @@ import pytest
 
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
-from roseplay.play.recording.command import main as export_command
-from roseplay.play.recording.exports import export
-from roseplay.play.recording.reader import RecordingError, parse
-from roseplay.play.recording.theatre import Theatre
+from roseplay.play.theatre import Theatre
+from roseplay.recording.command import main as export_command
+from roseplay.recording.exports import export
+from roseplay.recording.reader import RecordingError, parse
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_recording import MINE, run, send
 

@@ -16,7 +16,7 @@ from gradio_client import Client
 from roseplay.play.main import main
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
-from roseplay.play.recording.theatre import Theatre
+from roseplay.play.theatre import Theatre
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_recording import MINE, run, send
 

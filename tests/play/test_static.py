@@ -1,4 +1,4 @@
-"""The page's own scripts: none of them writes markup, so that text which somebody else wrote stays text."""
+"""The page's own files: no script writes markup, so that text which somebody else wrote stays text; colours agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roseplay.play.assets import STATIC
+from roseplay.play.web.assets import STATIC
+from roseplay.recording.palette import COLOURS
 
 SCRIPTS = sorted(STATIC.glob("*.js"))
 WRITES_MARKUP = re.compile(
@@ -31,3 +32,9 @@ def test_the_pattern_finds_what_it_is_for() -> None:
     ):
         assert WRITES_MARKUP.search(line), line
     assert len(SCRIPTS) > 40
+
+
+def test_a_report_has_the_colours_of_the_page() -> None:
+    light = next(STATIC.rglob("tokens.css")).read_text(encoding="utf-8").partition("body.dark")[0]
+    page = dict(re.findall(r"--rp-(\w+): (#[0-9A-Fa-f]{6})", light))
+    assert {name: page.get(name) for name in COLOURS} == COLOURS

@@ -1,0 +1,46 @@
+"""JSON as roseplay writes it, compact, and as it reads what others sent, strictly."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def strict_json(text: bytes) -> Any:
+    """Parse JSON as the standard defines it: UTF-8, no NaN or infinity, no unpaired surrogate in a string.
+
+    Raises:
+        ValueError: one line that says what is wrong; it calls the text "the body", as of an HTTP request.
+    """
+    try:
+        value = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        if b"\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("the body has half of a surrogate pair in a text: send valid Unicode") from None
+    except _NotFiniteError as error:
+        raise ValueError(f"the body has a number that JSON does not have, {error}: send finite numbers") from None
+    except (ValueError, RecursionError):
+        raise ValueError("the body is not JSON") from None
+    return value
+
+
+class _NotFiniteError(Exception):
+    pass
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _NotFiniteError(name)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NotFiniteError(text[:20])
+    return value

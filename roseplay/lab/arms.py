@@ -1,0 +1,76 @@
+"""The engines of an experiment: how each arm's differs from the live one, and how they are opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.lab.spec import ARM_CONFIG, ARMS, GPU_KNOBS, Experiment
+from roseplay.traffic.workload import Workload
+
+_POOL = ("num_blocks", "kv_cache_memory")
+
+
+def open_engine(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
+    """A started engine; raises ``EngineStartError``, also once ``cancelled`` is set."""
+    from roseplay.engine.client import Engine
+
+    return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
+
+
+def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
+    """Each arm's config: the live engine's, with what the arm sets.
+
+    Raises:
+        ValueError: settings that do not go together, or that the device does not have.
+    """
+    configs = {}
+    for name in ARMS:
+        arm = experiment.arms[name]
+        changes: dict[str, Any] = dict(arm.config)
+        if any(changes.get(setting) is not None for setting in _POOL):  # the arm's way to size it replaces the live one
+            changes = {**dict.fromkeys(_POOL), **changes}
+        changes["worker"] = "process" if isinstance(live.model, str) else "thread"
+        try:
+            configs[name] = dataclasses.replace(live.config, **changes)
+        except ValueError as error:
+            raise ValueError(f"arm {name}: {error}") from None
+        device = live.info.device if configs[name].device in ("auto", live.config.device) else configs[name].device
+        for knob in GPU_KNOBS:
+            if not device.startswith("cuda") and getattr(arm.knobs, knob) != getattr(Knobs(), knob):
+                raise ValueError(f"arm {name}: {knob} needs a CUDA device; this engine runs on {device}")
+    return configs
+
+
+def sized(
+    config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int], at_once: int | None = None
+) -> EngineConfig:
+    """With a pool that holds the whole workload, where nobody chose one: the live engine may have taken all memory.
+
+    Args:
+        at_once: hold only so many of the longest requests.
+    """
+    if any(getattr(config, setting) is not None for setting in _POOL):
+        return config
+    blocks = [
+        -(-(tokens + arrival.params.max_new_tokens) // config.block_size)
+        for arrival, tokens in zip(workload, prompt_tokens, strict=True)
+    ]
+    needed = sum(sorted(blocks, reverse=True)[:at_once])
+    return dataclasses.replace(config, num_blocks=min(live.num_blocks, needed + 2))
+
+
+def room(configs: Mapping[str, EngineConfig], live: EngineInfo) -> int:
+    """Tokens, prompt and answer together, that a request may have in either arm."""
+    longest = [min(config.max_model_len or live.max_model_len, live.max_model_len) for config in configs.values()]
+    pools = [(config.num_blocks - 1) * config.block_size for config in configs.values() if config.num_blocks]
+    return min(longest + pools)
+
+
+def settings(config: EngineConfig, info: EngineInfo) -> dict[str, Any]:
+    """What an engine's settings turned out to be, of those that arms may set."""
+    return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}

@@ -1,0 +1,67 @@
+"""The result of an experiment as a JSON document that says everything about itself; made here, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.json_text import strict_json
+from roseplay.lab.shape import DOCUMENT, check
+from roseplay.lab.spec import ARMS
+from roseplay.lab.summary import summary
+
+VERSION = 1
+MAX_BYTES = 32 * 2**20
+
+
+def label(arm: Mapping[str, Any], differs: list[str]) -> str:
+    """An arm in a few words: its settings that the other does not have."""
+    values = {**arm["knobs"], **arm["config"]}
+    return ", ".join(f"{name.replace('_', ' ')} {_word(name, values[name])}" for name in differs) or "the same"
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Names of the knobs, then of the engine settings, in which two arms differ."""
+    return [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
+
+
+def _word(name: str, value: Any) -> str:
+    if value is None:
+        return "unlimited"
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def finished(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of runs with what follows from them: how the arms differ, and the summary."""
+    a, b = (document["arms"][arm] for arm in ARMS)
+    differs = differing(a, b)
+    for arm in (a, b):
+        arm["differs"], arm["label"] = differs, label(arm, differs)
+    document["summary"] = summary(document)
+    return document
+
+
+def parse_document(text: bytes) -> dict[str, Any]:
+    """A document from a file, checked, with its summary computed anew.
+
+    Raises:
+        ValueError: a sentence that says what is wrong with it.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+    try:
+        document = strict_json(text)
+    except ValueError:
+        raise ValueError("the file is not JSON: open a result that the lab exported") from None
+    check_document(document)
+    return {**document, "summary": summary(document)}
+
+
+def check_document(document: Any) -> None:
+    """Raises ``ValueError`` where a document lacks something or has something else in its place."""
+    if not isinstance(document, Mapping) or document.get("roseplay_lab") != VERSION:
+        raise ValueError(f"this is no result of the lab, version {VERSION}: open one that the lab exported")
+    check(document, DOCUMENT, "the result")
+    for arm in ARMS:
+        if not any(run["arm"] == arm for run in document["runs"]):
+            raise ValueError(f"the result has no run of arm {arm}")

@@ -1,0 +1,106 @@
+"""The engines of an experiment's arms: opened together or one at a time, warmed up, and closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.lab.measuring import RunError, StoppedError
+
+CLOSE_S = 0.3  # then an engine's process is killed: whoever presses stop wants it to stop
+
+
+class ArmEngines:
+    """An engine for each arm; arms with equal configs share one, which gets the knobs of whichever arm is next.
+
+    Args:
+        model: what the engines are made of.
+        configs, knobs: of each arm.
+        in_turn: close one engine before another is opened.
+        open_engine: see ``arms.open_engine``.
+        warm_up: called with an arm and its engine before the arm's first run on that engine.
+        give_up: ends a start; it is set when one of them fails, too.
+
+    Attributes:
+        infos: of each arm, once its engine has been open.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        configs: Mapping[str, EngineConfig],
+        knobs: Mapping[str, Knobs],
+        *,
+        in_turn: bool,
+        open_engine: Callable[..., Any],
+        warm_up: Callable[[str, Any], None],
+        give_up: threading.Event,
+    ) -> None:
+        self.infos: dict[str, EngineInfo] = {}
+        self._model, self._configs, self._knobs, self._in_turn = model, configs, knobs, in_turn
+        self._open_engine, self._warm_up, self._give_up = open_engine, warm_up, give_up
+        self._open: dict[EngineConfig, Any] = {}
+        self._warm: set[str] = set()
+        self._failure: str | None = None
+
+    def start(self) -> None:
+        """Open and warm up the engines of all arms; ``in_turn`` leaves that to ``get``.
+
+        Raises:
+            StoppedError: the start was given up. RunError: an engine did not start.
+        """
+        if self._in_turn:
+            return
+        one_each = {config: arm for arm, config in self._configs.items()}
+        with ThreadPoolExecutor(len(one_each), "roseplay-lab-start") as pool:  # most of a start is imports
+            for arm in one_each.values():
+                pool.submit(self._start, arm)
+        self._check()
+        for arm in self._configs:
+            self.get(arm)
+
+    def get(self, arm: str) -> Any:
+        """The arm's engine, warmed up and with the arm's knobs; raises as ``start``."""
+        config = self._configs[arm]
+        if config not in self._open:
+            self.close()
+            self._start(arm)
+            self._check()
+        engine = self._open[config]
+        self.infos[arm] = engine.info
+        engine.set_knobs(**self._knobs[arm].to_dict())
+        if arm not in self._warm:
+            self._warm_up(arm, engine)
+            self._warm.add(arm)
+        return engine
+
+    def close(self) -> None:
+        """Close all that are open."""
+        engines = list(self._open.values())
+        self._open.clear()
+        self._warm.clear()
+        with ThreadPoolExecutor(len(engines) or 1, "roseplay-lab-close") as pool:
+            for engine in engines:
+                pool.submit(engine.close, CLOSE_S)
+
+    def _start(self, arm: str) -> None:
+        """Open the arm's engine; if that fails, the others' starts are given up."""
+        config = self._configs[arm]
+        try:
+            self._open[config] = self._open_engine(self._model, config, self._knobs[arm], self._give_up)
+        except Exception as error:
+            if not self._give_up.is_set():
+                whose = [name for name, other in self._configs.items() if other == config]
+                which = f"arm {arm}" if len(whose) == 1 else "the arms' engine"
+                self._failure = f"{which} did not start: {error}"
+                self._give_up.set()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RunError(self._failure)
+        if self._give_up.is_set():
+            raise StoppedError

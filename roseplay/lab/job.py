@@ -1,0 +1,221 @@
+"""An experiment being run: in a thread of the server, with the live engine paused and engines of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from roseplay.engine.errors import EngineError
+from roseplay.lab.arms import arm_configs, open_engine, room, settings
+from roseplay.lab.document import VERSION, finished
+from roseplay.lab.engines import ArmEngines
+from roseplay.lab.load import make_load, warm_up
+from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_record
+from roseplay.lab.memory import fit
+from roseplay.lab.progress import RunProgress, seconds_left
+from roseplay.lab.spec import ARMS, Experiment
+from roseplay.traffic.environment import environment
+
+RUN_LIMIT_S = 120.0
+_log = logging.getLogger(__name__)
+
+OpenEngine = Callable[..., Any]
+
+
+class Job:
+    """Runs an experiment beside a live engine, which stands still meanwhile.
+
+    Args:
+        live: the engine of the page; the arms' engines are made like it.
+        keep: takes the result and answers with its id.
+        open_engine: see ``arms.open_engine``.
+
+    Raises:
+        ValueError: what the experiment asks for cannot be had with this model; nothing has been started.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        live: Any,
+        keep: Callable[[dict[str, Any]], str],
+        open_engine: OpenEngine = open_engine,
+        run_limit_s: float = RUN_LIMIT_S,
+    ) -> None:
+        self.job_id = uuid.uuid4().hex[:12]
+        self.experiment = experiment
+        self.state = "starting"
+        self.error: str | None = None
+        self.result: str | None = None
+        self._live, self._keep, self._open_engine, self._run_limit_s = live, keep, open_engine, run_limit_s
+        self._configs = arm_configs(live, experiment)
+        self._scenario, self._workload, self._prompt_tokens = make_load(
+            experiment, live, room(self._configs, live.info)
+        )
+        self._warm_up = warm_up(self._workload, self._prompt_tokens)
+        counts = dict.fromkeys(ARMS, 0)
+        self._runs: list[RunProgress] = []
+        for arm in experiment.order:
+            counts[arm] += 1
+            self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
+        self._arms: ArmEngines | None = None
+        self._stop = threading.Event()
+        self._give_up = threading.Event()  # ends the engines' start: stopped, or one of them failed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it as soon as can be; returns at once and may be called again."""
+        self._stop.set()
+        self._give_up.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it has ended: all engines closed, the live one resumed."""
+        return self._ended.wait(timeout)
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    def told(self) -> dict[str, Any]:
+        """What the page shows of it."""
+        return {
+            "id": self.job_id,
+            "scenario": self._scenario.name,
+            "title": self._scenario.title,
+            "state": self.state,
+            "error": self.error,
+            "progress": [run.told() for run in self._runs],
+            "left_s": seconds_left(self._runs) if self.state == "running" else None,
+            "result": self.result,
+        }
+
+    # In the thread
+
+    def _run(self) -> None:
+        state, error = "error", ""
+        try:
+            self._live.pause()
+            try:
+                self._measure()
+                state = "done"
+            finally:
+                if self._arms is not None:
+                    self._arms.close()
+                with suppress(EngineError):  # closed meanwhile, with the server
+                    self._live.resume()
+        except StoppedError:
+            state = "stopped"
+        except (EngineError, RunError, TimeoutError) as failure:
+            error = str(failure)
+        except Exception as failure:
+            _log.exception("an experiment failed")
+            error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
+        if state == "error" and self._stop.is_set():
+            state = "stopped"  # what is cut off in the middle of something complains
+        self.state, self.error = state, error if state == "error" else None
+        self._ended.set()
+
+    def _measure(self) -> None:
+        """Play all runs and keep them; when it is stopped, the repeats that both arms have had."""
+        arms = self._open_arms()
+        self._check_stop()
+        self.state = "running"
+        records: list[dict[str, Any]] = []
+        try:
+            for run in self._runs:
+                self._check_stop()
+                records.append(self._measure_run(run, arms.get(run.arm)))
+        finally:
+            repeats = len(records) // len(ARMS)
+            if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
+                self.result = self._keep(self._document(arms, records[: repeats * len(ARMS)], repeats))
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _open_arms(self) -> ArmEngines:
+        """The arms' engines, started as memory allows."""
+        knobs = {arm: self.experiment.arms[arm].knobs for arm in ARMS}
+        at_once = max(arm_knobs.max_batch_size for arm_knobs in knobs.values())
+        try:
+            fitted = fit(self._live, self._configs, at_once, self._workload, self._prompt_tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
+        self._configs = dict(fitted.configs)
+        self._arms = ArmEngines(
+            self._live.model,
+            fitted.configs,
+            knobs,
+            in_turn=fitted.in_turn,
+            open_engine=self._open_engine,
+            warm_up=self._warm,
+            give_up=self._give_up,
+        )
+        self._arms.start()
+        return self._arms
+
+    def _warm(self, arm: str, engine: Any) -> None:
+        self._check_stop()
+        try:
+            measure_run(engine, self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+        except (RunError, EngineError, TimeoutError) as error:
+            raise RunError(f"arm {arm}, warm-up: {error}") from None
+
+    def _measure_run(self, run: RunProgress, engine: Any) -> dict[str, Any]:
+        run.start()
+        try:
+            played, steps = measure_run(
+                engine,
+                self._workload,
+                stop=self._stop,
+                time_limit_s=self._run_limit_s,
+                on_sent=run.sent.append,
+            )
+        except BaseException as error:
+            run.finish(cut=True)
+            if isinstance(error, RunError | EngineError | TimeoutError):
+                raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
+            raise
+        run.finish()
+        return run_record(run.arm, run.repeat, played, steps)
+
+    def _document(self, arms: ArmEngines, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
+        info, experiment = arms.infos["A"], self.experiment
+        return finished(
+            {
+                "roseplay_lab": VERSION,
+                "id": self.job_id,
+                "name": experiment.name,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "scenario": self._scenario.name,
+                "title": self._scenario.title,
+                "look": list(self._scenario.look),
+                "model": info.model,
+                "device": info.device,
+                "dtype": info.dtype,
+                "environment": environment(threads=info.threads, device=info.device),
+                "seed": experiment.seed,
+                "repeats": repeats,
+                "order": experiment.order[: len(records)],
+                "params": self._scenario.params(),
+                "arms": {
+                    arm: {
+                        "knobs": experiment.arms[arm].knobs.to_dict(),
+                        "config": settings(self._configs[arm], arms.infos[arm]),
+                    }
+                    for arm in ARMS
+                },
+                "limits": dict(experiment.limits),
+                "runs": records,
+            }
+        )

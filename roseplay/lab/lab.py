@@ -1,0 +1,102 @@
+"""The Lab of a server: its scenarios, the one experiment that may run at a time, and the results."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from roseplay.config import Knobs
+from roseplay.lab.arms import open_engine, settings
+from roseplay.lab.job import Job, OpenEngine
+from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, parse_experiment, scenario_arm
+from roseplay.lab.store import Store
+from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
+from roseplay.traffic.scenarios import SCENARIOS
+
+
+class LabBusyError(RuntimeError):
+    """An experiment is running already."""
+
+
+class Lab:
+    """Experiments beside a live engine.
+
+    Args:
+        engine: the page's; it is paused while an experiment runs.
+        open_engine: see ``arms.open_engine``.
+    """
+
+    def __init__(self, engine: Any, *, open_engine: OpenEngine = open_engine) -> None:
+        self.store = Store()
+        self._engine = engine
+        self._open_engine = open_engine
+        self._lock = threading.Lock()
+        self._job: Job | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether an experiment holds the live engine."""
+        return self._job is not None and self._job.running
+
+    def start(self, body: Any) -> Job:
+        """Begin an experiment, see ``spec.parse_experiment``.
+
+        Raises:
+            ValueError: a bad experiment, or one that this model cannot do.
+            LabBusyError: another is running.
+        """
+        with self._lock:
+            if self.running:
+                raise LabBusyError("the lab is running already: wait for it, or stop it")
+            job = Job(parse_experiment(body), self._engine, self.store.keep, self._open_engine)
+            self._job = job
+            job.start()
+        return job
+
+    def stop(self) -> bool:
+        """Stop the experiment that runs, if one does; answers whether. Returns at once."""
+        job = self._job
+        if job is None or not job.running:
+            return False
+        job.stop()
+        return True
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop, and wait until no engine of the lab is left."""
+        if self.stop() and self._job is not None:
+            self._job.wait(timeout)
+
+    def job(self, job_id: str) -> Job | None:
+        """The newest experiment, if that is its id."""
+        return self._job if self._job is not None and self._job.job_id == job_id else None
+
+    def describe(self) -> dict[str, Any]:
+        """What the page's tab is drawn from."""
+        knobs = Knobs().to_dict()
+        del knobs["slow_motion"]
+        info = self._engine.info
+        return {
+            "scenarios": [self._scenario(scenario) for scenario in SCENARIOS.values()],
+            "knobs": knobs,
+            "engine": {"model": info.model, **settings(self._engine.config, info)},
+            "limits": dict(DEFAULT_LIMITS),
+            "state": self._job.told() if self._job is not None else None,
+        }
+
+    def _scenario(self, scenario: Scenario) -> dict[str, Any]:
+        most = {"max_new_tokens": max(1, self._engine.info.max_model_len // 2)}
+        params = {}
+        for name, value in scenario.params().items():
+            low, high = PARAM_LIMITS[name]
+            high = min(high, most.get(name, high))
+            params[name] = {"default": min(value, high), "min": low, "max": high}
+        return {
+            "name": scenario.name,
+            "title": scenario.title,
+            "card": scenario.card,
+            "look": list(scenario.look),
+            **{arm.lower(): scenario_arm(scenario, arm) for arm in ARMS},
+            "common": {"knobs": dict(scenario.knobs), "config": dict(scenario.config)},
+            "params": params,
+            "watch": scenario.watch,
+        }

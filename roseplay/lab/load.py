@@ -1,0 +1,48 @@
+"""The traffic of an experiment: the same prompts and arrival times for every run of both arms."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.engine.prompts import encode_prompt
+from roseplay.lab.spec import Experiment
+from roseplay.traffic.prompts import QUESTIONS, Prompt, prompt_source
+from roseplay.traffic.scenario import Scenario
+from roseplay.traffic.workload import Arrival, Workload
+
+WARM_UP_REQUESTS = 8
+WARM_UP_TOKENS = 4
+
+
+def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario, Workload, list[int]]:
+    """The scenario as it will be played, its workload, and the prompts' lengths in tokens.
+
+    Prompts are scaled down to what the model takes; an answer gets at most half of that.
+
+    Raises:
+        ValueError: not even short prompts fit.
+    """
+    tokenizer, vocab_size = engine.tokenizer, engine.info.vocab_size
+    questions = list(QUESTIONS)
+    random.Random(f"questions {experiment.seed}").shuffle(questions)
+    chat = getattr(tokenizer, "chat_template", None) is not None
+    source = prompt_source(tokenizer, vocab_size, questions, chat=chat, seed=experiment.seed)
+
+    def count(prompt: Prompt) -> int:
+        return len(encode_prompt(prompt, tokenizer, vocab_size))
+
+    answer = max(1, min(experiment.scenario.max_new_tokens, room // 2))
+    scenario = dataclasses.replace(experiment.scenario, max_new_tokens=answer)
+    workload = scenario.workload(source, seed=experiment.seed, room=room - answer, count=count)
+    return scenario, workload, [count(arrival.prompt) for arrival in workload]
+
+
+def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
+    """A few of its requests at once, the longest among them: what is slow the first time is not to be measured."""
+    longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
+    chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
+    params = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
+    return [Arrival(0.0, workload[index].prompt, params) for index in chosen]

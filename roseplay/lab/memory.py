@@ -1,0 +1,136 @@
+"""Whether an experiment's engines fit into memory beside the live one, decided before any of them is started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.config import EngineConfig
+from roseplay.core.info import FreeMemory
+from roseplay.lab.arms import sized
+from roseplay.traffic.workload import Workload
+
+MIB, GIB = 2**20, 2**30
+USABLE = 0.98  # of what is free: others take and give back memory meanwhile
+# What an engine takes besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
+GPU_OVERHEAD, PROCESS_OVERHEAD, THREAD_OVERHEAD = 2 * GIB, GIB // 2, GIB // 8
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How the arms' engines are opened: with these configs, and ``in_turn`` where only one may be open at a time."""
+
+    configs: Mapping[str, EngineConfig]
+    in_turn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an engine takes, in bytes, and where: ``"cpu"``, the live engine's device, or None for a device not known."""
+
+    place: str | None
+    weights: int
+    pool: int
+    overhead: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.pool + self.overhead
+
+
+def fit(
+    live: Any, configs: Mapping[str, EngineConfig], max_batch_size: int, workload: Workload, prompt_tokens: list[int]
+) -> Fit:
+    """Choose how the arms' engines are opened: all at once if they fit, else one at a time.
+
+    Pools whose size nobody chose hold the whole workload; or, where memory is too short for that, as many of its longest
+    requests as run at once. Arms with equal configs are one engine.
+
+    Args:
+        live: the page's engine.
+        max_batch_size: the larger one of the arms' knobs.
+        prompt_tokens: of each request of ``workload``.
+
+    Raises:
+        ValueError: not even one engine at a time fits; a sentence with the numbers and what to do.
+    """
+    free = live.free_memory()
+    whole, running = (
+        {arm: sized(config, live.info, workload, prompt_tokens, at_once) for arm, config in configs.items()}
+        for at_once in (None, max_batch_size)
+    )
+    for chosen, in_turn in ((whole, False), (whole, True), (running, True)):
+        needs = [need(live, config) for config in dict.fromkeys(chosen.values())]
+        if all(_fits(needs, place, bytes_free, in_turn) for place, bytes_free in _places(live, free)):
+            return Fit(chosen, in_turn)
+    raise ValueError(_refusal(live, free, needs))
+
+
+def need(live: Any, config: EngineConfig) -> Need:
+    """An estimate for an engine with ``config``, a pool size in it, and the live engine's model."""
+    info, place = live.info, _place(live, config)
+    item_bytes = _ITEM_BYTES[info.dtype]
+    if config.dtype != live.config.dtype:
+        item_bytes = _ITEM_BYTES.get(config.dtype, item_bytes)
+    same = place == info.device and item_bytes == _ITEM_BYTES[info.dtype]
+    weights = info.num_parameters * item_bytes
+    if not isinstance(live.model, str) and same:  # a model in memory is shared, but for what is laid out anew for a CPU
+        weights = info.weight_bytes if place == "cpu" and config.pack_weights else 0
+    token_bytes = info.kv_bytes_per_token * item_bytes // _ITEM_BYTES[info.dtype]
+    pool = config.kv_cache_memory or (config.num_blocks or 0) * config.block_size * token_bytes
+    overhead = PROCESS_OVERHEAD if config.worker == "process" else THREAD_OVERHEAD
+    return Need(place, weights, pool, overhead if place == "cpu" else GPU_OVERHEAD)
+
+
+def _place(live: Any, config: EngineConfig) -> str | None:
+    if config.device in ("auto", live.config.device, live.info.device):
+        return str(live.info.device)
+    if config.device == "cpu":
+        return "cpu"
+    return str(live.info.device) if config.device == live.info.device.partition(":")[0] else None
+
+
+def _places(live: Any, free: FreeMemory) -> Iterable[tuple[str, int]]:
+    yield "cpu", free.host
+    if free.device is not None:
+        yield live.info.device, free.device
+
+
+def _fits(needs: list[Need], place: str, bytes_free: int, in_turn: bool) -> bool:
+    totals = [need.total for need in needs if need.place == place]
+    return not totals or (max(totals) if in_turn else sum(totals)) <= USABLE * bytes_free
+
+
+def _refusal(live: Any, free: FreeMemory, needs: list[Need]) -> str:
+    place, bytes_free = next(
+        (place, bytes_free) for place, bytes_free in _places(live, free) if not _fits(needs, place, bytes_free, True)
+    )
+    largest = max((need for need in needs if need.place == place), key=lambda need: need.total)
+    where = "memory" if place == "cpu" else f"{place}'s memory"
+    return (
+        f"the lab needs about {_gib(largest.total)} for an engine of its own ({_gib(largest.weights)} of weights,"
+        f" {_gib(largest.pool)} of KV cache, {_gib(largest.overhead)} for the rest), and {_gib(bytes_free)} of {where}"
+        f" are free: {_advice(live, free, largest, bytes_free)}"
+    )
+
+
+def _advice(live: Any, free: FreeMemory, largest: Need, bytes_free: int) -> str:
+    """The flag with which the live engine leaves enough memory, where there is one."""
+    info, config = live.info, live.config
+    missing = math.ceil(largest.total / USABLE) - bytes_free
+    block_bytes = info.block_size * info.kv_bytes_per_token
+    pool = info.num_blocks * block_bytes
+    one_request = (-(-info.max_model_len // info.block_size) + 1) * block_bytes
+    if largest.place != info.device or pool - missing < one_request:
+        return "choose a smaller model, or a device with more memory"
+    if free.device is None or free.device_total is None or config.num_blocks or config.kv_cache_memory:
+        return f"start the page with --kv-cache-memory {(pool - missing) // MIB * MIB}, its own KV cache takes {_gib(pool)}"
+    share = (free.device_total - free.device - missing) / free.device_total
+    return f"start the page with --gpu-memory-utilization {math.floor(share * 100) / 100:g}"
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f} GiB"

@@ -1,0 +1,100 @@
+"""What the runs of a result say when A is put beside B: a row a figure, and three sentences."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roseplay.lab.sentences import sentences
+from roseplay.lab.spec import ARMS
+from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.metrics import percentile
+
+Run = Mapping[str, Any]
+Limits = Mapping[str, float]
+
+
+def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
+    """The ``summary`` of a result, for its own limits or others; depends on nothing but its arguments.
+
+    Medians over repeats; a range is the lowest and highest of them. ``ratio`` is b / a, None where a is 0.
+    """
+    limits = document["limits"] if limits is None else limits
+    runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
+    rows = [_row(name, measure, runs, limits) for name, measure in _MEASURES.items()]
+    pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
+    if pools["A"] != pools["B"]:
+        rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] for arm in ARMS}))
+    same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
+    told = sentences({row["name"]: row for row in rows}, document["scenario"], document["repeats"], same_tokens)
+    return {"metrics": rows, "same_tokens": same_tokens, "sentences": told}
+
+
+def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether a request kept the promise: its TTFT, and its own p99 ITL where it has one."""
+    return (
+        request["ttft_ms"] is not None
+        and request["ttft_ms"] <= limits["ttft_ms"]
+        and (request["itl_p99_ms"] is None or request["itl_p99_ms"] <= limits["itl_ms"])
+    )
+
+
+def _row(
+    name: str, measure: Callable[[Run, Limits], float | None], runs: Mapping[str, list[Run]], limits: Limits
+) -> dict[str, Any]:
+    return _figure(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS})
+
+
+def _figure(name: str, values: Mapping[str, list[float | None]]) -> dict[str, Any]:
+    figure = FIGURES[name]
+    known = {arm: [value for value in values[arm] if value is not None] for arm in ARMS}
+    median = {arm: round(statistics.median(known[arm]), 4) if known[arm] else None for arm in ARMS}
+    spread = {arm: [round(min(v), 4), round(max(v), 4)] if (v := known[arm]) else [None, None] for arm in ARMS}
+    a, b = median["A"], median["B"]
+    return {
+        "name": name,
+        "title": figure.title,
+        "unit": figure.unit,
+        "better": figure.better,
+        "a": a,
+        "b": b,
+        "a_range": spread["A"],
+        "b_range": spread["B"],
+        "ratio": round(b / a, 4) if a and b is not None else None,
+    }
+
+
+def _per_second(count: float, run: Run) -> float:
+    return count / run["seconds"] if run["seconds"] else 0.0
+
+
+def _of_requests(key: str, percent: float) -> Callable[[Run, Limits], float | None]:
+    return lambda run, _: percentile(sorted(r[key] for r in run["requests"] if r[key] is not None), percent)
+
+
+def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
+    return lambda run, _: percentile(sorted(run["itl_ms"]), percent)
+
+
+_MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
+    "output_tokens_per_s": lambda run, _: _per_second(sum(r["completion_tokens"] for r in run["requests"]), run),
+    "goodput_req_s": lambda run, limits: _per_second(sum(keeps(r, limits) for r in run["requests"]), run),
+    "ttft_p50_ms": _of_requests("ttft_ms", 50),
+    "ttft_p95_ms": _of_requests("ttft_ms", 95),
+    "queue_p50_ms": _of_requests("queue_ms", 50),
+    "tpot_p50_ms": _of_requests("tpot_ms", 50),
+    "itl_p50_ms": _of_gaps(50),
+    "itl_p95_ms": _of_gaps(95),
+    "itl_p99_ms": _of_gaps(99),
+    "itl_max_ms": _of_gaps(100),
+    "e2e_p95_ms": _of_requests("e2e_ms", 95),
+    "submit_p50_ms": _of_requests("submit_ms", 50),
+    "computed_tokens": lambda run, _: sum(step[2] for step in run["steps"]),
+    "saved_tokens": lambda run, _: run["saved_tokens"],
+    "preemptions": lambda run, _: run["preemptions"],
+}
+
+
+def _pool_tokens(config: Mapping[str, Any]) -> int:
+    return int((config["num_blocks"] - 1) * config["block_size"])

@@ -1,0 +1,92 @@
+"""A playground without an engine, in which a recording is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from roseplay.engine.health import Health
+from roseplay.json_text import encode
+from roseplay.play.session import Tabs
+from roseplay.play.talk import Talk
+from roseplay.play.web.submissions import Submissions
+from roseplay.recording.reader import RecordingError, parse
+
+_NO_ENGINE = "this page replays a recording and has no engine: start it without --replay to send something"
+
+
+def _healthy(timeout: float = 0.0) -> Health:
+    return Health(True, "this page replays a recording and has no engine")
+
+
+class Theatre:
+    """Stands where ``Playground`` does. It has the recorded settings to show, and refuses whatever needs an engine.
+
+    Args:
+        path: a recording. Raises ``RecordingError`` where it is none.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        try:
+            self._lines = path.read_bytes().splitlines(keepends=True)
+        except OSError as error:
+            raise RecordingError(f"the recording {str(path)!r} cannot be read: {error.strerror or error}") from None
+        recording = parse(self._lines, path.name)
+        if recording.cut:
+            self._lines.pop()
+        self.replaying: str | None = path.name
+        self.boot_id = uuid.uuid4().hex[:12]
+        self._knobs = dict(recording.header["knobs"])
+        self.submissions = Submissions()
+        self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
+        self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
+        self.talk = Talk(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be looked at
+        frames = recording.frames
+        self._figures = {
+            "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,
+            "frames": len(frames),
+            "steps": sum(len(frame["steps"]) for frame in frames),
+            "requests": sum(event[1] == "submitted" for frame in frames for event in frame["requests"]),
+            "tokens": sum(len(frame["tokens"]) for frame in frames),
+            "bytes": sum(map(len, self._lines)),
+            "file": None,
+        }
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def close(self) -> None:
+        """Nor to end."""
+
+    def knobs(self) -> dict[str, Any]:
+        """The settings at the beginning of the recording."""
+        return dict(self._knobs)
+
+    def recording(self, tab_id: str = "") -> list[bytes]:
+        """The file, line by line: whoever serves it shows it to all who can reach the page."""
+        return self._lines
+
+    def recording_stream(self, tab_id: str = "") -> Iterator[bytes]:
+        """The same."""
+        return iter(self._lines)
+
+    def recorded(self) -> dict[str, Any]:
+        """As ``Recorder.figures``, of the file."""
+        return dict(self._figures)
+
+    def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
+        """What a poll gets: the page does not poll here, and to others nothing ever happens."""
+        snapshot = {"info": dataclasses.asdict(self.engine.info), "knobs": self._knobs, "t": 0.0, "requests": []}
+        more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
+        head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}
+        return encode({**head, "health": None, "frames": [], "own": {"lanes": []}})
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError(_NO_ENGINE)
+
+    send = ask = burst = stop = set_knobs = block = _refuse

@@ -1,0 +1,256 @@
+"""The named endpoints: whatever a button does, ``gradio_client`` can do too.
+
+client = gradio_client.Client("http://127.0.0.1:7860")
+client.predict("What is a KV block?", api_name="/chat")
+client.predict({"prefill_max_tokens": 64}, api_name="/set_knobs")
+client.predict(32, "equal", api_name="/burst")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from gradio.data_classes import FileData
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineError
+from roseplay.engine.stream import Stream
+from roseplay.play.playground import Playground, parse_changes
+from roseplay.play.sampling import NAMES, read, whole_number
+from roseplay.play.session import check_tab_id
+from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
+from roseplay.play.web.calls import LOOK_S, Endpoints, told, until
+from roseplay.play.web.lab_endpoint import Experiments
+from roseplay.play.web.lines import shown
+from roseplay.play.web.recording_routes import export_address
+from roseplay.recording.book import Tracked
+from roseplay.recording.exports import KINDS
+from roseplay.recording.shape import MAX_LANES
+
+DEFAULT_PROMPT = "What is a KV block?"
+MAX_IDS = 10_000  # that one call of /stop may name
+
+
+def add_endpoints(playground: Playground) -> None:
+    """Add the endpoints to the page that is being built."""
+    requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
+    lab, files = Experiments(playground), Files(playground)
+    endpoints: list[Callable[..., Any]] = [
+        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
+        *(engine.burst, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
+    ]
+    for endpoint in endpoints:
+        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+
+
+class Requests(Endpoints):
+    """Sending a prompt."""
+
+    async def submit(
+        self,
+        prompt: str = DEFAULT_PROMPT,
+        lane: int = 0,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        tab: str = "",
+        ignore_eos: bool = False,
+        system: str | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        stop: list[str] | None = None,
+        edit: bool = False,
+    ) -> dict:
+        """Send a prompt and answer at once with the ids of its requests.
+
+        With a tab's id (``Rose.tab`` in its console) that tab's lane goes on with its chat, from 1; lane 0 is the first
+        four of them. What is null is as in the tab's settings; with ``edit`` the prompt takes the place of the last
+        question. Without a tab, it is a request of its own that only the live views show, greedy if nothing else is said.
+        ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
+        """
+        with told():
+            arguments = locals()
+            given, lanes, tab_id = _given(arguments), _lanes(lane), _tab(tab)
+            whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
+            if not tab_id:
+                params = _params({**given, "ignore_eos": whole})
+                return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
+            ids: list[int] = []
+            for number in lanes:
+                settings = self.playground.talk.settings(tab_id, number).changed(given)
+                params = dataclasses.replace(settings.params(), ignore_eos=whole)
+                how = {"params": params, "system": settings.system, "edit": instead}
+                send = partial(self.playground.send, prompt, lanes=[number], tab_id=tab_id, **how)
+                ids += await self.submissions.run(send)
+            return {"ids": ids}
+
+    async def chat(
+        self,
+        prompt: str = DEFAULT_PROMPT,
+        max_new_tokens: int | None = 128,
+        temperature: float | None = 0.0,
+        seed: int | None = None,
+        messages: list[dict] | None = None,
+        system: str | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        stop: list[str] | None = None,
+        request: gr.Request = None,  # type: ignore[assignment]
+    ) -> AsyncIterator[str]:
+        """Send a prompt, or a whole conversation as ``messages`` of role and content; the result is the answer's text.
+
+        Who iterates over the job has the text so far twice a second. A client that leaves ends its request.
+        """
+        with told():
+            params = _params(_given(locals()))
+            stream = (await self._ask(prompt, params, system=system, messages=messages)).stream
+        try:
+            async for text in until(lambda: _wait(stream, LOOK_S), request, lambda: stream.text):
+                yield text
+        finally:
+            stream.cancel()  # of no effect once it has ended; else nobody is there to read it
+        if stream.error is not None:
+            raise refused(EngineError(stream.error))
+        yield stream.text
+
+    async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> Tracked:
+        return await self.submissions.ask(partial(self.playground.ask, prompt, params, **how))
+
+
+class Lanes(Endpoints):
+    """The chats of a tab."""
+
+    async def new_chat(self, lane: int = 0, tab: str = "") -> int:
+        """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
+        with told():
+            clear = partial(self.playground.talk.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+            return await self.submissions.run(clear)  # it waits for a submit to the same lane
+
+    async def regenerate(self, lane: int = 0, tab: str = "") -> dict:
+        """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
+        with told():
+            again = partial(self.playground.talk.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+            return {"ids": await self.submissions.run(again)}
+
+    def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
+        """Change settings of a tab's answers, given as a JSON object, in one lane or with 0 in all; answers all of them.
+
+        They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
+        settings give a lane those of all lanes back, and all lanes the defaults.
+        """
+        with told():
+            number, tab_id = whole_number(lane, "lane"), _tab(tab)
+            if settings is None:
+                now = self.playground.talk.reset_settings(lane=number, tab_id=tab_id)
+            else:
+                now = self.playground.talk.set_settings(read(settings), lane=number, tab_id=tab_id)
+            return {name: getattr(now, name) for name in NAMES}
+
+
+class Steering(Endpoints):
+    """Traffic and knobs."""
+
+    async def burst(
+        self,
+        size: int = DEFAULT_BURST,
+        kind: str = "shared head",
+        max_new_tokens: int = DEFAULT_ANSWER,
+        seed: int | None = None,
+        tab: str = "",
+    ) -> dict:
+        """Send many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
+
+        The same seed sends the same prompts again; without one they are others each time.
+        """
+        with told():
+            send = partial(
+                self.playground.burst,
+                size=whole_number(size, "size"),
+                kind=kind,
+                max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
+                seed=None if seed is None else whole_number(seed, "seed"),
+                tab_id=_tab(tab),
+            )
+            made = await self.submissions.run(send)
+        return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
+
+    def set_knobs(self, knobs: dict | None = None) -> dict:
+        """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""
+        with told():
+            return self.playground.set_knobs(parse_changes(knobs))
+
+    def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
+        """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
+        with told():
+            return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
+
+
+class Files(Endpoints):
+    """The run as a file."""
+
+    def export(self, kind: str = "report", tab: str = "") -> FileData:
+        """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
+        with told():
+            if not isinstance(kind, str) or kind not in KINDS:
+                raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
+            address = export_address(kind, _tab(tab))
+        return FileData(path=address, url=address, orig_name=KINDS[kind].file)
+
+
+def _tab(tab: Any) -> str:
+    """A tab's id, or "" for none."""
+    if tab in (None, ""):
+        return ""
+    check_tab_id(tab)
+    return str(tab)
+
+
+def _switch(value: Any, name: str) -> bool:
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{name} is {shown(value)}: use true or false")
+    return bool(value)
+
+
+def _ids(ids: Any) -> list[int]:
+    """Ids of requests, from a list of them or a single one."""
+    listed = ids if isinstance(ids, list) else [ids]
+    if len(listed) > MAX_IDS:
+        raise ValueError(f"there are {len(listed):,} ids: name at most {MAX_IDS:,} at once, or none to stop all")
+    return [whole_number(number, "a request's id") for number in listed]
+
+
+def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
+    """The lanes that a program means: one, or with 0 the first ``all_of_them``."""
+    number = whole_number(lane, "lane")
+    if not 0 <= number <= MAX_LANES:
+        raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
+    return [number] if number else list(range(1, all_of_them + 1))
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of an endpoint's arguments that are settings and were given."""
+    return read({name: arguments[name] for name in NAMES if arguments.get(name) is not None})
+
+
+def _params(given: dict[str, Any]) -> SamplingParams:
+    return SamplingParams(**{name: value for name, value in given.items() if name != "system"})
+
+
+async def _wait(stream: Stream, seconds: float) -> bool:
+    """Whether the stream ends within that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            async for _ in stream:
+                pass
+    except TimeoutError:
+        return False
+    return True

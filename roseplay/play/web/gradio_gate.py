@@ -1,0 +1,243 @@
+"""What of Gradio is open: the routes that the page and ``gradio_client`` use, and only for calls that make sense.
+
+Gradio serves much besides the page: uploads, files, a proxy, components' own functions, monitoring, code editing. All of
+that answers 404 here. The calls themselves are checked before Gradio gets them, since it takes whatever breaks later for a
+fault of the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import gradio as gr
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from roseplay.json_text import strict_json
+from roseplay.play.web.bodies import ClientLeftError, read_body, replayed
+from roseplay.play.web.lines import shown
+
+OURS = ("/ui/", "/health")
+# Gradio's routes that stay open, by method.
+_OPEN = {
+    "GET": re.compile(
+        r"/|/config|/theme\.css|/favicon\.ico|/assets/.+|/static/.+"
+        r"|/gradio_api/(info|queue/data|call/[^/]+/[^/]+|file=http://run/.+)"
+    ),
+    "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
+}
+_OPEN["HEAD"] = re.compile("/")
+_BY_NUMBER = "predict"  # the name under which the page calls functions that are not queued, all by their numbers
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_NAME = 200  # characters between two slashes of a path: files cannot have longer names
+MAX_VALUES = 64  # that an event brings along
+
+# What the endpoint of the request under way was refused with; Gradio itself knows only 500.
+_outcome: ContextVar[Outcome | None] = ContextVar("roseplay_outcome", default=None)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one call: the status to answer with if it fails, once that is known."""
+
+    status: int | None = None
+
+
+def failed_with(status: int) -> None:
+    """Have the request under way answered with this status when Gradio reports its failure."""
+    outcome = _outcome.get()
+    if outcome is not None:
+        outcome.status = status
+
+
+class BadCallError(Exception):
+    """A call that is answered at once, with a status and one line."""
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+class GradioGate:
+    """ASGI middleware in front of the routes of a page.
+
+    Args:
+        page: whose functions are called.
+    """
+
+    def __init__(self, app: ASGIApp, page: gr.Blocks) -> None:
+        self._app, self._page = app, page
+        public = [fn for fn in page.fns.values() if fn.api_visibility == "public"]
+        self._public = {fn.api_name: fn for fn in public if isinstance(fn.api_name, str)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        if path.startswith(OURS):
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["type"] == "websocket" or not _is_open(scope["method"], path):
+                raise BadCallError(404, "there is nothing here")
+            if scope["method"] == "POST":
+                receive = await self._checked(scope, receive)
+            else:
+                self._check_reading(path, scope)
+                scope = {**scope, "query_string": _used_of_query(scope)}
+        except ClientLeftError:
+            return
+        except BadCallError as error:
+            await JSONResponse({"error": str(error)}, error.status)(scope, receive, send)
+            return
+        outcome = Outcome()
+        _outcome.set(outcome)
+        await self._app(scope, receive, _with_status(send, outcome))
+
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
+        """``receive`` for Gradio, if the call makes sense."""
+        path, kind = scope["path"], Headers(scope=scope).get("content-type", "")
+        if kind.split(";")[0].strip().lower() != "application/json":
+            raise BadCallError(415, f"the body is {shown(kind)}: send application/json")
+        body = await read_body(receive)
+        try:
+            call = strict_json(body)
+        except ValueError as error:
+            raise BadCallError(422, str(error)) from None
+        if not isinstance(call, dict):
+            raise BadCallError(422, 'the body must be a JSON object, such as {"data": ["hello"]}')
+        for name in ("session_hash", "event_id"):
+            given = call.get(name)
+            if given is not None and not (isinstance(given, str) and _ID.fullmatch(given)):
+                raise BadCallError(422, f"{name} is {shown(given)}: use 1 to 64 letters, digits, - or _")
+        _, _, route, *name_of = path.split("/")
+        if route == "queue" or (route == "run" and name_of == [_BY_NUMBER]):
+            self._check_event(call)
+        elif route in ("run", "call"):
+            self._check_named(name_of[0], call)
+        elif call.get("event_id") is None:
+            raise BadCallError(422, "event_id is missing")
+        elif route == "cancel" and (call.get("session_hash") is None or type(call.get("fn_index")) is not int):
+            raise BadCallError(422, "name the call to cancel by its session_hash, fn_index and event_id")
+        return replayed(body, receive)
+
+    def _check_named(self, name: str, call: Mapping[str, Any]) -> None:
+        fn = self._public.get(name)
+        if fn is None:
+            raise BadCallError(404, f"there is no endpoint {shown(name)}: /gradio_api/info lists them")
+        extra = sorted(set(call) - {"data", "session_hash"})
+        if extra:
+            raise BadCallError(422, f"a call has no {shown(extra[0])}: send data, and session_hash if there is one")
+        self._check_data(call.get("data"), len(fn.inputs), f"/{name}")
+
+    def _check_event(self, call: Mapping[str, Any]) -> None:
+        index = call.get("fn_index")
+        fn = self._page.fns.get(index) if type(index) is int else None
+        if fn is None:
+            raise BadCallError(422, f"fn_index is {shown(index)}: there is no such function")
+        if call.get("session_hash") is None:
+            raise BadCallError(422, "session_hash is missing")
+        trigger = call.get("trigger_id")
+        if trigger is not None and type(trigger) is not int:
+            raise BadCallError(422, f"trigger_id is {shown(trigger)}: use an integer")
+        for name in ("batched", "simple_format", "oauth_token"):
+            if call.get(name):
+                raise BadCallError(422, f"{name} is not taken here")
+        event = call.get("event_data")
+        if event is not None and (not isinstance(event, dict) or len(event) > MAX_VALUES or _has_file(event)):
+            raise BadCallError(422, "event_data must be a small JSON object")
+        data = call.get("data")
+        self._check_data(data, len(fn.inputs), f"/{fn.api_name}" if fn.api_name else "this event")
+        for control, value in zip(fn.inputs, data or (), strict=True):
+            if not _fits(control, value):
+                raise BadCallError(
+                    422, f"{shown(value)} is no value of the control {control.label or control.elem_id!r}"
+                )
+
+    def _check_data(self, data: Any, wanted: int, what: str) -> None:
+        if not isinstance(data, list) or len(data) != wanted:
+            came = f"{len(data)} came" if isinstance(data, list) else "none came"
+            raise BadCallError(
+                422, f"{what} takes data, a list of {wanted} values in the order of its parameters: {came}"
+            )
+        if _has_file(data):
+            raise BadCallError(422, "files are not taken here")
+
+    def _check_reading(self, path: str, scope: Scope) -> None:
+        """Events can only be read by who has begun some."""
+        queue = self._page._queue
+        if path.endswith("/queue/data"):
+            sessions = _query(scope).get("session_hash", [""])
+            if sessions[0] not in queue.pending_messages_per_session:
+                raise BadCallError(404, "there is no such session")
+        elif path.startswith("/gradio_api/call/"):
+            event = path.rsplit("/", 1)[-1]
+            if event not in queue.event_ids_to_events and not any(
+                event in ids for ids in list(queue.pending_event_ids_session.values())
+            ):
+                raise BadCallError(404, "there is no such event")
+
+
+def _query(scope: Scope) -> dict[str, list[str]]:
+    try:
+        return parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=MAX_VALUES)
+    except ValueError:
+        raise BadCallError(422, f"the query has too many fields: use at most {MAX_VALUES}") from None
+
+
+def _used_of_query(scope: Scope) -> bytes:
+    """The part of a query that the page and ``gradio_client`` use: a session, and how endpoints are described."""
+    given = _query(scope)
+    used = {name: values[0] for name, values in given.items() if name == "session_hash"}
+    used |= {
+        n: v[0]
+        for n, v in given.items()
+        if n in ("serialize", "all_endpoints") and v[0] in ("true", "false", "True", "False")
+    }
+    return urlencode(used).encode()
+
+
+def _is_open(method: str, path: str) -> bool:
+    pattern = _OPEN.get(method)
+    if pattern is None or not pattern.fullmatch(path):
+        return False
+    return "\0" not in path and all(len(part) <= MAX_NAME for part in path.split("/"))
+
+
+def _fits(control: Any, value: Any) -> bool:
+    """Whether a control of the page can have this value: Gradio logs one that it cannot have as a fault of its own."""
+    if isinstance(control, gr.Slider):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        whole = float(control.step).is_integer() and float(control.minimum).is_integer()
+        return control.minimum <= value <= control.maximum and not (whole and value % 1)
+    if isinstance(control, gr.Dropdown | gr.Radio):
+        return isinstance(value, str) and value in [choice for _, choice in control.choices]
+    if isinstance(control, gr.Checkbox):
+        return isinstance(value, bool)
+    return not isinstance(control, gr.Textbox) or isinstance(value, str | None)
+
+
+def _has_file(value: Any) -> bool:
+    """Whether something in there is what Gradio would take for a file, and fetch."""
+    if isinstance(value, Mapping):
+        return {"path", "meta"} <= value.keys() or any(_has_file(item) for item in value.values())
+    return isinstance(value, list) and any(_has_file(item) for item in value)
+
+
+def _with_status(send: Send, outcome: Outcome) -> Send:
+    """Sends a refusal with the refusal's own status instead of 500."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 500 and outcome.status is not None:
+            message["status"] = outcome.status
+        await send(message)
+
+    return sending

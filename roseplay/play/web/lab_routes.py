@@ -1,0 +1,127 @@
+"""The Lab's addresses. Whatever is wrong with a request is told in a sentence, as ``{"detail": …}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from roseplay.engine.errors import EngineError
+from roseplay.json_text import encode, strict_json
+from roseplay.lab.document import check_document, parse_document
+from roseplay.lab.lab import Lab, LabBusyError
+from roseplay.lab.spec import parse_limits
+from roseplay.lab.summary import summary
+
+_REPORT_HEADERS = {
+    "Cache-Control": "no-store",
+    # A document may come from anybody: its report runs our script and asks nobody for anything.
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; sandbox allow-scripts allow-downloads",
+}
+
+
+def lab_router(lab: Lab) -> APIRouter:
+    """``/ui/lab`` and what is under it."""
+    router = APIRouter(prefix="/ui/lab")
+    _add_runs(router, lab)
+    _add_results(router, lab)
+    return router
+
+
+def _add_runs(router: APIRouter, lab: Lab) -> None:
+    """What there is, and the experiment from its start to its end."""
+
+    @router.get("")
+    def describe(response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        return lab.describe()
+
+    @router.post("/run")
+    async def run(request: Request) -> dict[str, str]:
+        body = _json(await request.body())
+        try:
+            job = await run_in_threadpool(lab.start, body)
+        except LabBusyError as error:
+            raise HTTPException(409, str(error)) from None
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        except EngineError as error:
+            raise HTTPException(503, str(error)) from None
+        return {"job": job.job_id}
+
+    @router.get("/job")
+    def job(response: Response, id: str = "") -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        found = lab.job(id)
+        if found is None:
+            raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
+        return found.told()
+
+    @router.post("/stop")
+    def stop() -> dict[str, bool]:
+        return {"stopped": lab.stop()}
+
+
+def _add_results(router: APIRouter, lab: Lab) -> None:
+    """Results: those that were made here, files, and what another promise makes of them."""
+
+    @router.get("/result/{document_id}")
+    def result(document_id: str) -> Response:
+        return _answer(_result(lab, document_id))
+
+    @router.get("/result/{document_id}/report.html")
+    def report(document_id: str) -> Response:
+        from roseplay.lab.report import report_html  # plotly takes a while to import
+
+        return Response(report_html(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
+
+    @router.post("/open")
+    async def open_document(request: Request) -> Response:
+        return await run_in_threadpool(_opened, lab, await request.body())
+
+    @router.post("/summary")
+    async def again(request: Request) -> Response:
+        return await run_in_threadpool(_summary, lab, await request.body())
+
+
+def _result(lab: Lab, document_id: str) -> dict[str, Any]:
+    document = lab.store.get(document_id)
+    if document is None:
+        raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
+    return document
+
+
+def _opened(lab: Lab, text: bytes) -> Response:
+    """A file, kept."""
+    try:
+        document = parse_document(text)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+    return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
+
+
+def _summary(lab: Lab, text: bytes) -> Response:
+    """A result under other limits."""
+    body = _json(text)
+    if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
+        raise HTTPException(422, "send the id of a result, or the document, and the limits")
+    try:
+        document = body["document"] if "document" in body else _result(lab, body["id"])
+        check_document(document)
+        return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return strict_json(text)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+def _answer(value: Any) -> Response:
+    return Response(encode(value), media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,76 @@
+"""Where browsers fetch recordings and what is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from fastapi import FastAPI, HTTPException, Response
+from fastapi.responses import FileResponse, StreamingResponse
+
+from roseplay.recording.apart import PIECE_BYTES, ExportError, export_apart, pieces
+from roseplay.recording.exports import KINDS
+from roseplay.recording.reader import demo_path
+
+_FRESH = {"Cache-Control": "no-store"}
+_BY_KIND = {name: kind.file for name, kind in KINDS.items()}
+_BY_FILE = {file: name for name, file in _BY_KIND.items()}
+
+
+def export_address(kind: str, tab: str) -> str:
+    """What the endpoint ``/export`` names a file by: Gradio leaves an address alone, but keeps a copy of any real file.
+
+    ``gradio_client`` asks for it at ``/gradio_api/file=`` and calls what it gets by the last part.
+    """
+    return f"http://run/{tab or '-'}/{_BY_KIND[kind]}"
+
+
+def add_recording_routes(app: FastAPI, playground: Any) -> None:
+    """Add ``/ui/export`` and what is below it, what ``/export`` names, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
+
+    @app.get("/ui/export")
+    def figures(response: Response) -> dict[str, Any]:
+        response.headers.update(_FRESH)
+        return dict(playground.recorded())
+
+    @app.get("/ui/export/{file}")
+    def exported(file: str, tab: str = "") -> Response:
+        if file not in _BY_FILE:
+            raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
+        name = _BY_FILE[file]
+        headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
+        lines, media_type = playground.recording_stream(tab), KINDS[name].media_type
+        if name == "recording":
+            return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
+        try:
+            made = export_apart(name, lines)
+        except ExportError as error:
+            raise HTTPException(503, str(error)) from None
+        headers["Content-Length"] = str(os.fstat(made.fileno()).st_size)
+        return StreamingResponse(_read(made), media_type=media_type, headers=headers)
+
+    @app.get("/gradio_api/file=http://run/{tab}/{file}")
+    def downloaded(tab: str, file: str) -> Response:
+        return exported(file, "" if tab == "-" else tab)
+
+    @app.get("/ui/demo.jsonl")
+    def shipped() -> Response:
+        path = demo_path()
+        if path is None:
+            raise HTTPException(404, "no demo came along with this installation")
+        return FileResponse(path, media_type=KINDS["recording"].media_type)
+
+    @app.get("/ui/recording")
+    def shown() -> Response:
+        if not playground.replaying:
+            raise HTTPException(404, "this page has an engine: /ui/export/recording.jsonl is its current run")
+        lines = playground.recording_stream()
+        return StreamingResponse(pieces(lines), media_type=KINDS["recording"].media_type, headers=_FRESH)
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    """A file in pieces; closed after the last."""
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

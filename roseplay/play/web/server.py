@@ -1,0 +1,169 @@
+"""The page's server: our own routes first, Gradio's page mounted behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+# Before gradio is imported: it would report its start to two hosts on the internet.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+# After every queued event it would sum up all events so far, in the same process as the engine.
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
+
+import anyio.to_thread
+import gradio as gr
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from roseplay.engine.errors import EngineError
+from roseplay.lab.document import MAX_BYTES
+from roseplay.play.chats import max_prompt_chars
+from roseplay.play.page import build_page, page_head
+from roseplay.play.playground import Playground
+from roseplay.play.settings import settings_router
+from roseplay.play.web import assets
+from roseplay.play.web.bodies import MAX_BODY, Bodies
+from roseplay.play.web.gradio_gate import GradioGate
+from roseplay.play.web.guard import Guard
+from roseplay.play.web.lab_routes import lab_router
+from roseplay.play.web.lines import one_line, shown
+from roseplay.play.web.recording_routes import add_recording_routes
+
+JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
+MAX_QUEUED = 1000
+SESSIONS = 64  # whose copies of the page's configuration Gradio keeps, half a MB each; its own limit is 10,000
+HEALTH_S = 1.0  # how long the engine may take to answer whether it is well
+HEALTH_WITHIN_S = 2.0  # and the route, whatever happens
+GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a third in a fraction of a millisecond
+
+
+def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
+    """The whole application, of a playground or of a ``Theatre``. It starts and stops the frames; the engine stays its maker's.
+
+    Args:
+        hosts: names the server goes by, see ``guard.allowed_hosts``.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        playground.start()
+        try:
+            yield
+        finally:
+            playground.close()
+
+    page = build_page(playground)
+    page.max_threads = JOBS
+    page.state_session_capacity = SESSIONS  # nothing of ours is in a session's state, so who comes back misses nothing
+    page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
+    app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
+    app.add_exception_handler(HTTPException, _say_in_one_line)
+    # The last one added comes first.
+    app.add_middleware(GradioGate, page=page)
+    app.add_middleware(Bodies, max_bytes=partial(_max_body, playground.engine.info.max_model_len))
+    app.add_middleware(Guard, hosts=set(hosts))
+    app.include_router(assets.router)
+    _add_routes(app, playground)
+    app.include_router(settings_router(playground.talk))
+    if not playground.replaying:
+        app.include_router(lab_router(playground.lab))
+    add_recording_routes(app, playground)
+    return gr.mount_gradio_app(
+        app,
+        page,
+        path="/",
+        head=page_head(playground),
+        theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
+        favicon_path=str(assets.STATIC / "icon.svg"),
+        footer_links=[],
+        ssr_mode=False,
+        run_history=False,
+    )
+
+
+def _add_routes(app: FastAPI, playground: Playground) -> None:
+    @app.get("/ui/delta")
+    async def delta(request: Request, since: int = 0, boot: str = "", tab: str = "", have: str = "") -> Response:
+        body = playground.delta(since, boot=boot, tab_id=tab, have=have)
+        headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+        if len(body) > GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1, mtime=0), "gzip"
+        return Response(body, media_type="application/json", headers=headers)
+
+    @app.get("/ui/block/{number}")
+    def block(number: int, response: Response, tab: str = "") -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            return playground.block(number, tab)
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
+        except (TimeoutError, EngineError) as error:
+            raise HTTPException(503, str(error)) from None
+
+    check = HealthCheck(playground.engine)
+
+    @app.get("/health")
+    async def health(response: Response) -> dict[str, str]:
+        ok, detail = await check()
+        info = playground.engine.info
+        response.status_code = 200 if ok else 503
+        response.headers["Cache-Control"] = "no-store"
+        return {
+            "status": "ok" if ok else detail,
+            "detail": detail,
+            "boot_id": playground.boot_id,
+            "model": info.model,
+            "device": info.device,
+            "dtype": info.dtype,
+        }
+
+
+class HealthCheck:
+    """Asks the engine whether it is well, in a thread of its own, once for all who want to know at the same time."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._thread: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
+        self._asking: asyncio.Future[Any] | None = None
+
+    async def __call__(self) -> tuple[bool, str]:
+        """Whether it is, and what it does or what is wrong. Takes ``HEALTH_WITHIN_S`` at most."""
+        if self._thread is None:
+            self._thread = anyio.CapacityLimiter(1)
+        if self._asking is None or self._asking.done():
+            asking = anyio.to_thread.run_sync(self._engine.health, HEALTH_S, limiter=self._thread)
+            self._asking = asyncio.ensure_future(asking)
+        try:
+            async with asyncio.timeout(HEALTH_WITHIN_S):
+                found = await asyncio.shield(self._asking)
+        except TimeoutError:
+            return False, f"the engine did not say within {HEALTH_WITHIN_S:g} s whether it is well"
+        return found.ok, found.detail
+
+
+def _max_body(max_model_len: int, path: str) -> int:
+    """Bytes that a body may have: a prompt as JSON writes it where all of it is escaped, and a result of the lab whole."""
+    if path in ("/ui/lab/open", "/ui/lab/summary"):
+        return MAX_BYTES
+    return max(MAX_BODY, 6 * max_prompt_chars(max_model_len) + (1 << 16))
+
+
+async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
+    """FastAPI's list of faults as one line."""
+    assert isinstance(error, RequestValidationError)
+    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
+    return JSONResponse({"detail": "; ".join(faults)}, 422)
+
+
+async def _say_in_one_line(request: Request, error: Exception) -> Response:
+    """A refusal, which may repeat what was sent."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": one_line(error.detail)}, error.status_code)

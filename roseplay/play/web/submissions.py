@@ -1,0 +1,74 @@
+"""Threads for what hands prompts to the engine, apart from those in which everything else is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio.to_thread
+
+from roseplay.engine.errors import EngineBusyError
+from roseplay.recording.book import Tracked
+
+SUBMITTING = 16  # calls that may hand prompts to the engine at the same time
+TURN_WITHIN_S = 10.0  # how long another one waits for its turn
+T = TypeVar("T")
+
+
+class Submissions:
+    """Runs whatever hands prompts to the engine in threads of its own, a few at a time.
+
+    Tokenizing a long prompt takes a while, and with ``admission`` at ``blocking`` a submit waits for its prefill. Neither may
+    hold up the event loop, nor the threads in which everything else is answered.
+    """
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(SUBMITTING)
+        self._threads: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
+
+    async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Call a function in a thread. One that is cancelled meanwhile goes on to its end.
+
+        Raises:
+            EngineBusyError: too many calls are under way already, and none ended in ``TURN_WITHIN_S``.
+        """
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(SUBMITTING)
+        try:
+            async with asyncio.timeout(TURN_WITHIN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise EngineBusyError(
+                f"{SUBMITTING} calls wait for the engine to take their prompts: try again later"
+            ) from None
+        call = functools.partial(function, *args, **named)
+        work = asyncio.ensure_future(anyio.to_thread.run_sync(call, limiter=self._threads))
+        work.add_done_callback(self._done)
+        return await asyncio.shield(work)
+
+    async def ask(self, ask: Callable[[], Tracked]) -> Tracked:
+        """Submit a request in a thread. Cancelled meanwhile, the request ends as soon as it is there."""
+        abandoned, made = threading.Event(), list[Tracked]()
+
+        def submit() -> Tracked:
+            tracked = ask()
+            made.append(tracked)
+            if abandoned.is_set():
+                tracked.stream.cancel()
+            return tracked
+
+        try:
+            return await self.run(submit)
+        except BaseException:
+            abandoned.set()
+            for tracked in made:
+                tracked.stream.cancel()
+            raise
+
+    def _done(self, work: asyncio.Future[Any]) -> None:
+        self._turns.release()
+        if not work.cancelled():
+            work.exception()  # else asyncio would log one that nobody waits for any more

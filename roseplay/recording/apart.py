@@ -1,0 +1,113 @@
+"""Exports made in a process of their own.
+
+Reading a recording takes about 35 times its size in memory, and a second of Python for each MB. In the page's process that
+memory would partly stay, and every stream and poll would wait for the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import roseplay
+from roseplay.recording.exports import export
+
+PIECE_BYTES = 1 << 16
+_ONE_AT_A_TIME = threading.Lock()
+_LOOK_FOR_PARENT_S = 0.5
+_PATIENCE_S = 120.0  # for the exports before it
+_LIMIT_S = 900.0  # for its own: the largest recording takes a minute on an idle machine
+
+
+class ExportError(RuntimeError):
+    """An export could not be made; one line."""
+
+
+def export_apart(kind: str, lines: Iterable[bytes]) -> BinaryIO:
+    """The same bytes as ``exports.export``, as a file that is gone once it is closed. One export is made at a time.
+
+    Raises:
+        ExportError: it could not be made.
+    """
+    where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
+    command = [sys.executable, "-m", __name__, kind]
+    if not _ONE_AT_A_TIME.acquire(timeout=_PATIENCE_S):
+        raise ExportError("other exports are still being made: try again later")
+    made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - closed by whoever reads it
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=made, stderr=subprocess.PIPE, env=environment)
+        said = _feed(child, lines)
+        if child.returncode != 0:
+            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            raise ExportError(f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}")
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        _ONE_AT_A_TIME.release()
+    made.seek(0)
+    return made
+
+
+def _feed(child: subprocess.Popen[bytes], lines: Iterable[bytes]) -> bytes:
+    """Give the child the recording and wait for its end, which comes at the latest after ``_LIMIT_S``.
+
+    Returns what it wrote to its standard error.
+    """
+    assert child.stdin is not None and child.stderr is not None
+    limit = threading.Timer(_LIMIT_S, child.kill)
+    limit.start()
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+            for piece in pieces(lines):
+                child.stdin.write(piece)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+        said = child.stderr.read()
+        child.wait()
+    finally:
+        limit.cancel()
+        child.stderr.close()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    return said
+
+
+def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines joined to pieces of about ``PIECE_BYTES``."""
+    gathered, size = [], 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_FOR_PARENT_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """In the child: the recording comes in, the export goes out."""
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    lines = sys.stdin.buffer.read().splitlines(keepends=True)
+    sys.stdout.buffer.write(export(sys.argv[1], lines))
+
+
+if __name__ == "__main__":
+    main()

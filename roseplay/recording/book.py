@@ -1,0 +1,142 @@
+"""What the page knows about each request: who sent it, how far its prompt is, what sharing saved it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from roseplay.engine.messages import EntryRecord
+from roseplay.engine.stream import Stream
+from roseplay.recording.ledger import Ledger
+
+Kind = Literal["lane", "burst", "api"]
+
+
+@dataclass(slots=True, eq=False)
+class Tracked:
+    """One request on the page.
+
+    Attributes:
+        stream: the engine's stream of it (text, token times, metrics).
+        kind: ``lane`` and ``burst`` were sent from a tab, ``api`` by a program.
+        lane: its lane in that tab, from 1; None for bursts and programs.
+        burst: id of the burst it belongs to.
+        title: what it was asked, for people.
+        tab: id of the tab whose lease keeps it alive; "" for programs, which hold none.
+        computed, target: prompt tokens in its blocks, and how many it needs.
+        stopping: somebody has asked for its end; the step under way is finished first.
+        cached, shared: of ``computed``, found in earlier steps' blocks, and computed by others in its own step.
+        reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
+    """
+
+    stream: Stream
+    kind: Kind = "api"
+    lane: int | None = None
+    burst: int | None = None
+    tab: str = ""
+    title: str = ""
+    stopping: bool = False
+    computed: int = 0
+    target: int = 0
+    cached: int = 0
+    shared: int = 0
+    reached: int = 0
+
+    @property
+    def request_id(self) -> int:
+        return self.stream.request_id
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.stream.prompt_token_ids)
+
+    @property
+    def finished(self) -> bool:
+        return self.stream.finish_reason is not None
+
+    @property
+    def ttft_s(self) -> float | None:
+        return self.stream.metrics.ttft_s
+
+
+class Book:
+    """Every live request and those that ended a short while ago, by id.
+
+    The engine reports a submission from its own thread, perhaps before ``submit`` has told us the request's
+    id. While a submission of ours is under way, an unknown request is therefore nobody's yet: ``find`` answers
+    None and the caller asks again later.
+
+    Args:
+        block_size: tokens that a KV block holds.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.ledger = Ledger(block_size)
+        self._lock = threading.Lock()
+        self._requests: dict[int, Tracked] = {}
+        self._submitting = 0
+
+    @contextmanager
+    def submitting(self) -> Iterator[Callable[[Tracked], None]]:
+        """Around a ``submit``; the function it gives enters the request that came of it."""
+        with self._lock:
+            self._submitting += 1
+        try:
+            yield self._enter
+        finally:
+            with self._lock:
+                self._submitting -= 1
+
+    def _enter(self, tracked: Tracked) -> None:
+        with self._lock:
+            self._requests[tracked.request_id] = tracked
+
+    def get(self, request_id: int) -> Tracked | None:
+        return self._requests.get(request_id)
+
+    def find(self, request_id: int, stream: Stream | None) -> Tracked | None:
+        """The request, entered as a program's if nobody else claims it; None while that is not known.
+
+        One whose ``stream`` is None ended long ago, and is not entered any more.
+        """
+        with self._lock:
+            tracked = self._requests.get(request_id)
+            if tracked is None and stream is not None and not self._submitting:
+                tracked = self._requests[request_id] = Tracked(stream)
+            return tracked
+
+    def progress(self, entry: EntryRecord) -> None:
+        """Take over how far a request's prompt is."""
+        tracked = self._requests.get(entry.request_id)
+        if tracked is not None:
+            tracked.computed, tracked.target = entry.computed, entry.target
+            self._account(tracked, entry.computed, entry.cached, entry.shared)
+
+    def settle(self, tracked: Tracked) -> None:
+        """Its request has ended: account for steps that were told before it was known whose it is."""
+        metrics = tracked.stream.metrics
+        self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
+
+    def _account(self, tracked: Tracked, computed: int, cached: int, shared: int) -> None:
+        """Only what goes beyond what was counted: all of these fall when a request begins again."""
+        before = after = tracked.cached, tracked.shared
+        if cached + shared > sum(before):
+            tracked.cached, tracked.shared = after = cached, shared
+        reached = max(tracked.reached, min(computed, tracked.prompt_tokens))
+        gained, tracked.reached = reached - tracked.reached, reached
+        self.ledger.progressed(gained, before, after)
+
+    def all(self) -> list[Tracked]:
+        with self._lock:
+            return list(self._requests.values())
+
+    def forget(self, ended_before_ns: int) -> None:
+        """Drop the requests that ended before this time."""
+        with self._lock:
+            for request_id, tracked in list(self._requests.items()):
+                ended = tracked.stream.metrics.finished_ns
+                if tracked.finished and (ended or 0) < ended_before_ns:
+                    del self._requests[request_id]

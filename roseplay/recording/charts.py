@@ -1,0 +1,173 @@
+"""The report's charts, drawn by plotly in the page's own colours."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from roseplay.recording.figures import percentiles
+from roseplay.recording.palette import COLOURS
+from roseplay.recording.run import Run, changes_text
+
+MOST_MARKS = 24  # flags of knob changes that a chart has room for
+_DASHES = {"p50": "solid", "p95": "4px,3px", "p99": "1.5px,2.5px"}
+
+
+def itl(run: Run) -> go.Figure:
+    """A point a gap, by the kind of request, with percentiles as lines."""
+    figure = _figure("ms")
+    gaps = run.gaps()
+    groups: dict[str, list[Any]] = {}
+    for gap in gaps:
+        groups.setdefault(_group(gap[0]), []).append(gap)
+    for number, (name, members) in enumerate(sorted(groups.items())):
+        figure.add_scattergl(
+            x=[_seconds(run, token.t) for _, token, _ in members],
+            y=[ms for _, _, ms in members],
+            text=[f"#{r.request_id}, step {token.step.step if token.step else '–'}" for r, token, _ in members],
+            name=name,
+            mode="markers",
+            marker={"size": 4, "color": _hue(name, number)},
+            hovertemplate="%{y:.1f} ms at %{x:.2f} s<br>%{text}<extra>" + name + "</extra>",
+        )
+    words = []
+    for name, value in zip(_DASHES, percentiles([ms for *_, ms in gaps], 50, 95, 99), strict=True):
+        if value is not None:
+            figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": _DASHES[name]})
+            words.append(f"{name} {value:.1f}")
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
+    figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # at their lines they would hide each other
+    return _knobs(figure, run)
+
+
+def ttft(run: Run) -> go.Figure:
+    """The share of requests that had their first token within a time; a curve a burst, and one for the rest."""
+    figure = _figure("% of requests", x="ms")
+    groups: dict[str, list[float]] = {}
+    for request in run.requests.values():
+        if request.ttft is not None:
+            name = "lanes and programs" if request.burst is None else f"burst {request.burst}"
+            groups.setdefault(name, []).append(request.ttft)
+    for number, (name, values) in enumerate(sorted(groups.items(), key=lambda item: (item[0][:5] != "burst", item[0]))):
+        values.sort()
+        share = [100 * (i + 1) / len(values) for i in range(len(values))]
+        line = {"color": COLOURS["ink"] if number == 0 else COLOURS[f"c{number % 8}"], "width": 1.5, "shape": "hv"}
+        x, y = [values[0], *values], [0.0, *share]
+        figure.add_scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate="%{x:.1f} ms: %{y:.0f} %")
+    figure.update_yaxes(range=[0, 102])
+    return figure
+
+
+def step_tokens(run: Run) -> go.Figure:
+    """What each step computed; a bar is as wide as its step took."""
+    figure = _figure("tokens")
+    widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
+    starts = [_seconds(run, step.t0) for step in run.steps]
+    about = [f"step {step.step}, {step.t1 - step.t0:.1f} ms" for step in run.steps]
+    for name, key in (("decode", "decode"), ("prompt", "prompt")):
+        figure.add_bar(
+            x=starts,
+            y=[getattr(step, key) for step in run.steps],
+            width=widths,
+            offset=0,
+            name=name,
+            text=about,
+            textposition="none",
+            marker={"color": COLOURS[key], "line": {"width": 0}},
+            hovertemplate="%{y} " + name + " tokens<br>%{text}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", bargap=0)
+    return _knobs(figure, run)
+
+
+def kv_blocks(run: Run) -> go.Figure:
+    """The pool over time: shared, active, cached, free; a diamond where somebody was preempted."""
+    figure = _figure("blocks")
+    layers = (
+        ("shared", COLOURS["shared"]),
+        ("active", COLOURS["ink3"]),
+        ("cached", COLOURS["cached"]),
+        ("free", COLOURS["free"]),
+    )
+    ends = [_seconds(run, step.t1) for step in run.steps]
+    for name, colour in layers:
+        counts = [getattr(step, f"blocks_{name}") for step in run.steps]
+        line = {"width": 0, "shape": "hv"}
+        figure.add_scatter(x=ends, y=counts, name=name, mode="lines", stackgroup="pool", line=line, fillcolor=colour)
+    full = [step for step in run.steps if step.preempted]
+    if full:
+        total = run.recording.info.num_blocks - 1
+        marker = {
+            "symbol": "diamond",
+            "size": 9,
+            "color": COLOURS["surface"],
+            "line": {"color": COLOURS["ink"], "width": 1},
+        }
+        x = [_seconds(run, step.t0) for step in full]
+        figure.add_scatter(x=x, y=[total * 0.97] * len(full), name="preempted", mode="markers", marker=marker)
+    return _knobs(figure, run)
+
+
+def _seconds(run: Run, ms: float) -> float:
+    return round((ms - run.start) / 1000, 5)
+
+
+def _group(request: Any) -> str:
+    if request.lane is not None:
+        return f"lane {request.lane}"
+    return "programs" if request.burst is None else f"burst {request.burst}"
+
+
+def _hue(name: str, number: int) -> str:
+    if name.startswith("lane "):
+        return COLOURS[f"c{(int(name[5:]) - 1) % 8}"]
+    return COLOURS[f"c{4 + number % 4}"]
+
+
+def _figure(y: str, x: str = "seconds") -> go.Figure:
+    axis = {"gridcolor": COLOURS["grid"], "linecolor": COLOURS["line2"], "zeroline": False, "tickfont": {"size": 11}}
+    return go.Figure(
+        layout={
+            "template": "none",
+            "height": 300,
+            "margin": {"l": 56, "r": 78, "t": 34, "b": 40},
+            "paper_bgcolor": COLOURS["surface"],
+            "plot_bgcolor": COLOURS["surface"],
+            "font": {"family": "IBM Plex Sans, system-ui, sans-serif", "size": 12, "color": COLOURS["ink3"]},
+            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
+            "hoverlabel": {
+                "font": {"color": COLOURS["ink"]},
+                "bgcolor": COLOURS["raised"],
+                "bordercolor": COLOURS["line2"],
+            },
+            "xaxis": {**axis, "title": {"text": x, "standoff": 6}},
+            "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
+        }
+    )
+
+
+def _knobs(figure: go.Figure, run: Run) -> go.Figure:
+    """A rose line where a knob was changed, with words as long as there is room for them; slow motion as a wash."""
+    rose = COLOURS["rose"]
+    for since, until, factor in run.slowed():
+        figure.add_vrect(
+            *(_seconds(run, since), _seconds(run, until)),
+            fillcolor=COLOURS["rosewash"],
+            line_width=0,
+            layer="below",
+            annotation={"text": f"slow motion ×{factor:g}", "font": {"color": rose, "size": 11}},
+            annotation_position="bottom left",
+        )
+    for t, _, changes in run.knobs[-MOST_MARKS:]:
+        x = _seconds(run, t)
+        figure.add_vline(x, line={"color": rose, "width": 1})
+        about: dict[str, Any] = {
+            "text": escape(changes_text(changes)),  # plotly knows some markup
+            "showarrow": False,
+            "font": {"color": rose, "size": 11},
+            "textangle": -90,
+        }
+        figure.add_annotation(x=x, y=1, yref="paper", yanchor="top", xanchor="left", **about)
+    return figure

@@ -1,0 +1,42 @@
+"""``roseplay export``: make trace, table and report of a recording, without an engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from roseplay.arguments import Parser
+from roseplay.recording.exports import export
+from roseplay.recording.reader import RecordingError
+
+_FLAGS = {"trace": "Chrome trace, for ui.perfetto.dev", "csv": "a row a token", "report": "one HTML page with charts"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the files that were asked for; the exit code is 2 where that was not possible."""
+    parser = Parser(prog="roseplay export", description="Make files of a recorded run (app.py --record FILE).")
+    parser.add_argument("recording", metavar="RECORDING", help="a recording, JSONL")
+    for flag, about in _FLAGS.items():
+        parser.add_argument(f"--{flag}", metavar="FILE", help=about)
+    options = vars(parser.parse_args(argv))
+    wanted = {flag: Path(options[flag]) for flag in _FLAGS if options[flag]}
+    if not wanted:
+        parser.error("nothing to make: use --trace FILE, --csv FILE or --report FILE")
+    source = Path(options["recording"])
+    try:
+        lines = source.read_bytes().splitlines(keepends=True)
+        for flag, path in wanted.items():
+            made = export({"csv": "tokens"}.get(flag, flag), lines, source.name)
+            path.write_bytes(made)
+            print(f"{path}: {len(made):,} bytes")
+    except RecordingError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}")
+    return 0
+
+
+def _refuse(message: str) -> int:
+    print(f"roseplay export: {message}", file=sys.stderr)
+    return 2

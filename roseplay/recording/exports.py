@@ -1,0 +1,42 @@
+"""What a recording can be taken away as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roseplay.recording.reader import parse
+from roseplay.recording.tokens import tokens
+from roseplay.recording.trace import trace
+
+
+class Kind(NamedTuple):
+    """A file name, its media type, and what opens it."""
+
+    file: str
+    media_type: str
+    opens: str
+
+
+KINDS = {
+    "recording": Kind(
+        "recording.jsonl", "application/x-ndjson", "Replays on this page, or with python app.py --replay FILE."
+    ),
+    "trace": Kind("trace.json", "application/json", "Opens in ui.perfetto.dev or chrome://tracing, from a local file."),
+    "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a token."),
+    "report": Kind("report.html", "text/html; charset=utf-8", "Opens in any browser, without a network."),
+}
+
+
+def export(kind: str, lines: Sequence[bytes], name: str = "this run") -> bytes:
+    """The file of this kind; raises ``ValueError`` for a kind that does not exist and a recording that is broken."""
+    if kind not in KINDS:
+        raise ValueError(f"there is no export of kind {kind!r}: use one of {', '.join(KINDS)}")
+    if kind == "recording":
+        return b"".join(lines)
+    recording = parse(lines, name)
+    if kind == "report":
+        from roseplay.recording.report import report  # plotly takes half a second to import
+
+        return report(recording)
+    return (trace if kind == "trace" else tokens)(recording)

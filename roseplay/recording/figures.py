@@ -1,0 +1,89 @@
+"""The figures of a run, by the definitions that hold everywhere: see ``roseplay.engine.telemetry``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roseplay.recording.run import Run
+
+_ENDED_WELL = ("stop", "length")
+
+
+class Figure(NamedTuple):
+    """One line of the table; ``value`` is None where there is nothing to count."""
+
+    name: str
+    value: float | None
+    unit: str
+    meaning: str
+
+
+def percentiles(values: Sequence[float], *percents: float) -> list[float | None]:
+    """With interpolation; None for each of nothing."""
+    return [float(p) for p in np.percentile(values, percents)] if values else [None] * len(percents)
+
+
+def figures(run: Run) -> list[Figure]:
+    """What the report's table says of a run."""
+    requests = list(run.requests.values())
+    ttft = [r.ttft for r in requests if r.ttft is not None]
+    itl = [gap for _, _, gap in run.gaps()]
+    ended = [r for r in requests if r.reason in _ENDED_WELL and r.first is not None and not r.skipped]
+    tpot = [(r.tokens[-1].t - r.tokens[0].t) / (len(r.tokens) - 1) for r in ended if len(r.tokens) > 1]
+    e2e = [r.finished - r.submitted for r in ended if r.finished is not None and r.submitted is not None]
+    queue = [r.scheduled - r.submitted for r in requests if r.scheduled is not None and r.submitted is not None]
+    computed = sum(step.prompt for step in run.steps)
+    saved = sum(_saved(run).values())
+    tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
+    rows: list[Figure] = [
+        Figure("length", seconds, "s", "from the first event to the last"),
+        *_slowed(run),
+        Figure("requests", len(requests), "", f"{len(ended)} ended by themselves"),
+        Figure("aborted", sum(r.reason == "abort" for r in requests), "", "counted apart, as failed ones are"),
+        Figure("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
+        Figure("steps", len(run.steps), "", "of the engine"),
+        Figure("tokens", tokens, "", "generated, of all requests"),
+        Figure("tokens a second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
+        Figure("prompt tokens computed", computed, "", "in all steps"),
+        Figure("prompt tokens saved", saved, "", "found in the cache, or computed by another request of the step"),
+        Figure("preemptions", sum(len(step.preempted) for step in run.steps), "", "for want of KV blocks"),
+    ]
+    pooled: tuple[tuple[str, list[Any], str], ...] = (
+        ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
+        ("ITL", itl, f"every gap between two tokens of a request, pooled{_in_slow_motion(run)}"),
+        ("TPOT", tpot, "(last − first token) / (n − 1), of requests with two or more"),
+        ("E2E", e2e, "finish − submit, of requests that ended by themselves"),
+        ("queue", queue, "first scheduled − submit"),
+    )
+    for name, values, meaning in pooled:
+        for label, value in zip(("p50", "p95", "p99"), percentiles(values, 50, 95, 99), strict=True):
+            rows.append(Figure(f"{name} {label}", value, "ms", meaning if label == "p50" else ""))
+    return rows
+
+
+def _slowed(run: Run) -> list[Figure]:
+    """How long the run was in slow motion, if at all."""
+    stretches = run.slowed()
+    if not stretches:
+        return []
+    factors = ", ".join(f"×{factor:g}" for factor in sorted({factor for *_, factor in stretches}))
+    seconds = sum(until - since for since, until, _ in stretches) / 1000
+    return [Figure("in slow motion", seconds, "s", f"steps were stretched {factors} then, and so are the times below")]
+
+
+def _in_slow_motion(run: Run) -> str:
+    gaps = run.gaps()
+    slowed = sum(run.slow_motion(token.t) > 1 for _, token, _ in gaps)
+    return f"; {slowed} of {len(gaps)} in slow motion" if slowed else ""
+
+
+def _saved(run: Run) -> dict[int, int]:
+    """Prompt tokens that each request was spared; once a request, however often it was preempted."""
+    most: dict[int, int] = {}
+    for step in run.steps:
+        for entry in step.entries:
+            most[entry.request_id] = max(most.get(entry.request_id, 0), entry.cached + entry.shared)
+    return most

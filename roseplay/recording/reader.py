@@ -1,0 +1,127 @@
+"""Read a recording, and say clearly what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import roseplay
+from roseplay.core.info import EngineInfo
+from roseplay.recording.rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.shape import FORMAT, FRAME, HEADER, MARK, check
+
+
+class RecordingError(ValueError):
+    """A file is no recording, or a broken one. The message names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run as it was recorded.
+
+    Attributes:
+        name: of the file, for people.
+        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot`` and when and with what it was made.
+        frames: oldest first, as ``/ui/delta`` had them, with ``titles`` and ``texts`` where those were recorded.
+        cut: the last line was incomplete, as after a crash, and was left out.
+    """
+
+    name: str
+    header: dict[str, Any]
+    frames: list[dict[str, Any]]
+    cut: bool = False
+
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(**self.header["info"])
+
+
+@cache
+def demo_path() -> Path | None:
+    """The recorded run that ships with roseplay: inside an installed package, beside it in the repository."""
+    package = Path(roseplay.__file__).parent
+    places = (package / "assets" / "demo.jsonl", package.parent / "assets" / "demo.jsonl")
+    return next((place for place in places if place.is_file()), None)
+
+
+def read(path: str | Path) -> Recording:
+    """Read a recording from a file. Raises ``RecordingError`` in one line whatever is wrong with it."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            return parse(file, path.name)
+    except FileNotFoundError:
+        raise RecordingError(f"there is no file {str(path)!r}") from None
+    except OSError as error:
+        raise RecordingError(f"{str(path)!r} cannot be read: {error.strerror or error}") from None
+
+
+def parse(lines: Iterable[bytes], name: str) -> Recording:
+    """A recording from its lines. A last line that is cut off is left out; anything else broken is an error."""
+    header: dict[str, Any] | None = None
+    frames: list[dict[str, Any]] = []
+    broken: RecordingError | None = None
+    for number, line in enumerate(lines, 1):
+        if broken:
+            raise broken  # it was not the last line
+        if header is None:
+            header = _header(line, name)
+            continue
+        try:
+            frames.append(_frame(line))
+        except ValueError as error:
+            broken = RecordingError(f"{name}: line {number}: {error}: the file is damaged")
+            if line.endswith(b"\n"):
+                raise broken from None
+    if header is None:
+        raise RecordingError(f"{name} is empty")
+    return Recording(name, header, frames, cut=broken is not None)
+
+
+def _header(line: bytes, name: str) -> dict[str, Any]:
+    try:
+        header = _json(line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or MARK not in header:
+        raise RecordingError(f"{name} is no recording of roseplay: its first line is no header with {MARK!r}")
+    if header[MARK] != FORMAT:
+        raise RecordingError(
+            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads format {FORMAT}:"
+            f" it was made by roseplay {str(header.get('version', '?'))[:40]!r}"
+        )
+    try:
+        check(header, HEADER)
+    except ValueError as error:
+        raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
+    fields = {field.name for field in dataclasses.fields(EngineInfo)}
+    header["info"] = {field: value for field, value in header["info"].items() if field in fields}
+    return header
+
+
+def _frame(line: bytes) -> dict[str, Any]:
+    """A frame with its rows as named tuples; ``ValueError`` says what is wrong with it."""
+    frame = _json(line)
+    check(frame, FRAME)
+    frame["steps"] = [StepRow(*row)._replace(entries=[EntryRow(*e) for e in row[16]]) for row in frame["steps"]]
+    frame["tokens"] = [TokenRow(*row) for row in frame["tokens"]]
+    for name in ("titles", "texts"):
+        frame.setdefault(name, [])
+    return cast("dict[str, Any]", frame)
+
+
+def _json(line: bytes) -> Any:
+    """Raises ``ValueError`` for what is not JSON, ``NaN`` and ``Infinity`` included."""
+    try:
+        return json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,203 @@
+"""Keeps the frames of the current run, bounded, and writes them to a file where that was asked for.
+
+A recording is text: a header, then a frame a line. ``reader`` reads it, and the page replays it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import roseplay
+from roseplay.json_text import encode
+from roseplay.recording.book import Book
+from roseplay.recording.opening import Opening
+from roseplay.recording.shape import FORMAT, MARK
+from roseplay.recording.words import WordTaker
+
+KEEP_BYTES = 64_000_000
+KEEP_S = 1800.0
+_ROW_BYTES = 300  # what a kept frame costs besides its text
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Kept:
+    t: float
+    frame: bytes
+    words: dict[str, tuple[bytes, bytes]]  # tab -> insides of the lists of titles and texts
+    steps: int
+    tokens: int
+    requests: int
+
+    @property
+    def size(self) -> int:
+        return len(self.frame) + sum(len(a) + len(b) for a, b in self.words.values()) + _ROW_BYTES
+
+    def line(self, may_read: Callable[[str], bool]) -> bytes:
+        allowed = [words for tab, words in self.words.items() if may_read(tab)]
+        lists = zip((b"titles", b"texts"), zip(*allowed, strict=True), strict=False)
+        more = b"".join(b',"%s":[%s]' % (name, b",".join(filter(None, parts))) for name, parts in lists if any(parts))
+        return self.frame[:-1] + more + b"}\n"
+
+
+class Recorder:
+    """The newest frames of a run with their words. ``take`` is called by one thread, the rest by any.
+
+    Args:
+        about: the engine's ``info``, and the ``environment`` it runs in.
+        knobs: the settings at the start; later ones are in the frames.
+        file: gets every line as it comes, with all words; what was written is whole whenever the program ends.
+            Raises ``OSError`` where it cannot be made, ``FileExistsError`` where it is there.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        about: Callable[[], dict[str, Any]],
+        knobs: dict[str, Any],
+        *,
+        file: str | Path | None = None,
+        keep_bytes: int = KEEP_BYTES,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        self._about = functools.cache(about)
+        self._words = WordTaker(book)
+        self._kept: deque[_Kept] = deque()
+        self._size = 0
+        self._opening = Opening(knobs, 0.0)
+        self._started = datetime.datetime.now(datetime.UTC)
+        self._keep_bytes, self._keep_ms = keep_bytes, keep_s * 1000
+        self._lock = threading.Lock()
+        self.file = None if file is None else Path(file)
+        self._out = None if file is None else open(file, "xb", buffering=0)  # noqa: SIM115 - open as long as the run
+        self._whole = 0  # bytes of the file, all of them whole lines
+        self._failing = False
+        if self._out:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Write the header; without room for it there is no file."""
+        try:
+            self._append(self._header(_everything))
+        except OSError:
+            self.close()
+            assert self.file is not None
+            self.file.unlink(missing_ok=True)
+            raise
+
+    def take(self, frame: dict[str, Any], encoded: bytes) -> None:
+        """Keep a frame, and let the oldest go that are too many. Never raises: the page does not depend on it."""
+        try:
+            self._take(frame, encoded)
+            self._failing = False
+        except BaseException:  # even a panic in an extension
+            if not self._failing:
+                _log.exception("a frame could not be recorded")
+            self._failing = True
+
+    def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
+        words = {tab: one.encoded() for tab, one in self._words.take(frame).items()}
+        submitted = sum(event[1] == "submitted" for event in frame["requests"])
+        kept = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
+        self._write(kept.line(_everything))
+        with self._lock:
+            self._kept.append(kept)
+            self._size += kept.size
+            while self._size > self._keep_bytes or self._kept[0].t < kept.t - self._keep_ms:
+                self._drop(self._kept.popleft())
+                if not self._kept:
+                    break
+
+    def _drop(self, kept: _Kept) -> None:
+        self._size -= kept.size
+        inside = [(tab, *(json.loads(b"[%s]" % part) for part in parts)) for tab, parts in kept.words.items()]
+        self._opening.fold(json.loads(kept.frame), inside)
+
+    def _write(self, line: bytes) -> None:
+        """A line at once: what the system has taken survives the end of this program."""
+        if not self._out:
+            return
+        try:
+            self._append(line)
+        except OSError as error:  # a full disk must not take the page along
+            _log.error("the recording %s ends here: %s", self.file, error.strerror or error)
+            self.close()
+
+    def _append(self, line: bytes) -> None:
+        """Write a whole line, or raise ``OSError`` and leave the file as it was."""
+        assert self._out is not None
+        rest = memoryview(line)
+        try:
+            while rest:  # a disk with too little room takes a part, and says so only of the next one
+                rest = rest[self._out.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._out.truncate(self._whole)
+            raise
+        self._whole += len(line)
+
+    def lines(self, tab_id: str = "") -> list[bytes]:
+        """The kept stretch as a recording, with the words of this tab's requests alone."""
+        return list(self.stream(tab_id))
+
+    def stream(self, tab_id: str = "") -> Iterator[bytes]:
+        """The same line by line, so that nobody has to hold all of them."""
+        may_read = _only(tab_id)
+        with self._lock:
+            header, kept = self._header(may_read), list(self._kept)
+        return itertools.chain([header], (one.line(may_read) for one in kept))
+
+    def _header(self, may_read: Callable[[str], bool]) -> bytes:
+        began = self._started + datetime.timedelta(milliseconds=self._opening.t)
+        header = {
+            MARK: FORMAT,
+            "version": roseplay.__version__,
+            "created": began.isoformat(timespec="milliseconds"),
+            "words": "all" if may_read is _everything else "of one tab",
+            **self._about(),
+            "knobs": self._opening.knobs,
+            "snapshot": self._opening.snapshot(may_read),
+        }
+        return encode(header) + b"\n"
+
+    def figures(self) -> dict[str, Any]:
+        """What is kept: ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens``, ``bytes``."""
+        with self._lock:
+            kept = list(self._kept)
+            size = self._size
+        return {
+            "seconds": round((kept[-1].t - kept[0].t) / 1000, 1) if kept else 0.0,
+            "frames": len(kept),
+            "steps": sum(one.steps for one in kept),
+            "requests": sum(one.requests for one in kept),
+            "tokens": sum(one.tokens for one in kept),
+            "bytes": size - _ROW_BYTES * len(kept),
+            "file": self.file.name if self._out and self.file else None,
+        }
+
+    def close(self) -> None:
+        """Write no more."""
+        out, self._out = self._out, None
+        if out:
+            with contextlib.suppress(OSError):  # what it has to say has been said by a write
+                out.close()
+
+
+def _everything(tab_id: str) -> bool:
+    return True
+
+
+def _only(tab_id: str) -> Callable[[str], bool]:
+    """Of this tab; programs' requests have none, and nobody may read those."""
+    return lambda tab: bool(tab) and tab == tab_id

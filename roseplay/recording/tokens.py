@@ -1,0 +1,41 @@
+"""A run as a table: one row a token, for a spreadsheet or a data frame."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from roseplay.recording.reader import Recording
+from roseplay.recording.run import Run
+
+COLUMNS = (
+    "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
+    "step_decode_tokens", "slow_motion",
+)  # fmt: skip
+
+
+def tokens(recording: Recording) -> bytes:
+    """CSV in UTF-8, tokens in the order of their times.
+
+    ``slow_motion`` is how many times as long as it needed a token's step took; ``time_ms`` counts from the run's first event; ``token`` from 0 in each request; what is not known is empty, as the
+    ITL of a first token and texts that were not recorded. A text that a spreadsheet would run as a formula has an
+    apostrophe before it.
+    """
+    run = Run(recording)
+    rows = []
+    for r in run.requests.values():
+        for index, token in enumerate(r.tokens, r.skipped):
+            step = (token.step.step, token.step.prompt, token.step.decode) if token.step else (None,) * 3
+            time_ms = round(token.t - run.start, 2)
+            about = (r.request_id, r.kind, r.lane, r.burst, index, _text(r.texts.get(index)))
+            rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}"))
+    rows.sort(key=lambda row: row[6])
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    writer.writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")
+
+
+def _text(text: str | None) -> str | None:
+    return "'" + text if text and text[0] in "=+-@\t\r" else text

@@ -1,0 +1,150 @@
+"""A run as a trace in Chrome's format, which ui.perfetto.dev and chrome://tracing open from a file.
+
+Process 1 is the engine: a track of steps, and counters. Process 2 has a track a request: queued, prefill chunks, decode
+slices, and marks where something happened to it. Times are microseconds since the run's first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+from roseplay.json_text import encode
+from roseplay.recording.reader import Recording
+from roseplay.recording.rows import EntryRow, StepRow
+from roseplay.recording.run import RequestRun, Run, changes_text
+
+ENGINE, REQUESTS = 1, 2
+STEPS = 1  # the engine's one track; a request's track is numbered from 1 in the order of arrival
+Event = dict[str, Any]
+
+
+def trace(recording: Recording) -> bytes:
+    """The whole run as one JSON object, events in the order of their times."""
+    events = _Events(Run(recording))
+    header = recording.header
+    document = {
+        "traceEvents": events.all(),
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "source": f"roseplay {header.get('version', '')}".strip(),
+            "created": header.get("created"),
+            "model": header["info"],
+            "knobs": header["knobs"],
+            "environment": header.get("environment"),
+        },
+    }
+    return encode(document)
+
+
+class _Events:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tracks = {request_id: number for number, request_id in enumerate(run.requests, 1)}
+        self._parts: dict[int, list[tuple[StepRow, EntryRow]]] = {request_id: [] for request_id in run.requests}
+        for step in run.steps:
+            for entry in step.entries:
+                self._parts[entry.request_id].append((step, entry))
+
+    def all(self) -> list[Event]:
+        named = [*self._names()]
+        timed = [*self._steps(), *self._knobs()]
+        for request in self._run.requests.values():
+            timed += self._request(request)
+        timed.sort(key=lambda event: event["ts"])
+        return named + timed
+
+    def _us(self, ms: float) -> int:
+        return round((ms - self._run.start) * 1000)
+
+    def _names(self) -> Iterator[Event]:
+        model = self._run.recording.info.model
+        for pid, name, index in ((ENGINE, f"engine ({model})", 0), (REQUESTS, "requests", 1)):
+            yield _meta("process_name", pid, 0, name=name)
+            yield _meta("process_sort_index", pid, 0, sort_index=index)
+        yield _meta("thread_name", ENGINE, STEPS, name="steps")
+        for request_id, track in self._tracks.items():
+            yield _meta("thread_name", REQUESTS, track, name=self._run.requests[request_id].label)
+            yield _meta("thread_sort_index", REQUESTS, track, sort_index=track)
+
+    def _slice(self, pid: int, tid: int, name: str, category: str, t0: float, t1: float, /, **args: Any) -> Event:
+        ts = self._us(t0)
+        at = {"ts": ts, "dur": max(0, self._us(t1) - ts)}
+        return {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, **at, "args": args}
+
+    def _mark(self, pid: int, tid: int, name: str, t: float, scope: str, /, **args: Any) -> Event:
+        event = {"ph": "i", "name": name, "cat": "mark", "pid": pid, "tid": tid, "ts": self._us(t), "s": scope}
+        return {**event, "args": args}
+
+    # The engine
+
+    def _steps(self) -> Iterator[Event]:
+        for step in self._run.steps:
+            name = f"step {step.step}"
+            yield self._slice(
+                *(ENGINE, STEPS, name, "step", step.t0, step.t1),
+                **{k: v for k, v in step._asdict().items() if k not in ("t0", "t1", "entries")},
+                requests=len(step.entries),
+                slow_motion=self._run.slow_motion(step.t1),
+            )
+            counters: dict[str, dict[str, int]] = {
+                "tokens per step": {"decode": step.decode, "prompt": step.prompt},
+                "requests": {"running": step.running, "waiting": step.waiting},
+                "KV blocks": {
+                    "shared": step.blocks_shared,
+                    "active": step.blocks_active,
+                    "cached": step.blocks_cached,
+                    "free": step.blocks_free,
+                },
+            }
+            for counter, values in counters.items():
+                yield {"ph": "C", "name": counter, "pid": ENGINE, "tid": 0, "ts": self._us(step.t1), "args": values}
+
+    def _knobs(self) -> Iterator[Event]:
+        for t, step, changes in self._run.knobs:
+            args = {name: {"old": old, "new": new} for name, (old, new) in changes.items()}
+            yield self._mark(ENGINE, STEPS, f"knob: {changes_text(changes)}", t, "g", from_step=step, **args)
+
+    # A request
+
+    def _request(self, request: RequestRun) -> Iterator[Event]:
+        tid = self._tracks[request.request_id]
+        work = [request.scheduled, *(step.t0 for step, _ in self._parts[request.request_id][:1])]
+        until = min((t for t in work if t is not None), default=request.finished)
+        if request.submitted is not None and until is not None and until >= self._run.start:
+            about = {"kind": request.kind, "prompt_tokens": request.prompt_tokens, "title": request.title}
+            begin = min(max(request.submitted, self._run.start), until)
+            yield self._slice(REQUESTS, tid, "queued", "queued", begin, until, **about)
+        yield from self._work(request, tid)
+        for begin, end in zip_longest(request.preempted, request.resumed, fillvalue=request.finished or self._run.end):
+            yield self._slice(REQUESTS, tid, "waiting again", "queued", begin, end)
+        marks = [("preempted", t) for t in request.preempted] + [("resumed", t) for t in request.resumed]
+        for name, t in [*marks, *(("copied a block", t) for t in request.copied)]:
+            yield self._mark(REQUESTS, tid, name, t, "t")
+        if request.first is not None and request.first >= self._run.start:
+            yield self._mark(REQUESTS, tid, "first token", request.first, "t", ttft_ms=request.ttft)
+        if request.finished is not None:
+            about = {"reason": request.reason, "error": request.error, "tokens": request.skipped + len(request.tokens)}
+            yield self._mark(REQUESTS, tid, "finished", request.finished, "t", **about)
+
+    def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
+        """What each step did for the request."""
+        made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
+        for step, entry in self._parts[request.request_id]:
+            args: dict[str, Any] = {"step": step.step, "step_prompt_tokens": step.prompt}
+            if (factor := self._run.slow_motion(step.t1)) > 1:
+                args["slow_motion"] = factor
+            if id(step) in made:
+                index, token = made[id(step)]
+                args |= {"token": index, "itl_ms": token.itl_ms, "text": request.texts.get(index)}
+            if entry.decode:
+                yield self._slice(REQUESTS, tid, "decode", "decode", step.t0, step.t1, **args)
+            else:
+                args |= {"computed": entry.computed, "target": entry.target}
+                args |= {"cached": entry.cached, "shared": entry.shared}
+                yield self._slice(REQUESTS, tid, f"prefill {entry.prompt}", "prefill", step.t0, step.t1, **args)
+
+
+def _meta(name: str, pid: int, tid: int, /, **args: Any) -> Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}

@@ -1,0 +1,193 @@
+"""The lab with real engines: the same seed is the same work, and no process is left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from roseplay import Engine, SamplingParams
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import FreeMemory
+from roseplay.lab.arms import open_engine
+from roseplay.lab.lab import Lab
+from roseplay.traffic.scenarios import SCENARIOS
+from tests.lab.fake_arms import ended, wait_until
+from tests.model.families import FAMILIES, tiny_model
+
+FEW = {"num_requests": 6, "max_new_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model(FAMILIES["llama"]())
+
+
+@pytest.fixture(scope="module")
+def live(model: Any) -> Iterator[Engine]:
+    """A model of 97 tokens and context 64 in memory, so that its arms run in threads."""
+    with Engine(model, block_size=4, num_blocks=200) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def live_process(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    directory = tmp_path_factory.mktemp("model")
+    model.save_pretrained(directory)
+    with Engine(str(directory), block_size=4, num_blocks=200) as engine:
+        yield engine
+
+
+def played(lab: Lab, **body: Any) -> dict[str, Any]:
+    told = ended(lab.start(body), 120)
+    assert (told["state"], told["error"]) == ("done", None)
+    document = lab.store.get(told["result"])
+    assert document is not None
+    return document
+
+
+def traffic(run: dict[str, Any]) -> list[int]:
+    return [request["prompt_tokens"] for request in run["requests"]]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_is_the_same_work_in_both_arms_and_all_repeats(live: Engine, name: str) -> None:
+    params = {**FEW, **({"rate_per_s": 200.0} if SCENARIOS[name].rate_per_s else {})}
+    document = played(Lab(live), scenario=name, repeats=2, seed=1, params=params)
+    runs = document["runs"]
+    assert len(runs) == 4
+    assert len({run["tokens_sha256"] for run in runs}) == 1
+    assert document["summary"]["same_tokens"]
+    assert len({tuple(traffic(run)) for run in runs}) == 1
+    for run in runs:
+        assert all(request["completion_tokens"] == 8 for request in run["requests"])
+        computed = sum(step[2] for step in run["steps"])
+        if not run["preemptions"]:
+            assert computed + run["saved_tokens"] == sum(traffic(run))
+    again = played(Lab(live), scenario=name, seed=1, params=params)["runs"][0]
+    assert again["tokens_sha256"] == runs[0]["tokens_sha256"]
+
+
+def test_an_engine_knows_what_memory_is_free_beside_it(live: Engine) -> None:
+    free = live.free_memory()
+    assert 2**20 < free.host < 2**50
+    assert (free.device is None) == (live.info.device == "cpu")
+
+
+def test_another_seed_is_other_work(live: Engine) -> None:
+    hashes = {played(Lab(live), scenario="dedup", seed=seed, params=FEW)["runs"][0]["tokens_sha256"] for seed in (1, 2)}
+    assert len(hashes) == 2
+
+
+def test_each_run_starts_cold(live: Engine) -> None:
+    runs = played(Lab(live), scenario="dedup", repeats=2, params=FEW)["runs"]
+    shared = [run for run in runs if run["arm"] == "B"]
+    assert shared[0]["saved_tokens"] == 5 * traffic(shared[0])[0]  # all but the first, and not that
+    assert shared[0]["saved_tokens"] == shared[1]["saved_tokens"]
+    assert all(run["saved_tokens"] == 0 for run in runs if run["arm"] == "A")
+
+
+def test_arms_may_differ_in_their_engines(live: Engine) -> None:
+    document = played(
+        Lab(live), scenario="kv-pressure", params={"num_requests": 12, "max_new_tokens": 30},
+        a={"config": {"block_size": 4, "num_blocks": 24}}, b={"config": {"block_size": 8, "num_blocks": 200}},
+    )  # fmt: skip
+    assert (document["arms"]["A"]["config"]["block_size"], document["arms"]["B"]["config"]["block_size"]) == (4, 8)
+    assert document["arms"]["A"]["differs"] == ["block_size", "num_blocks"]
+    preempted = {run["arm"]: run["preemptions"] for run in document["runs"]}
+    assert preempted["A"] > 0
+    assert preempted["B"] == 0
+    assert document["summary"]["same_tokens"]
+
+
+def test_engines_that_take_turns_do_the_same_work(live: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Engine] = []
+
+    def one_at_a_time(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Engine:
+        assert not any(engine.alive for engine in opened)
+        opened.append(open_engine(model, config, knobs, cancelled))
+        return opened[-1]
+
+    lab = Lab(live, open_engine=one_at_a_time)
+    body = {"scenario": "dedup", "repeats": 2, "params": FEW, "b": {"config": {"block_size": 8, "num_blocks": 90}}}
+    together = played(Lab(live), **body)
+    monkeypatch.setattr(live, "free_memory", lambda: FreeMemory(host=200 * 2**20))
+    in_turn = played(lab, **body)
+    assert len(opened) == 3  # A, B for two runs, A again
+    assert not any(engine.alive for engine in opened)
+    assert in_turn["summary"]["same_tokens"]
+    assert {run["tokens_sha256"] for run in in_turn["runs"]} == {run["tokens_sha256"] for run in together["runs"]}
+    assert [run["saved_tokens"] for run in in_turn["runs"]] == [run["saved_tokens"] for run in together["runs"]]
+    assert in_turn["arms"] == together["arms"]
+
+
+def test_how_an_arm_computes_is_its_own(live: Engine) -> None:
+    """Settings of the model side reach the arm's engine: it is made with them, and says so itself."""
+    engines: dict[bool, Any] = {}
+
+    def opened(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Engine:
+        engine = open_engine(model, config, knobs, cancelled)
+        engines[config.pack_weights] = engine
+        return engine
+
+    document = played(
+        Lab(live, open_engine=opened), scenario="dedup", params=FEW,
+        a={"config": {"attention": "reference", "pack_weights": False}},
+        b={"config": {"attention": "gather", "pack_weights": True}},
+    )  # fmt: skip
+    assert [(engines[packs].info.attention, engines[packs].config.pack_weights) for packs in (False, True)] == [
+        ("reference", False), ("gather", True),
+    ]  # fmt: skip
+    arms = document["arms"]
+    assert arms["A"]["differs"] == ["attention", "pack_weights"]
+    assert [arms[arm]["config"]["attention"] for arm in "AB"] == ["reference", "gather"]
+    assert document["summary"]["same_tokens"]
+
+
+def test_the_live_engine_stands_still_and_goes_on(live: Engine) -> None:
+    live.set_knobs(slow_motion=20)
+    stream = live.submit([3, 4, 5], SamplingParams(max_new_tokens=40, ignore_eos=True))
+    wait_until(lambda: len(stream.token_ids) > 2)
+    started = time.perf_counter_ns()
+    played(Lab(live), scenario="dedup", params=FEW)
+    took = time.perf_counter_ns() - started
+    live.set_knobs(slow_motion=1)
+    assert stream.result(30).finish_reason == "length"
+    during = [t for t in stream.token_times_ns if started <= t <= started + took]
+    assert len(during) <= 3  # of the step under way, and of what came after it had gone on
+    assert max(stream.metrics.itl_ns) > took / 2
+
+
+def test_a_request_that_an_arm_cannot_take_is_an_error(live: Engine) -> None:
+    told = ended(Lab(live).start({"scenario": "dedup", "params": FEW, "b": {"config": {"max_waiting": 1}}}))
+    assert told["state"] == "error"
+    assert told["error"].startswith("arm B, warm-up: ")
+    assert "refused: 1 requests wait already" in told["error"]
+    assert not live.paused
+
+
+@pytest.mark.slow
+def test_processes_are_gone_when_it_is_done(live_process: Engine) -> None:
+    document = played(Lab(live_process), scenario="token-budget", params={**FEW, "rate_per_s": 200.0})
+    assert document["summary"]["same_tokens"]
+    assert multiprocessing.active_children() == []
+    assert not live_process.paused
+
+
+@pytest.mark.parametrize("moment", ["starting", "running"])
+def test_processes_are_gone_when_it_is_stopped(live_process: Engine, moment: str) -> None:
+    lab = Lab(live_process)
+    job = lab.start({"scenario": "poisson", "params": {"num_requests": 200, "max_new_tokens": 8, "rate_per_s": 2}})
+    wait_until(multiprocessing.active_children, 60)
+    if moment == "running":
+        wait_until(lambda: job.told()["progress"][0]["done"] > 0, 120)
+    pressed = time.monotonic()
+    lab.stop()
+    assert ended(job, 30)["state"] == "stopped"
+    assert time.monotonic() - pressed < 10  # a second, on a machine that may be busy
+    assert multiprocessing.active_children() == []
+    assert live_process.submit([3], SamplingParams(max_new_tokens=2)).result(30).finish_reason == "length"

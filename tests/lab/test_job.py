@@ -1,0 +1,212 @@
+"""The lab's thread: it leaves no engine behind and the live one running, however it ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from roseplay.engine.errors import EngineError, EngineStartError
+from roseplay.lab.document import check_document
+from roseplay.lab.job import Job
+from roseplay.lab.lab import LabBusyError
+from roseplay.lab.measuring import measure_run
+from roseplay.lab.progress import RunProgress, seconds_left
+from roseplay.lab.spec import parse_experiment
+from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
+from tests.play.fake_engine import FakeEngine
+
+BODY = {"scenario": "token-budget", "repeats": 2, "seed": 3, "params": QUICK}
+LONG = {"scenario": "token-budget", "params": {"num_requests": 2, "max_new_tokens": 512}}
+
+
+def test_both_arms_are_played_in_turn_and_the_live_engine_is_paused_meanwhile(engine: FakeEngine) -> None:
+    seen: list[Any] = []
+    arms = FakeArms(lambda config, cancelled: seen.append((engine.paused, config.worker)))
+    lab = fake_lab(engine, arms)
+    job = lab.start({**BODY, "name": "first"})
+    told = ended(job)
+    assert (told["state"], told["error"], told["left_s"]) == ("done", None, None)
+    assert seen == [(True, "process")]  # one for both, since only knobs differ
+    assert not engine.paused
+    assert arms.all_closed
+    assert [(run["arm"], run["repeat"], run["done"], run["total"], run["state"]) for run in told["progress"]] == [
+        ("A", 1, 3, 3, "done"), ("B", 1, 3, 3, "done"), ("B", 2, 3, 3, "done"), ("A", 2, 3, 3, "done"),
+    ]  # fmt: skip
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert (document["name"], document["seed"], document["order"]) == ("first", 3, ["A", "B", "B", "A"])
+    assert document["params"] == {**QUICK, "rate_per_s": 50.0}
+    assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1), ("B", 2), ("A", 2)]
+    assert document["arms"]["A"]["differs"] == ["prefill_max_tokens"]
+    assert document["arms"]["B"]["label"] == "prefill max tokens 64"
+    assert document["summary"]["same_tokens"]
+    assert not lab.running
+
+
+def test_a_run_s_record_says_what_its_engine_did(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    document = lab.store.get(ended(lab.start(BODY))["result"])
+    for run in document["runs"]:
+        prompts = [request["prompt_tokens"] for request in run["requests"]]
+        assert sum(step[2] for step in run["steps"]) == sum(prompts)  # the last step's too, and no warm-up's
+        assert sum(step[3] for step in run["steps"]) == 3 * 3
+        assert len(run["itl_ms"]) == 3 * 3
+        assert run["requests"][0]["arrival_ms"] == 0
+        assert all(a[1] <= b[0] + 1 for a, b in zip(run["steps"], run["steps"][1:], strict=False))
+        assert all(request["reason"] == "length" for request in run["requests"])
+        last = run["requests"][-1]
+        assert run["seconds"] == pytest.approx((last["arrival_ms"] + last["e2e_ms"]) / 1000, abs=0.01)
+
+
+def test_one_experiment_at_a_time(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    job = lab.start(LONG)
+    with pytest.raises(LabBusyError, match="running already"):
+        lab.start(BODY)
+    assert lab.stop()
+    assert ended(job)["state"] == "stopped"
+    assert not lab.stop()
+    assert ended(lab.start(BODY))["state"] == "done"
+
+
+def test_a_bad_experiment_starts_nothing(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
+    with pytest.raises(ValueError, match="no scenario"):
+        lab.start({"scenario": "magic"})
+    with pytest.raises(ValueError, match="room for"):
+        lab.start({"scenario": "dedup", "a": {"config": {"max_model_len": 16}}})
+    assert not lab.running
+    assert (arms.engines, engine.paused) == ([], False)
+
+
+def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
+    job = lab.start(LONG)
+    wait_until(lambda: job.told()["state"] == "running" and job.told()["progress"][0]["state"] == "running")
+    pressed = time.monotonic()
+    lab.stop()
+    told = ended(job, 10)
+    assert time.monotonic() - pressed < 5  # a second, on a machine that may be busy
+    assert (told["state"], told["error"], told["result"]) == ("stopped", None, None)
+    assert [run["state"] for run in told["progress"]] == ["stopped", "waiting"]
+    assert job.told() == told
+    assert arms.all_closed
+    assert not engine.paused
+
+
+def test_stopping_keeps_the_repeats_that_both_arms_have_had(engine: FakeEngine, monkeypatch) -> None:
+    lab, measured = fake_lab(engine), []
+
+    def measure(*given: Any, **how: Any) -> Any:
+        measured.append(given)
+        if len(measured) == 2 + 4:  # two warm-ups, then A B B: the second A is cut off
+            lab.stop()
+        return measure_run(*given, **how)
+
+    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
+    told = ended(lab.start({**BODY, "repeats": 3}), 10)
+    assert (told["state"], [run["state"] for run in told["progress"]][:4]) == ("stopped", ["done"] * 3 + ["stopped"])
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert (document["repeats"], document["order"]) == (1, ["A", "B"])
+    assert [(run["arm"], run["repeat"]) for run in document["runs"]] == [("A", 1), ("B", 1)]
+    check_document(json.loads(json.dumps(document)))
+    assert "One run each" in document["summary"]["sentences"][0]
+
+
+def test_stopping_while_the_engines_start(engine: FakeEngine) -> None:
+    def load_for_ever(config: Any, cancelled: threading.Event) -> None:
+        assert cancelled.wait(30)
+        raise EngineStartError("the start was cancelled")
+
+    lab = fake_lab(engine, FakeArms(load_for_ever))
+    job = lab.start(BODY)
+    wait_until(lambda: engine.paused)
+    lab.stop()
+    told = ended(job, 10)
+    assert (told["state"], told["error"]) == ("stopped", None)
+    assert not engine.paused
+
+
+def test_an_arm_that_does_not_start_is_told_and_the_other_is_given_up(engine: FakeEngine) -> None:
+    def only_a(config: Any, cancelled: threading.Event) -> None:
+        if config.num_blocks == 7:
+            raise EngineStartError("7 blocks are too few")
+        assert cancelled.wait(30)
+        raise EngineStartError("the start was cancelled")
+
+    lab = fake_lab(engine, FakeArms(only_a))
+    told = ended(lab.start({**BODY, "b": {"config": {"num_blocks": 7}}}))
+    assert (told["state"], told["error"]) == ("error", "arm B did not start: 7 blocks are too few")
+    assert not engine.paused
+
+
+def test_an_engine_that_fails_in_a_run_is_told_with_its_reason(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
+    job = lab.start({**LONG, "repeats": 2})
+    wait_until(lambda: job.told()["progress"][1]["state"] == "running")
+    second = next(e for e in arms.engines if e.knobs.prefill_max_tokens == 64)
+
+    def gone(*_: Any, **__: Any) -> None:
+        raise EngineError("the engine's process ended (exit code -9)")
+
+    second.inspect_block = gone  # the first thing that is asked of it once its run is over
+    second.abort_all()
+    told = ended(job)
+    assert told["state"] == "error"
+    assert told["error"].startswith("arm B, run 1: ")
+    assert "failed" in told["error"] or "process ended" in told["error"]
+    assert arms.all_closed
+    assert not engine.paused
+
+
+def test_a_run_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    arms.step_s = 0.05
+    job = Job(parse_experiment(LONG), engine, lambda document: "", arms, run_limit_s=0.4)
+    job.start()
+    told = ended(job)
+    assert (told["state"], told["error"]) == ("error", "arm A, run 1: a run took longer than 0.4 s: send less")
+    assert arms.all_closed
+    assert not engine.paused
+
+
+def test_a_mistake_of_ours_is_an_error_too_and_not_the_end(engine: FakeEngine, monkeypatch) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
+
+    def broken(*_: Any) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr("roseplay.lab.job.run_record", broken)
+    told = ended(lab.start(BODY))
+    assert (told["state"], told["error"]) == ("error", "IndexError: a bug")
+    assert arms.all_closed
+    assert not engine.paused
+
+
+def test_closing_the_server_ends_the_lab(engine: FakeEngine) -> None:
+    arms = FakeArms()
+    lab = fake_lab(engine, arms)
+    lab.start(LONG)
+    lab.close()
+    assert not lab.running
+    assert arms.all_closed
+    lab.close()
+
+
+def test_what_is_left_is_estimated_from_the_runs_of_the_same_arm() -> None:
+    runs = [RunProgress(arm, repeat, 1) for arm, repeat in (("A", 1), ("B", 1), ("B", 2), ("A", 2))]
+    assert seconds_left(runs) is None
+    for run, seconds in zip(runs, (3.0, 10.0), strict=False):
+        run.start()
+        run.seconds = seconds
+    assert seconds_left(runs[:1] + runs[2:]) == 6.0
+    assert seconds_left(runs) == 13.0

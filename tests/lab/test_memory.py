@@ -1,0 +1,186 @@
+"""The lab's engines beside a live one that has taken most of the memory, with figures that stand in for a device's."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from typing import Any
+
+import pytest
+
+from roseplay.config import EngineConfig
+from roseplay.core.info import FreeMemory
+from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
+from tests.play.fake_engine import INFO, FakeEngine
+
+GIB = 2**30
+KNOBS_DIFFER = {"scenario": "token-budget", "repeats": 2, "params": QUICK}
+CONFIGS_DIFFER = {
+    **KNOBS_DIFFER, "a": {"config": {"num_blocks": 50}}, "b": {"config": {"num_blocks": 60}},
+}  # fmt: skip
+# Eight billion parameters in bfloat16, 14.9 GiB of them, on a GPU of 80 GiB whose KV cache has been sized by itself.
+PARAMETERS, TOKEN_BYTES = 8_000_000_000, 128 * 1024
+WEIGHTS, TOTAL = 2 * PARAMETERS, 80 * GIB
+
+
+class CountingArms(FakeArms):
+    """Also remembers how many engines were open at once, and with which configs they were opened."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda config, cancelled: self.configs.append(config))
+        self.configs: list[EngineConfig] = []
+        self.most_open = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, *given: Any) -> FakeEngine:
+        with self._lock:
+            engine = super().__call__(*given)
+            self.most_open = max(self.most_open, sum(engine.alive for engine in self.engines))
+            return engine
+
+
+def on_a_gpu(engine: FakeEngine, *, utilization: float = 0.9, model: Any = "some/8b", context: int = 8192) -> None:
+    """Make it an engine on a GPU: weights, 2 GiB for the rest, and a KV cache that takes what its share leaves."""
+    pool = utilization * TOTAL - WEIGHTS - 2 * GIB
+    engine.info = dataclasses.replace(
+        INFO,
+        device="cuda:0",
+        dtype="bfloat16",
+        num_parameters=PARAMETERS,
+        weight_bytes=WEIGHTS,
+        kv_bytes_per_token=TOKEN_BYTES,
+        num_blocks=int(pool / (16 * TOKEN_BYTES)),
+        max_model_len=context,
+    )
+    engine.model = model
+    engine.config = EngineConfig(gpu_memory_utilization=utilization)
+    engine.memory = FreeMemory(64 * GIB, round((1 - utilization) * TOTAL), TOTAL)
+
+
+def run(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], CountingArms]:
+    arms = CountingArms()
+    told = ended(fake_lab(engine, arms).start(body))
+    assert arms.all_closed
+    assert not engine.paused
+    return told, arms
+
+
+def test_arms_that_differ_in_knobs_alone_share_an_engine(engine: FakeEngine) -> None:
+    arms = CountingArms()
+    lab = fake_lab(engine, arms)
+    body = {**KNOBS_DIFFER, "b": {"knobs": {"prefill_max_tokens": 2}}}
+    document = lab.store.get(ended(lab.start(body))["result"])
+    assert len(arms.engines) == 1
+    assert document is not None
+    assert [run["arm"] for run in document["runs"]] == ["A", "B", "B", "A"]
+    budgets = [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"]
+    assert budgets == [None, 2]
+    # Each run's steps keep to its own arm's budget, on an engine that both have used.
+    most = {arm: max(step[2] for r in document["runs"] if r["arm"] == arm for step in r["steps"]) for arm in "AB"}
+    assert most["B"] == 2 < most["A"]
+
+
+def test_engines_are_open_together_where_there_is_memory(engine: FakeEngine) -> None:
+    told, arms = run(engine, CONFIGS_DIFFER)
+    assert (told["state"], told["error"]) == ("done", None)
+    assert (len(arms.engines), arms.most_open) == (2, 2)
+
+
+def test_engines_take_turns_where_there_is_memory_for_one(engine: FakeEngine) -> None:
+    on_a_gpu(engine, utilization=0.7)  # 24 GiB are free, an engine takes 17
+    told, arms = run(engine, CONFIGS_DIFFER)
+    assert (told["state"], told["error"]) == ("done", None)
+    assert [run["state"] for run in told["progress"]] == ["done"] * 4
+    assert [config.num_blocks for config in arms.configs] == [50, 60, 50]  # A, then B twice, then A
+    assert arms.most_open == 1
+
+
+def test_a_gpu_that_is_full_is_refused_with_the_numbers_and_a_flag_that_helps(engine: FakeEngine) -> None:
+    on_a_gpu(engine)
+    told, arms = run(engine, KNOBS_DIFFER)
+    assert told["state"] == "error"
+    assert arms.engines == []
+    sentence = told["error"]
+    for part in ("14.9 GiB of weights", "2.0 GiB for the rest", "8.0 GiB of cuda:0's memory are free"):
+        assert part in sentence
+    assert "\n" not in sentence
+    flag = re.search(r"--gpu-memory-utilization (\S+)$", sentence)
+    assert flag is not None
+    share = float(flag[1])
+    assert 0.6 < share < 0.9
+    on_a_gpu(engine, utilization=share)
+    assert run(engine, KNOBS_DIFFER)[0]["state"] == "done"
+
+
+def test_a_pool_that_somebody_chose_for_the_live_engine_is_told_in_bytes(engine: FakeEngine) -> None:
+    on_a_gpu(engine)
+    engine.config = EngineConfig(num_blocks=engine.info.num_blocks)
+    told, _ = run(engine, {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}})
+    flag = re.search(r"--kv-cache-memory (\d+), its own KV cache takes (\S+) GiB$", told["error"])
+    assert flag is not None
+    pool = engine.info.num_blocks * 16 * TOKEN_BYTES
+    assert float(flag[2]) == pytest.approx(pool / GIB, abs=0.1)
+    given_back = pool - int(flag[1])
+    engine.memory = dataclasses.replace(engine.memory, device=(engine.memory.device or 0) + given_back)
+    assert run(engine, {**KNOBS_DIFFER, "a": {"config": {"num_blocks": 99}}, "b": {"config": {"num_blocks": 99}}})[0][
+        "state"
+    ] == "done"  # fmt: skip
+
+
+def test_a_model_too_large_to_have_twice_is_refused_without_a_flag(engine: FakeEngine) -> None:
+    on_a_gpu(engine, context=131_072)  # one request of the whole context takes 16 GiB
+    engine.info.num_blocks = 131_072 // 16 + 1
+    told, _ = run(engine, KNOBS_DIFFER)
+    assert told["error"].endswith("are free: choose a smaller model, or a device with more memory")
+
+
+def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: FakeEngine) -> None:
+    body = {"scenario": "token-budget", "params": {"num_requests": 60, "max_new_tokens": 2}}
+    small = {"knobs": {"max_batch_size": 4}}
+    on_a_gpu(engine, utilization=0.5)
+    _, arms = run(engine, {**body, "a": small, "b": small})
+    whole = arms.configs[0].num_blocks
+    on_a_gpu(engine, utilization=0.77)  # 18.4 GiB are free, 16.9 of them go to weights and the rest
+    told, arms = run(engine, {**body, "a": small, "b": small})
+    assert (told["state"], told["error"]) == ("done", None)
+    assert whole is not None
+    assert arms.configs[0].num_blocks is not None
+    assert arms.configs[0].num_blocks < whole / 3
+
+
+def test_a_model_in_memory_is_shared_and_its_weights_are_not_counted_again(engine: FakeEngine) -> None:
+    on_a_gpu(engine, model=object())
+    told, arms = run(engine, CONFIGS_DIFFER)
+    assert (told["state"], told["error"]) == ("done", None)
+    assert arms.most_open == 2
+
+
+def test_on_a_cpu_the_machine_s_memory_counts(engine: FakeEngine) -> None:
+    engine.info = dataclasses.replace(
+        INFO, num_parameters=PARAMETERS, dtype="bfloat16", kv_bytes_per_token=TOKEN_BYTES, num_blocks=5000
+    )
+    engine.memory = FreeMemory(host=12 * GIB)
+    told, arms = run(engine, KNOBS_DIFFER)
+    assert arms.engines == []
+    assert "14.9 GiB of weights" in told["error"]
+    assert "12.0 GiB of memory are free: start the page with --kv-cache-memory " in told["error"]
+    engine.memory = FreeMemory(host=17 * GIB)
+    assert run(engine, KNOBS_DIFFER)[0]["state"] == "done"
+
+
+def test_an_arm_on_the_cpu_does_not_need_the_gpu_s_memory(engine: FakeEngine) -> None:
+    on_a_gpu(engine)
+    on_cpu = {"config": {"device": "cpu"}}
+    told, _ = run(engine, {**KNOBS_DIFFER, "a": on_cpu, "b": on_cpu})
+    assert (told["state"], told["error"]) == ("done", None)
+    engine.memory = dataclasses.replace(engine.memory, host=10 * GIB)
+    told, _ = run(engine, {**KNOBS_DIFFER, "a": on_cpu, "b": on_cpu})
+    assert "10.0 GiB of memory are free" in told["error"]
+
+
+def test_an_arm_in_another_dtype_has_weights_and_keys_of_its_own_size(engine: FakeEngine) -> None:
+    on_a_gpu(engine, utilization=0.7, model=object())
+    wide = {"config": {"dtype": "float32"}}
+    told, _ = run(engine, {**KNOBS_DIFFER, "a": wide, "b": wide})
+    assert "29.8 GiB of weights" in told["error"]

@@ -1,0 +1,103 @@
+"""What can be asked of the lab, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.lab.arms import arm_configs
+from roseplay.lab.spec import Experiment, parse_experiment
+from roseplay.traffic.scenarios import SCENARIOS
+from tests.play.fake_engine import FakeEngine
+
+
+def parsed(scenario: str = "token-budget", **body: Any) -> Experiment:
+    return parse_experiment({"scenario": scenario, **body})
+
+
+def test_a_scenario_alone_is_an_experiment() -> None:
+    for scenario in SCENARIOS.values():
+        experiment = parsed(scenario.name)
+        assert experiment.scenario == scenario
+        assert experiment.arms["A"].knobs == scenario.arms()["before"]
+        assert experiment.arms["B"].knobs == scenario.arms()["after"]
+        assert experiment.arms["A"].config == scenario.configs()["before"]
+        assert (experiment.repeats, experiment.seed) == (1, 0)
+
+
+def test_an_arm_that_is_given_is_the_whole_truth() -> None:
+    experiment = parsed("kv-pressure", b={"knobs": {"max_batch_size": 3}, "config": {"num_blocks": 40}})
+    assert experiment.arms["B"].knobs == Knobs(max_batch_size=3)
+    assert experiment.arms["B"].config == {"num_blocks": 40}
+    assert experiment.arms["A"].config["num_blocks"] == 65
+
+
+def test_arms_take_turns_so_that_drift_meets_both() -> None:
+    assert "".join(parsed(repeats=1).order) == "AB"
+    assert "".join(parsed(repeats=3).order) == "ABBAAB"
+
+
+def test_parameters_change_the_traffic() -> None:
+    scenario = parsed("poisson", params={"num_requests": 5, "rate_per_s": 3, "max_new_tokens": 2}).scenario
+    assert (scenario.num_requests, scenario.rate_per_s, scenario.max_new_tokens) == (5, 3.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], "JSON object"),
+        ({}, "no scenario None: use one of admission"),
+        ({"scenario": "magic"}, "no scenario 'magic'"),
+        ({"scenario": ["dedup"]}, "no scenario"),
+        ({"scenario": "dedup", "speed": 1}, "no speed"),
+        ({"scenario": "dedup", "seed": -1}, "seed is -1"),
+        ({"scenario": "dedup", "seed": "x"}, "seed is 'x'"),
+        ({"scenario": "dedup", "seed": float("nan")}, "seed is nan"),
+        ({"scenario": "dedup", "repeats": 0}, "repeats is 0: use a whole number from 1 to 9"),
+        ({"scenario": "dedup", "repeats": 10}, "repeats is 10"),
+        ({"scenario": "dedup", "repeats": 1.5}, "repeats is 1.5"),
+        ({"scenario": "dedup", "repeats": True}, "repeats is True"),
+        ({"scenario": "dedup", "name": "x" * 99}, "name"),
+        ({"scenario": "dedup", "params": 5}, "params must be a JSON object"),
+        ({"scenario": "dedup", "params": {"rate_per_s": 5}}, "no parameter rate_per_s"),
+        ({"scenario": "dedup", "params": {"num_requests": 1e9}}, "num_requests"),
+        ({"scenario": "dedup", "params": {"num_requests": 256, "max_new_tokens": 512}}, "262,144 tokens"),
+        ({"scenario": "dedup", "limits": {"ttft_ms": 0}}, "limit ttft_ms is 0"),
+        ({"scenario": "dedup", "limits": {"tpot_ms": 1}}, "cannot have tpot_ms"),
+        ({"scenario": "dedup", "a": []}, "arm A must be"),
+        ({"scenario": "dedup", "a": {"knob": {}}}, "arm A cannot have knob"),
+        ({"scenario": "dedup", "b": {"knobs": {"turbo": 1}}}, "arm B: unknown knob turbo"),
+        ({"scenario": "dedup", "b": {"knobs": {"max_batch_size": 0}}}, "arm B: max_batch_size is 0"),
+        ({"scenario": "dedup", "b": {"knobs": {"slow_motion": 2}}}, "slow motion"),
+        ({"scenario": "dedup", "b": {"config": {"num_blocks": 1}}}, "arm B: num_blocks is 1"),
+        ({"scenario": "dedup", "b": {"config": {"device": 5}}}, "arm B: a setting has a value of the wrong kind"),
+        ({"scenario": "dedup", "b": {"config": {"worker": "thread"}}}, "cannot have worker"),
+        ({"scenario": "dedup", "b": {"config": {"num_blocks": 9, "kv_cache_memory": 9}}}, "not both"),
+    ],
+)
+def test_a_bad_experiment_is_refused_with_a_sentence(body: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_experiment(body)
+    assert "\n" not in str(caught.value)
+
+
+def test_arms_are_made_like_the_live_engine() -> None:
+    live = FakeEngine()
+    live.config = EngineConfig(dtype="float32", kv_cache_memory=10**6, threads=2, worker="thread")
+    configs = arm_configs(live, parsed("kv-pressure"))
+    assert {arm: config.num_blocks for arm, config in configs.items()} == {"A": 65, "B": 257}
+    assert all(config.kv_cache_memory is None and config.threads == 2 for config in configs.values())
+    assert all(config.worker == "process" for config in configs.values())
+    assert arm_configs(live, parsed())["A"].kv_cache_memory == 10**6
+    live.model = object()  # in memory, so that no other process could have it
+    assert arm_configs(live, parsed())["A"] == dataclasses.replace(live.config, worker="thread")
+
+
+def test_a_knob_that_the_device_does_not_have_is_refused() -> None:
+    arm = {"knobs": {"cuda_graphs": False}}
+    with pytest.raises(ValueError, match="arm B: cuda_graphs needs a CUDA device"):
+        arm_configs(FakeEngine(), parsed(b=arm))
+    assert arm_configs(FakeEngine(), parsed(b={**arm, "config": {"device": "cuda"}}))["B"].device == "cuda"

@@ -1,0 +1,215 @@
+"""What is said of a result: figures, sentences that do not claim too much, and the check of a document from a file."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roseplay.lab.document import parse_document
+from roseplay.lab.report import report_html
+from roseplay.lab.summary import summary
+
+FILE = Path(__file__).with_name("result.json")
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return json.loads(FILE.read_text())
+
+
+def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in found["metrics"]}
+
+
+def request(index: int, ttft_ms: float, itl_ms: float | None = 5.0, **more: Any) -> dict[str, Any]:
+    return {
+        "index": index, "arrival_ms": 0.0, "prompt_tokens": 10, "completion_tokens": 4, "submit_ms": 0.1, "queue_ms": 1.0,
+        "ttft_ms": ttft_ms, "tpot_ms": itl_ms, "e2e_ms": 50.0, "itl_p99_ms": itl_ms, "itl_max_ms": itl_ms, "reason": "length",
+        **more,
+    }  # fmt: skip
+
+
+def made(document: dict[str, Any], a: list[list[float]], b: list[list[float]], **about: Any) -> dict[str, Any]:
+    """The document with runs of these ITL gaps (and all else alike), one list a run."""
+    runs = []
+    for arm, gaps_of_runs in (("A", a), ("B", b)):
+        for repeat, gaps in enumerate(gaps_of_runs, 1):
+            runs.append(
+                {"arm": arm, "repeat": repeat, "seconds": 1.0, "requests": [request(0, 100.0), request(1, 100.0)],
+                 "itl_ms": gaps, "steps": [[0.0, 1.0, 20, 0, 1, 0, 2]], "tokens_sha256": "x", "saved_tokens": 0,
+                 "preemptions": 0}
+            )  # fmt: skip
+    return {**document, "runs": runs, "repeats": len(a), **about}
+
+
+def test_figures_are_medians_over_repeats_with_their_range(document) -> None:
+    found = rows(summary(made(document, [[10.0], [30.0], [20.0]], [[5.0], [7.0], [6.0]])))
+    assert {key: found["itl_p99_ms"][key] for key in ("a", "b", "a_range", "b_range", "ratio")} == {
+        "a": 20.0, "b": 6.0, "a_range": [10.0, 30.0], "b_range": [5.0, 7.0], "ratio": 0.3,
+    }  # fmt: skip
+    assert found["output_tokens_per_s"]["a"] == 8.0
+    assert found["computed_tokens"]["a"] == 20
+    assert found["preemptions"]["ratio"] is None
+    assert found["itl_p99_ms"]["better"] == "lower"
+
+
+def test_goodput_counts_requests_that_keep_both_limits(document) -> None:
+    document = made(document, [[5.0]], [[5.0]])
+    for run in document["runs"]:
+        run["requests"] = [
+            request(0, 100.0, 20.0),
+            request(1, 101.0, 20.0),
+            request(2, 100.0, 20.1),
+            request(3, 1.0, None),
+        ]
+        run["seconds"] = 2.0
+    assert rows(summary(document, {"ttft_ms": 100.0, "itl_ms": 20.0}))["goodput_req_s"]["a"] == 1.0
+    assert rows(summary(document, {"ttft_ms": 1000.0, "itl_ms": 100.0}))["goodput_req_s"]["a"] == 2.0
+    before = copy.deepcopy(document)
+    summary(document, {"ttft_ms": 1.0, "itl_ms": 1.0})
+    assert document == before
+
+
+def test_the_pools_are_a_row_where_they_differ(document) -> None:
+    assert "kv_pool_tokens" not in rows(summary(document))
+    document["arms"]["B"]["config"]["num_blocks"] = 11
+    document["arms"]["B"]["config"]["block_size"] = 8
+    assert rows(summary(document))["kv_pool_tokens"]["b"] == 80
+
+
+def test_effect_price_and_work_are_told(document) -> None:
+    first, second, third = summary(document)["sentences"]
+    assert first == "ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15)."
+    assert second.startswith("The price: TTFT p95 is 401 ms in B and 291 ms in A")
+    assert third.startswith("The same work: every run gave the same tokens; throughput is 766 tok/s in B")
+
+
+def test_what_lies_within_the_spread_is_not_claimed(document) -> None:
+    inside = made(document, [[10.0], [20.0], [30.0]], [[9.0], [12.0], [15.0]])
+    first, second, third = summary(inside)["sentences"]
+    assert first.startswith("No effect beyond the spread of the repeats")
+    assert "none" in second
+    assert "throughput shows no difference beyond the spread" in third
+    apart = made(document, [[10.0], [20.0], [30.0]], [[7.0], [8.0], [9.0]])
+    assert summary(apart)["sentences"][0].startswith("ITL p99 is 8 ms in B and 20 ms in A")
+    near = made(document, [[10.0], [10.01]], [[10.1], [10.2]])
+    assert summary(near)["sentences"][0].startswith("No effect")
+
+
+def test_one_run_each_is_told_to_be_repeated(document) -> None:
+    assert "repeat it" in summary(made(document, [[30.0]], [[10.0]]))["sentences"][0]
+    assert summary(made(document, [[10.0]], [[9.0]]))["sentences"][0].startswith("No effect")
+
+
+def test_a_worse_b_has_no_price_but_a_return(document) -> None:
+    swapped = made(document, [[10.0], [11.0]], [[30.0], [31.0]])
+    for run in swapped["runs"]:
+        run["seconds"] = 1.0 if run["arm"] == "A" else 0.5
+    _, second, _ = summary(swapped)["sentences"]
+    assert second.startswith("In return: ")
+    assert "in B" in second
+
+
+def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> None:
+    still = made(document, [[10.0], [10.0]], [[10.0], [10.0]])
+    for run in still["runs"]:
+        run["preemptions"] = 7 if run["arm"] == "A" else 0
+    first = summary(still)["sentences"][0]
+    assert first == "ITL p99 shows no effect beyond the spread of the repeats, but preemptions are 0 in B and 7 in A."
+
+
+def test_other_tokens_are_told(document) -> None:
+    document["runs"][0]["tokens_sha256"] = "other"
+    found = summary(document)
+    assert found["same_tokens"] is False
+    assert found["sentences"][2].startswith("Nearly the same work")
+
+
+def test_a_scenario_nobody_knows_any_more_can_be_summed_up(document) -> None:
+    assert len(summary({**document, "scenario": "of-another-version"})["sentences"]) == 3
+
+
+def test_no_gaps_and_no_time_are_no_error(document) -> None:
+    empty = made(document, [[]], [[]])
+    for run in empty["runs"]:
+        run["seconds"] = 0.0
+        run["requests"] = [request(0, 1.0, None)]
+    found = rows(summary(empty))
+    assert found["itl_p99_ms"]["a"] is None
+    assert found["itl_p99_ms"]["ratio"] is None
+    assert found["tpot_p50_ms"]["b_range"] == [None, None]
+    assert found["output_tokens_per_s"]["a"] == 0
+    assert "could not be measured" in summary(empty)["sentences"][0]
+    assert "could not be measured" in report_html({**empty, "summary": summary(empty)})
+
+
+def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
+    document["summary"] = {"sentences": ["Buy this."]}
+    assert parse_document(json.dumps(document).encode())["summary"]["sentences"][0].startswith("ITL p99")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(roseplay_lab=2), "no result of the lab"),
+        (lambda d: d.pop("arms"), "lacks 'arms'"),
+        (lambda d: d.update(runs={}), "runs should be a list"),
+        (lambda d: d.update(runs=[]), "no run of arm A"),
+        (lambda d: d.update(runs=[r for r in d["runs"] if r["arm"] == "A"]), "no run of arm B"),
+        (lambda d: d.update(repeats=1000), "repeats should be one of"),
+        (lambda d: d.update(title=5), "title should be text"),
+        (lambda d: d["runs"][0].update(arm="C"), "runs 1, arm should be one of A, B"),
+        (lambda d: d["runs"][1]["itl_ms"].append(-1), "should not be below 0"),
+        (lambda d: d["runs"][1]["itl_ms"].append("1"), "should be a number"),
+        (lambda d: d["runs"][1]["itl_ms"].append(10**400), "should be a number"),
+        (lambda d: d["runs"][1]["steps"].append([1, 2]), "should be a list of 7"),
+        (lambda d: d["runs"][1]["requests"][3].pop("ttft_ms"), "requests 4 lacks 'ttft_ms'"),
+        (lambda d: d["arms"]["A"]["config"].pop("num_blocks"), "lacks 'num_blocks'"),
+        (lambda d: d["arms"]["A"]["knobs"].update(deep={"x": 1}), "should be a number"),
+        (lambda d: d["limits"].update(ttft_ms=None), "should be a number"),
+    ],
+)
+def test_a_document_that_lacks_something_is_refused_with_a_sentence(document, change, words) -> None:
+    change(document)
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_document(json.dumps(document).encode())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[1, NaN]", b"[" * 100_000, b"[]", b"5"])
+def test_what_is_no_document_is_refused_with_a_sentence(text: bytes) -> None:
+    with pytest.raises(ValueError, match="the lab"):
+        parse_document(text)
+
+
+def test_the_report_stands_alone_and_shows_no_document_s_markup(document) -> None:
+    document["title"] = document["model"] = document["name"] = "<img src=x onerror=alert(1)>"
+    document["environment"]["<script>alert(2)</script>"] = "</script><script>alert(3)</script>"
+    report = report_html(parse_document(json.dumps(document).encode()))
+    assert "<img src=x" not in report
+    assert "alert(2)</script>" not in report
+    assert "alert(3)</script>" not in report
+    assert "&lt;img src=x onerror=alert(1)&gt;" in report
+    assert '<script src="' not in report
+    assert "ITL p99 is 14.0 ms in B" in report
+
+
+@pytest.mark.parametrize(("device", "said"), [("cpu", "off"), ("cuda", "on")])
+def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device: str, said: str) -> None:
+    document["device"] = device
+    for arm in document["arms"].values():
+        arm["knobs"].update(cuda_graphs=True, overlap=True)
+    report = report_html(parse_document(json.dumps(document).encode()))
+    for name in ("cuda_graphs", "overlap"):
+        assert f"<td>{name}</td><td>{said}</td><td>{said}</td>" in report
+
+
+def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(document) -> None:
+    for arm in document["arms"].values():
+        arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
+    report = report_html(parse_document(json.dumps(document).encode()))
+    assert report.count('<tr class="differs">') == 1

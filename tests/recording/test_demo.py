@@ -1,0 +1,46 @@
+"""The recorded run that comes along shows what its tab promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from roseplay.recording.reader import Recording, demo_path, read
+from roseplay.recording.run import Run
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    path = demo_path()
+    assert path is not None
+    assert path.stat().st_size < 1_000_000
+    return read(path)
+
+
+def test_it_is_whole_and_names_nobody(recording: Recording) -> None:
+    assert not recording.cut
+    assert recording.info.model == "tiny-chat"
+    assert set(recording.header["environment"]) == {
+        "roseplay", "python", "torch", "transformers", "system", "cpu", "cores", "threads", "device", "device_name",
+    }  # fmt: skip
+
+
+def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
+    run = Run(recording)
+    (lowered,) = [t for t, _, changes in run.knobs if "prefill_max_tokens" in changes]
+    prompts = {True: [0], False: [0]}
+    for step in run.steps:
+        prompts[step.t0 < lowered].append(step.prompt)
+    assert max(prompts[True]) > 500
+    assert max(prompts[False]) <= 64
+    bursts = [[r for r in run.requests.values() if r.burst == number] for number in (1, 2)]
+    assert [len(burst) for burst in bursts] == [32, 32]
+    assert max(r.submitted for r in bursts[0]) < lowered < min(r.submitted for r in bursts[1])
+
+
+def test_its_lanes_have_words_and_somebody_is_preempted(recording: Recording) -> None:
+    run = Run(recording)
+    lanes = [request for request in run.requests.values() if request.kind == "lane"]
+    assert {request.lane for request in lanes} == {1, 2, 3, 4}
+    assert all(request.title and len("".join(request.texts.values())) > 20 for request in lanes)
+    assert sum(len(request.preempted) for request in run.requests.values()) > 0
+    assert all(request.reason in ("stop", "length", "abort") for request in run.requests.values())
