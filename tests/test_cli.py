@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import roseplay
 from roseplay.cli import COMMANDS, main
+from roseplay.lab.document import parse_document
+from roseplay.recording.reader import demo_path
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,3 +46,36 @@ def test_a_command_gets_its_arguments_and_gives_its_exit_code(monkeypatch, answe
     monkeypatch.setattr(roseplay.bench.main, "main", lambda argv: seen.append(argv) or answer)
     assert main(["bench", "streaming", "--json", "x"]) == code
     assert seen == [["streaming", "--json", "x"]]
+
+
+WITHOUT_THE_PAGE = """
+import sys
+from pathlib import Path
+sys.modules["gradio"] = sys.modules["roseplay.play"] = None  # to import them is an error
+from roseplay.cli import main
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"  # a file, since the lab's engines are processes that import it
+    program.write_text(WITHOUT_THE_PAGE)
+    quick = (
+        "--num-requests 2 --max-new-tokens 2 --threads 1 --attention reference --no-fuse-ops --no-replay-steps".split()
+    )
+    for command in (
+        ["lab", "dedup", *quick, "--json", "--report", "lab.html"],
+        ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"],
+    ):
+        done = subprocess.run(
+            [sys.executable, str(program), *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(roseplay.__file__).parents[1])},
+            capture_output=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        if command[0] == "lab":
+            assert parse_document(done.stdout)["scenario"] == "dedup"
+    assert all((tmp_path / name).stat().st_size for name in ("lab.html", "t.json", "t.csv", "r.html"))

@@ -5,14 +5,57 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.core.info import EngineInfo
+from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.lab.spec import ARM_CONFIG, ARMS, GPU_KNOBS, Experiment
 from roseplay.traffic.workload import Workload
 
 _POOL = ("num_blocks", "kv_cache_memory")
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedEngine:
+    """What an engine was before it was closed: the arms of an experiment are made like it where no engine serves beside them.
+
+    Attributes:
+        memory: free once it is closed.
+    """
+
+    model: Any
+    config: EngineConfig
+    info: EngineInfo
+    tokenizer: Any
+    memory: FreeMemory
+    alive: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, model: Any, config: EngineConfig) -> ClosedEngine:
+        """Open an engine to learn about the model, and close it.
+
+        Raises:
+            EngineStartError: it did not start; one line.
+        """
+        with closing(open_engine(model, config, Knobs(), threading.Event())) as engine:
+            info, free = engine.info, engine.free_memory()
+            held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
+            if free.device is None:
+                memory = dataclasses.replace(free, host=free.host + held)
+            else:
+                memory = dataclasses.replace(free, device=free.device + held)
+            return cls(model, config, info, engine.tokenizer, memory)
+
+    def free_memory(self) -> FreeMemory:
+        return self.memory
+
+    def pause(self) -> None:
+        """There is nothing to pause."""
+
+    def resume(self) -> None:
+        """There is nothing to resume."""
 
 
 def open_engine(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from roseplay.json_text import strict_json
 from roseplay.lab.shape import DOCUMENT, check
-from roseplay.lab.spec import ARMS
+from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
 
 VERSION = 1
@@ -55,6 +55,29 @@ def parse_document(text: bytes) -> dict[str, Any]:
         raise ValueError("the file is not JSON: open a result that the lab exported") from None
     check_document(document)
     return {**document, "summary": summary(document)}
+
+
+def experiment_of(document: Any) -> dict[str, Any]:
+    """The experiment that a result is of, as ``parse_experiment`` reads it, to run it again.
+
+    Engine settings are those in which the arms differ and those that the scenario sets; what else both had in common is
+    left to the engine that it will run on.
+
+    Raises:
+        ValueError: it is no result of the lab.
+    """
+    check_document(document)
+    arms, scenario = document["arms"], find_scenario(document["scenario"])
+    a, b = (arms[arm]["config"] for arm in ARMS)
+    own = {*scenario.config, *scenario.config_before, *scenario.config_after}
+    kept = [name for name in a if name in own or a[name] != b.get(name)]
+    body = {name: document[name] for name in ("scenario", "seed", "repeats", "params", "limits", "name")}
+    for arm in ARMS:
+        config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
+        if config.get("kv_cache_memory") is not None:
+            config.pop("num_blocks", None)  # followed from it
+        body[arm.lower()] = {"knobs": arms[arm]["knobs"], "config": config}
+    return body
 
 
 def check_document(document: Any) -> None:

@@ -124,7 +124,7 @@ def _advice(live: Any, free: FreeMemory, largest: Need, bytes_free: int) -> str:
     block_bytes = info.block_size * info.kv_bytes_per_token
     pool = info.num_blocks * block_bytes
     one_request = (-(-info.max_model_len // info.block_size) + 1) * block_bytes
-    if largest.place != info.device or pool - missing < one_request:
+    if not live.alive or largest.place != info.device or pool - missing < one_request:
         return "choose a smaller model, or a device with more memory"
     if free.device is None or free.device_total is None or config.num_blocks or config.kv_cache_memory:
         return f"start the page with --kv-cache-memory {(pool - missing) // MIB * MIB}, its own KV cache takes {_gib(pool)}"

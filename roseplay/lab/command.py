@@ -1,0 +1,99 @@
+"""``roseplay lab``: run an experiment from the command line, without the page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roseplay.lab.arms import ClosedEngine
+from roseplay.lab.flags import engine_config, experiment_body, parser
+from roseplay.lab.job import Job
+from roseplay.lab.sentences import number
+from roseplay.lab.spec import ARMS, parse_experiment
+
+_POLL_S = 0.1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the experiment. Returns 0 with a result, 1 if a run failed, 2 for what cannot be run, 130 if interrupted."""
+    options = parser().parse_args(argv)
+    try:
+        experiment = parse_experiment(experiment_body(options))
+        config = engine_config(options)
+        if options.report is not None and not Path(options.report).absolute().parent.is_dir():
+            raise ValueError(f"the report {options.report!r} cannot be written: there is no such directory")
+        results: list[dict[str, Any]] = []
+
+        def keep(document: dict[str, Any]) -> str:
+            results.append(document)
+            return str(document["id"])
+
+        job = Job(experiment, ClosedEngine.of(options.model, config), keep, run_limit_s=options.run_limit_s)
+        _follow(job)
+        if job.state != "done":
+            return _refuse(job.error or "the experiment was stopped", 1)
+        _write(results[0], options)
+    except KeyboardInterrupt:
+        return _refuse("interrupted", 130)
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
+        return _refuse(str(error))
+    return 0
+
+
+def _follow(job: Job) -> None:
+    """Run a job to its end and say on standard error which runs are done."""
+    job.start()
+    shown, ended = 0, False
+    try:
+        while not ended:
+            ended = job.wait(_POLL_S)
+            runs = job.told()["progress"]
+            for run in runs[shown:]:
+                if run["state"] != "done":
+                    break
+                shown += 1
+                print(f"run {shown} of {len(runs)}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
+    except KeyboardInterrupt:
+        job.stop()
+        job.wait()
+        raise
+
+
+def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n".join(summary_lines(document)))
+    if options.report is not None:
+        from roseplay.lab.report import report_html  # plotly takes a while to import
+
+        Path(options.report).write_text(report_html(document), encoding="utf-8")
+
+
+def summary_lines(document: Mapping[str, Any]) -> list[str]:
+    """A result for people: what was compared, the three sentences, and a line for each figure."""
+    runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
+    lines = [
+        f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}, {runs} an arm",
+        *(f"  {arm}: {document['arms'][arm]['label']}" for arm in ARMS),
+        "",
+        *document["summary"]["sentences"],
+        "",
+        f"{'':<24}{'A':>12}{'B':>12}{'B / A':>9}",
+    ]
+    for row in document["summary"]["metrics"]:
+        a, b = ("-" if row[arm] is None else number(row[arm]) for arm in ("a", "b"))
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        lines.append(f"{', '.join(filter(None, (row['title'], row['unit']))):<24}{a:>12}{b:>12}{ratio:>9}")
+    return lines
+
+
+def _refuse(message: str, code: int = 2) -> int:
+    print(f"roseplay lab: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,178 @@
+"""The flags of ``roseplay lab``, and the experiment and the engine that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from roseplay.arguments import Parser, add_field_flags, given_fields
+from roseplay.config import EngineConfig, Knobs
+from roseplay.json_text import strict_json
+from roseplay.lab.document import experiment_of
+from roseplay.lab.job import RUN_LIMIT_S
+from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_experiment, scenario_arm
+from roseplay.traffic.scenario import PARAM_LIMITS
+from roseplay.traffic.scenarios import SCENARIOS
+
+_DESCRIPTION = (
+    "Play the same seeded traffic under two settings, A and B, each on a fresh engine of its own, in the order A B B A ..., "
+    "and say in sentences how they differ."
+)
+_EXAMPLES = """\
+examples:
+  roseplay lab token-budget                          the scenario's own A and B
+  roseplay lab token-budget --b prefill_max_tokens=128 --repeats 3
+  roseplay lab poisson --a block_size=8 --b block_size=32 --model Qwen/Qwen3-0.6B
+  roseplay lab --spec result.json --json > again.json   repeat a result that the page exported
+
+scenarios:
+"""
+_WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
+_NOT_FLAGS = ("seed", "worker", "telemetry_steps")
+
+
+def parser() -> Parser:
+    """Returns the command line of ``roseplay lab``."""
+    scenarios = "\n".join(f"  {name:<18} {scenario.card}" for name, scenario in SCENARIOS.items())
+    lab = Parser(
+        prog="roseplay lab",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES + scenarios,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    lab.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the traffic, and what A and B are; see below")
+    group = lab.add_argument_group("settings of the two arms")
+    for arm in ARMS:
+        group.add_argument(
+            f"--{arm.lower()}",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"change a knob or an engine setting of {arm}; may be repeated",
+        )
+    group.add_argument(
+        "--spec",
+        metavar="FILE",
+        help="read the experiment from a JSON file: a result that the lab exported, or what /lab takes",
+    )
+    _add_experiment_flags(lab)
+    group = lab.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print the whole result as JSON; the page can open it")
+    group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
+    group = lab.add_argument_group("engine of both arms")
+    group.add_argument(
+        "--model",
+        default="tiny-chat",
+        metavar="PATH_OR_HF_ID",
+        help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)",
+    )
+    add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS)
+    return lab
+
+
+def _add_experiment_flags(lab: Parser) -> None:
+    group = lab.add_argument_group("traffic and runs; left out, as in the file or the scenario")
+    group.add_argument("--seed", type=int, metavar="N", help="decides prompts and arrival times (default: 0)")
+    group.add_argument("--repeats", type=int, metavar="N", help="runs of each arm (default: 1)")
+    group.add_argument("--num-requests", type=int, metavar="N", help="requests of a run")
+    group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens of each answer")
+    group.add_argument("--rate-per-s", type=float, metavar="RATE", help="requests a second, for scenarios with a rate")
+    for name, what in (
+        ("ttft_ms", "time to first token"),
+        ("itl_ms", "99th percentile of its own inter-token latencies"),
+    ):
+        group.add_argument(
+            f"--limit-{name.replace('_', '-')}",
+            dest=name,
+            type=float,
+            metavar="MS",
+            help=f"goodput counts requests whose {what} is at most this (default: {DEFAULT_LIMITS[name]:g})",
+        )
+    group.add_argument(
+        "--run-limit-s",
+        type=float,
+        default=RUN_LIMIT_S,
+        metavar="S",
+        help="give up a run that takes longer (default: %(default)g)",
+    )
+
+
+def engine_config(options: argparse.Namespace) -> EngineConfig:
+    """Returns the settings of the engine that the arms are made like; raises ``ValueError`` for a bad value."""
+    given = given_fields(EngineConfig, vars(options))
+    settings = {name: value for name, value in given.items() if name not in _NOT_FLAGS}  # --seed is the experiment's
+    return EngineConfig(worker="process", **settings)
+
+
+def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
+    """The experiment as ``parse_experiment`` reads it: the spec file, changed by what the flags say.
+
+    Raises:
+        ValueError: a sentence for the user.
+    """
+    body = {} if options.spec is None else _read_spec(Path(options.spec))
+    named = {"scenario": options.scenario, "seed": options.seed, "repeats": options.repeats}
+    body |= {name: value for name, value in named.items() if value is not None}
+    if body.get("scenario") is None:
+        raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
+    parse_experiment(body)  # a file may hold anything; what follows relies on the types
+    for part, names in (("params", PARAM_LIMITS), ("limits", DEFAULT_LIMITS)):
+        given = {name: value for name in names if (value := getattr(options, name)) is not None}
+        if given:
+            body[part] = {**(body.get(part) or {}), **given}
+    for arm in ARMS:
+        changes = _arm_changes(getattr(options, arm.lower()))
+        if any(changes.values()):
+            body[arm.lower()] = _changed_arm(body, arm, changes)
+    return body
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    """An experiment, or the experiment of a result; ``ValueError`` where the file is neither."""
+    try:
+        content = strict_json(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path} is not JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError(f'{path} holds no experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
+    return experiment_of(content) if "roseplay_lab" in content else content
+
+
+def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """``["prefill_max_tokens=64"]`` as the knobs and engine settings of an arm."""
+    knobs = Knobs().to_dict()
+    changes: dict[str, dict[str, Any]] = {"knobs": {}, "config": {}}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in (*knobs, *ARM_CONFIG):
+            raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
+        changes["knobs" if name in knobs else "config"][name] = _value(text.strip())
+    return changes
+
+
+def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The arm of the experiment, or else of its scenario, with the changes."""
+    given = body.get(arm.lower())
+    if given is None:
+        scenario = find_scenario(body["scenario"])
+        own, common = scenario_arm(scenario, arm), {"knobs": scenario.knobs, "config": scenario.config}
+        given = {part: {**common[part], **own[part]} for part in changes}
+    return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _names() -> str:
+    return ", ".join([*(name for name in Knobs().to_dict() if name != "slow_motion"), *ARM_CONFIG])

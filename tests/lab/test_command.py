@@ -1,0 +1,157 @@
+"""``roseplay lab``: what its flags and files ask for, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roseplay.config import EngineConfig
+from roseplay.core.info import FreeMemory
+from roseplay.lab import arms, command
+from roseplay.lab.arms import ClosedEngine
+from roseplay.lab.command import main
+from roseplay.lab.document import experiment_of, parse_document
+from roseplay.lab.flags import experiment_body, parser
+from roseplay.lab.spec import parse_experiment
+from tests.lab.fake_arms import FakeArms
+
+RESULT = Path(__file__).with_name("result.json")
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
+    """Engines that pretend, in place of those that ``main`` opens."""
+    fake = FakeArms()
+    monkeypatch.setattr(arms, "open_engine", fake)
+    job = command.Job
+    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, open_engine=fake, **how))
+    return fake
+
+
+def body(*flags: str) -> dict[str, Any]:
+    return experiment_body(parser().parse_args(flags))
+
+
+def test_a_scenario_alone_is_its_own_experiment() -> None:
+    assert body("token-budget") == {"scenario": "token-budget"}
+
+
+def test_a_change_of_an_arm_goes_over_what_the_scenario_sets() -> None:
+    given = body(
+        "kv-pressure", "--b", "num-blocks=300", "--b", "prefix_cache=on", "--b", "prefill_max_tokens=unlimited"
+    )
+    assert "a" not in given
+    arm = parse_experiment(given).arms["B"]
+    assert arm.config == {"block_size": 16, "num_blocks": 300}
+    assert (arm.knobs.prefix_cache, arm.knobs.same_step_sharing, arm.knobs.prefill_max_tokens) == (True, False, None)
+
+
+def test_flags_go_over_the_file(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    saved = {"scenario": "poisson", "seed": 7, "repeats": 3, "params": {"num_requests": 5, "rate_per_s": 9}}
+    spec.write_text(json.dumps({**saved, "a": {"knobs": {"max_batch_size": 2}}}))
+    given = body(
+        "--spec", str(spec), "--repeats", "2", "--num-requests", "4", "--limit-itl-ms", "20", "--a", "block_size=8"
+    )
+    assert given == {
+        **saved,
+        "repeats": 2,
+        "params": {"num_requests": 4, "rate_per_s": 9},
+        "limits": {"itl_ms": 20},
+        "a": {"knobs": {"max_batch_size": 2}, "config": {"block_size": 8}},
+    }
+
+
+def test_a_result_can_be_run_again() -> None:
+    document = parse_document(RESULT.read_bytes())
+    given = body("--spec", str(RESULT))
+    assert given == experiment_of(document)
+    experiment = parse_experiment(given)
+    assert experiment.scenario.name == document["scenario"]
+    assert document["params"].items() <= experiment.scenario.params().items()
+    assert (experiment.seed, experiment.repeats) == (document["seed"], document["repeats"])
+    for arm, asked in experiment.arms.items():
+        assert asked.knobs.to_dict() == document["arms"][arm]["knobs"]
+
+
+def test_only_engine_settings_that_were_chosen_are_run_again() -> None:
+    document = parse_document(RESULT.read_bytes())
+    document["scenario"] = "kv-pressure"
+    for arm, blocks, memory in (("A", 65, None), ("B", 257, 1 << 20)):
+        document["arms"][arm]["config"].update(block_size=16, num_blocks=blocks, kv_cache_memory=memory)
+    again = experiment_of(document)
+    assert again["a"]["config"] == {"block_size": 16, "num_blocks": 65, "kv_cache_memory": None}
+    assert again["b"]["config"] == {"block_size": 16, "kv_cache_memory": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    "spec", [[], 5, {"params": 5}, {"a": []}, {"limits": {"ttft_ms": "x"}}, {"roseplay_lab": 1}, {"x": 1}]
+)
+def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"scenario": "admission", **spec} if isinstance(spec, dict) else spec))
+    assert main(["--spec", str(file), "--num-requests", "2", "--limit-ttft-ms", "3", "--a", "max_batch_size=2"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "name a scenario"),
+        (["polka"], "there is no scenario 'polka'"),
+        (["admission", "--a", "max_batch_size"], "write NAME=VALUE"),
+        (["admission", "--a", "colour=red"], "no setting of an arm"),
+        (["admission", "--a", "block_size=red"], "arm A: block_size is 'red'"),
+        (["admission", "--b", "slow_motion=4"], "slow motion"),
+        (["admission", "--rate-per-s", "4"], "no parameter rate_per_s"),
+        (["admission", "--repeats", "0"], "repeats is 0"),
+        (["admission", "--num-blocks", "0"], "num_blocks is 0"),
+        (["--spec", "nowhere.json"], "nowhere.json: No such file"),
+        (["--spec", __file__], "is not JSON"),
+        (["admission", "--report", "no/such/folder/report.html"], "no such directory"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("roseplay lab: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+
+
+def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
+    quick = ["admission", "--num-requests", "2", "--max-new-tokens", "3"]
+    report = tmp_path / "report.html"
+    assert main([*quick, "--report", str(report)]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "Admission: fake-chat on cpu, float32, 1 run an arm\n  A: admission blocking\n  B: admission queued"
+        in printed.out
+    )
+    assert "One run each: repeat it to see the spread." in printed.out
+    assert [line.partition(":")[0] for line in printed.err.splitlines()] == ["run 1 of 2, A", "run 2 of 2, B"]
+    assert report.read_text().startswith("<!doctype html>")
+    assert main([*quick, "--json"]) == 0
+    document = parse_document(capsys.readouterr().out.encode())
+    assert [run["arm"] for run in document["runs"]] == ["A", "B"]
+    assert all(line in printed.out for line in ("Throughput, tok/s", "Preemptions"))
+    assert pretend.all_closed
+
+
+def test_a_run_that_fails_is_exit_code_1(pretend: FakeArms, capsys: pytest.CaptureFixture[str]) -> None:
+    pretend.step_s = 5.0
+    assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", "--run-limit-s", "0.2"]) == 1
+    assert "a run took longer than 0.2 s" in capsys.readouterr().err
+    assert pretend.all_closed
+
+
+def test_arms_may_have_the_memory_of_the_engine_that_was_asked(pretend: FakeArms) -> None:
+    engine = ClosedEngine.of("fake-chat", EngineConfig())
+    pool = engine.info.num_blocks * engine.info.block_size * engine.info.kv_bytes_per_token
+    assert engine.free_memory() == FreeMemory(host=64 * 2**30 + pool)
+    assert pretend.all_closed
