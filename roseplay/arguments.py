@@ -1,99 +1,79 @@
-"""Command-line flags made from the settings in ``roseplay.config``: a field of a dataclass is a flag."""
+"""Command-line flags made from the catalogue of settings: a field of a settings class is a flag."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
-import types
-import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
-from roseplay.config import ADMISSIONS, ATTENTIONS, DTYPES, WORKERS, Knobs
-
-_CHOICES = {"dtype": DTYPES, "worker": WORKERS, "admission": ADMISSIONS, "attention": ATTENTIONS}
-_METAVARS = {"device": "auto|cpu|cuda"}
-_NONE = ("none", "null", "unlimited", "∞")
+from roseplay.settings import Choice, Setting, Switch, settings_of
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line and exits with code 2."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
 
 
 def add_field_flags(
-    group: Any, kind: type, *, defaults: Mapping[str, Any] | None = None, leave_out: Collection[str] = ()
+    group: Any,
+    kind: type,
+    *,
+    only: Collection[str] | None = None,
+    leave_out: Collection[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    fill: bool = False,
 ) -> None:
-    """Add a flag for each field of a settings dataclass, explained by the class's docstring.
-
-    A flag that is not given has the value ``...``, see ``given_fields``.
+    """Add a flag for each field of a settings class.
 
     Args:
-        defaults: shown in ``--help`` instead of the dataclass's own.
-        leave_out: fields that get no flag.
+        only: fields that get a flag; all by default.
+        leave_out: fields that get none.
+        defaults: instead of the class's own.
+        fill: whether a flag that is not given has the field's default. Else it has ``...``, see ``given_fields``.
     """
-    about, hints = _explanations(kind), typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in leave_out:
+    own = {field.name: field.default for field in dataclasses.fields(kind)}
+    for name, setting in settings_of(kind).items():
+        if name in leave_out or (only is not None and name not in only):
             continue
-        flag, text = "--" + field.name.replace("_", "-"), about.get(field.name, "").replace("%", "%%")
-        hint, default = hints[field.name], (defaults or {}).get(field.name, field.default)
-        if hint is bool:
-            text += f" (default: {'on' if default else 'off'})"
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=..., help=text)
-            continue
-        base, optional = _base_type(hint)
-        choices = _CHOICES.get(field.name)
-        text += f" (default: {_default_text(kind, default)})"
-        group.add_argument(
-            flag,
-            type=str if choices else _reader(base, optional),
-            choices=choices,
-            default=...,
-            help=text,
-            metavar="|".join(choices) if choices else _METAVARS.get(field.name, base.__name__.upper()),
-        )
+        default = {**own, **(defaults or {})}[name]
+        options = {"default": default if fill else ..., "help": _help(setting, default), **_reading(setting)}
+        group.add_argument("--" + name.replace("_", "-"), **options)
 
 
-def given_fields(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a settings dataclass whose flags were given."""
-    found = {field.name: arguments.get(field.name, ...) for field in dataclasses.fields(kind)}
-    return {name: value for name, value in found.items() if value is not ...}
+def _reading(setting: Setting) -> dict[str, Any]:
+    """How argparse reads the setting's flag."""
+    values = setting.values
+    if isinstance(values, Switch):
+        return {"action": argparse.BooleanOptionalAction}
+    if isinstance(values, Choice):
+        words = "|".join([*values.options, *([values.prefix + "N"] if values.prefix else [])])
+        return {"choices": None if values.prefix else values.options, "metavar": words}
+    return {"type": _reader(setting), "metavar": (setting.unit or values.name).upper()}
 
 
-def _base_type(hint: Any) -> tuple[Any, bool]:
-    """The type of a field without ``None``, and whether ``None`` is one of its values."""
-    if not isinstance(hint, types.UnionType):
-        return hint, False
-    return next(t for t in typing.get_args(hint) if t is not types.NoneType), True
+def _help(setting: Setting, default: Any) -> str:
+    needs = f" Needs {setting.needs}." if setting.needs else ""
+    vllm = f"; vLLM: {setting.vllm}" if setting.vllm else ""
+    return f"{setting.help}{needs} (default: {setting.show(default)}{vllm})".replace("%", "%%")
 
 
-def _default_text(kind: type, default: Any) -> str:
-    if default is not None:
-        return f"{default:g}" if isinstance(default, float) else str(default)
-    return "unlimited" if kind is Knobs else "chosen at start"
-
-
-def _reader(base: Any, optional: bool) -> Any:
-    """Reads a flag's value; where ``None`` is possible, ``unlimited`` and ``none`` stand for it."""
-
+def _reader(setting: Setting) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        if optional and text.lower() in _NONE:
-            return None
-        return base(text)
+        try:
+            return setting.read(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {setting.values}") from None
 
-    read.__name__ = base.__name__  # argparse names it in its error message
     return read
 
 
-def _explanations(kind: type) -> dict[str, str]:
-    """The lines under ``Attributes:`` of a class's docstring, by name; several names may share one."""
-    explained: dict[str, str] = {}
-    entries = re.split(r"\n {8}(?=\w)", (kind.__doc__ or "").partition("Attributes:")[2])
-    for entry in entries:
-        names, _, meaning = " ".join(entry.split()).replace("``", "").partition(": ")
-        explained.update(dict.fromkeys(names.split(", "), meaning.rstrip(".")))
-    return explained
+def given_fields(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a settings class whose flags were given."""
+    found = {name: arguments.get(name, ...) for name in settings_of(kind)}
+    return {name: value for name, value in found.items() if value is not ...}

@@ -15,7 +15,6 @@ from roseplay.bench import flags, probe
 from roseplay.bench.page import MAX_LANES, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
-from roseplay.config import WORKERS
 from roseplay.traffic.environment import environment
 
 _CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -38,7 +37,7 @@ def add_command(commands: Any) -> None:
     )
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("browser")
-    group.add_argument("--worker", choices=WORKERS, default="process", help="where the engine's loop runs")
+    flags.add_worker_flag(group, "process")
     group.add_argument("--chromium", help="path of the browser; left out, the system's or Playwright's own")
     group.add_argument("--lanes", type=int, choices=range(1, MAX_LANES + 1), default=4, help="lanes that stream")
     group.add_argument("--others", type=int, default=28, help="requests that stream beside them")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.bench import flags
 from roseplay.bench.bandwidth import read_bandwidth
 from roseplay.bench.runs import BenchmarkError
-from roseplay.config import WORKERS, Knobs, SamplingParams
+from roseplay.config import Knobs, SamplingParams
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
@@ -59,7 +59,7 @@ def add_command(commands: Any) -> None:
     group.add_argument("--batch-size", type=flags.at_least(1), default=8, help="requests that decode together")
     group.add_argument("--context", type=flags.at_least(1), default=64, help="tokens of each prompt")
     group.add_argument("--max-new-tokens", type=flags.at_least(8), default=64, help="tokens each request decodes")
-    group.add_argument("--worker", choices=WORKERS, default="thread", help="where the engine's loop runs")
+    flags.add_worker_flag(group, "thread")
     flags.add_engine_flags(parser)
     flags.add_run_flags(parser, keep_cache=False)
     parser.set_defaults(run=run)

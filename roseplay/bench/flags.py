@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from roseplay import arguments
+from roseplay.arguments import add_field_flags, given_fields
 from roseplay.bench import shapes
-from roseplay.config import ADMISSIONS, ATTENTIONS, DTYPES, EngineConfig, Knobs, SamplingParams
+from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.traffic.arrivals import fixed_interval
 from roseplay.traffic.prompts import PromptMix, PromptSource
 from roseplay.traffic.workload import Workload, make_workload
@@ -17,62 +18,48 @@ from roseplay.traffic.workload import Workload, make_workload
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
 
+_ENGINE = (
+    "device", "dtype", "num_blocks", "threads", "seed", "random_weights", "attention", "pack_weights", "fuse_ops",
+    "replay_steps",
+)  # fmt: skip
+
 
 class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Tells defaults, except where one says nothing: a switch that is off, a limit that is none."""
+    """Shows defaults, except where the help does already, or there is nothing to show: no limit, a switch that is off."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False:
+        if action.default in (None, False) or "(default: " in (action.help or ""):
             return action.help
         return super()._get_help_string(action)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that answers a mistake with one line and exit code 2."""
+class Parser(arguments.Parser):
+    """A parser whose help shows defaults."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": _Defaults, **kwargs})
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (--help lists the flags)", file=sys.stderr)
-        raise SystemExit(2)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Defaults, **options})
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of ``EngineConfig``."""
+    """Flags of those fields of ``EngineConfig`` that decide how fast it is."""
     group = parser.add_argument_group("engine")
     group.add_argument(
         "--model",
         default="tiny-chat",
         help=f"name, path, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}",
     )
-    group.add_argument("--random-weights", action="store_true", help="build the model from its config.json alone")
-    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    group.add_argument("--dtype", default="auto", choices=DTYPES, help="of weights and KV cache")
-    group.add_argument("--num-blocks", type=int, help="KV blocks, block 0 included; left out, the pool sizes itself")
-    group.add_argument("--attention", default="auto", choices=ATTENTIONS, help="how keys and values are read")
-    group.add_argument("--no-pack-weights", action="store_true", help="lay weights out anew in every product (CPU)")
-    group.add_argument("--no-replay-steps", action="store_true", help="run every step through the model's code (CPU)")
-    group.add_argument("--no-fuse-ops", action="store_true", help="norms, rotary embeddings, GELUs and gates by torch")
-    group.add_argument("--threads", type=int, help="torch's threads; left out, torch chooses")
-    group.add_argument("--seed", type=int, default=0, help="of random weights, synthetic prompts and sampling")
+    add_field_flags(group, EngineConfig, only=_ENGINE, fill=True)
+
+
+def add_worker_flag(parser: Any, default: str) -> None:
+    """``--worker``, for benchmarks that compare or that decide where the engine's loop runs."""
+    add_field_flags(parser, EngineConfig, only=("worker",), defaults={"worker": default}, fill=True)
 
 
 def add_knob_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of ``Knobs``; None is unlimited."""
-    defaults = Knobs()
+    """Flags of ``Knobs``."""
     group = parser.add_argument_group("knobs")
-    group.add_argument("--max-batch-size", type=int, default=defaults.max_batch_size, help="requests running at once")
-    group.add_argument("--prefill-max-batch-size", type=int, help="requests whose prompts are computed in one step")
-    group.add_argument("--prefill-max-tokens", type=int, help="prompt tokens computed a step")
-    group.add_argument("--step-max-tokens", type=int, help="prompt and decode tokens a step together")
-    group.add_argument("--no-prefix-cache", action="store_true", help="never look up earlier prompts")
-    group.add_argument("--no-chunked-prefill", action="store_true", help="compute each prompt whole")
-    group.add_argument("--no-same-step-sharing", action="store_true", help="equal prompts of a step each compute")
-    group.add_argument("--no-batched-append", action="store_true", help="one KV write a request and layer")
-    group.add_argument("--admission", choices=ADMISSIONS, default=defaults.admission, help="blocking: submit prefills")
-    group.add_argument("--no-cuda-graphs", action="store_true", help="launch each step's kernels one by one (GPU)")
-    group.add_argument("--no-overlap", action="store_true", help="wait for a step before the next is made (GPU)")
+    add_field_flags(group, Knobs, leave_out=("slow_motion",), fill=True)
     # Known, so that it can be refused by its name.
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
@@ -109,18 +96,7 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
 
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
-    return {
-        "device": args.device,
-        "dtype": args.dtype,
-        "num_blocks": args.num_blocks,
-        "threads": args.threads,
-        "seed": args.seed,
-        "random_weights": args.random_weights,
-        "attention": args.attention,
-        "pack_weights": not args.no_pack_weights,
-        "fuse_ops": not args.no_fuse_ops,
-        "replay_steps": not args.no_replay_steps,
-    }
+    return {name: getattr(args, name) for name in _ENGINE}
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:
@@ -130,20 +106,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
 
 def knobs(args: argparse.Namespace) -> Knobs:
     """Raises ``ValueError`` for a bad value."""
-    return Knobs(
-        max_batch_size=args.max_batch_size,
-        prefill_max_batch_size=args.prefill_max_batch_size,
-        prefill_max_tokens=args.prefill_max_tokens,
-        step_max_tokens=args.step_max_tokens,
-        prefix_cache=not args.no_prefix_cache,
-        chunked_prefill=not args.no_chunked_prefill,
-        same_step_sharing=not args.no_same_step_sharing,
-        batched_append=not args.no_batched_append,
-        cuda_graphs=not args.no_cuda_graphs,
-        overlap=not args.no_overlap,
-        admission=args.admission,
-        slow_motion=args.slow_motion,
-    )
+    return Knobs(**given_fields(Knobs, vars(args)))
 
 
 def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engine:

@@ -21,7 +21,7 @@ from roseplay.bench import flags, shapes
 from roseplay.bench.polls import PollingTab
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
-from roseplay.config import WORKERS, SamplingParams
+from roseplay.config import SamplingParams
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
@@ -48,7 +48,7 @@ def add_command(commands: Any) -> None:
     )
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("page")
-    group.add_argument("--worker", choices=WORKERS, default="process", help="where the engine's loop runs")
+    flags.add_worker_flag(group, "process")
     group.add_argument("--lanes", type=int, choices=range(1, MAX_LANES + 1), default=4, help="lanes that stream")
     group.add_argument("--others", type=int, default=0, help="requests of a burst that stream beside them")
     group.add_argument("--tabs", type=int, default=1, help="clients that poll, ten times a second each")
@@ -96,13 +96,13 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
 
 def page_flags(args: argparse.Namespace) -> list[str]:
     """The engine's flags for ``roseplay play``."""
-    given: list[str] = ["--random-weights"] if args.random_weights else []
-    given += ["--no-pack-weights"] if args.no_pack_weights else []
-    given += ["--no-fuse-ops"] if args.no_fuse_ops else []
-    given += ["--no-replay-steps"] if args.no_replay_steps else []
-    for name in ("device", "dtype", "num_blocks", "threads", "seed", "worker", "attention"):
-        if getattr(args, name) is not None:
-            given += ["--" + name.replace("_", "-"), str(getattr(args, name))]
+    given: list[str] = []
+    for name, value in {**flags.engine_settings(args), "worker": args.worker}.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            given.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            given += [f"--{flag}", str(value)]
     return ["--model", shapes.resolve(args.model), *given]
 
 

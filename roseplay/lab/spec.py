@@ -116,10 +116,6 @@ def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
         return Arm(Knobs().changed(knobs), config)
     except ValueError as error:
         raise ValueError(f"arm {arm}: {error}") from None
-    except (TypeError, AttributeError):
-        raise ValueError(
-            f"arm {arm}: a setting has a value of the wrong kind, see --help for what each takes"
-        ) from None
 
 
 def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:

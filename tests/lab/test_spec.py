@@ -73,7 +73,7 @@ def test_parameters_change_the_traffic() -> None:
         ({"scenario": "dedup", "b": {"knobs": {"max_batch_size": 0}}}, "arm B: max_batch_size is 0"),
         ({"scenario": "dedup", "b": {"knobs": {"slow_motion": 2}}}, "slow motion"),
         ({"scenario": "dedup", "b": {"config": {"num_blocks": 1}}}, "arm B: num_blocks is 1"),
-        ({"scenario": "dedup", "b": {"config": {"device": 5}}}, "arm B: a setting has a value of the wrong kind"),
+        ({"scenario": "dedup", "b": {"config": {"device": 5}}}, "arm B: device is 5: use one of auto"),
         ({"scenario": "dedup", "b": {"config": {"worker": "thread"}}}, "cannot have worker"),
         ({"scenario": "dedup", "b": {"config": {"num_blocks": 9, "kv_cache_memory": 9}}}, "not both"),
     ],

@@ -1,0 +1,249 @@
+"""What a setting is: the values it takes, and the words that explain it wherever it is shown.
+
+A field of a settings class (``config.py``) is declared with ``setting`` and carries its own description. Command-line
+flags and their help, the page's controls and tooltips, error messages and docs/settings.md are made from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# What people type for None.
+_NONE = ("", "none", "null", "unlimited", "∞")
+
+
+class Values(Protocol):
+    """The values that a setting takes."""
+
+    @property
+    def name(self) -> str:
+        """The kind of values, as the page and the documentation know it."""
+
+    @property
+    def none(self) -> str:
+        """What None stands for, in words; "" where None is not allowed."""
+
+    def allows(self, value: object) -> bool:
+        """Whether this is one of them; None is decided by ``none``."""
+
+    def read(self, text: str) -> Any:
+        """A value from the command line. Raises ``ValueError`` for text of another kind; ranges are checked later."""
+
+    def __str__(self) -> str:
+        """All of them in words, for an error message: ``an integer of at least 1``."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Integers in a range, both ends included; None is no end."""
+
+    least: int | None = None
+    most: int | None = None
+    none: str = ""
+    name = "whole"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and _within(value, self.least, self.most)
+
+    def read(self, text: str) -> int:
+        return int(text)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return "an integer" if self.least is None else f"an integer of at least {self.least}"
+        most = f"2**{self.most.bit_length()} - 1" if self.most > 2**53 else str(self.most)
+        return f"an integer from {self.least} to {most}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """Real numbers in a range; ``above`` leaves its lower end out. ``note`` tells what one of them means."""
+
+    least: float
+    most: float | None = None
+    above: bool = False
+    note: str = ""
+    none: str = ""
+    name = "number"
+
+    def allows(self, value: object) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+            return False
+        return _within(value, self.least, self.most) and not (self.above and value == self.least)
+
+    def read(self, text: str) -> float:
+        return float(text)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            words = f"a number {'above' if self.above else 'of at least'} {self.least:g}"
+        elif self.above:
+            words = f"a number above {self.least:g}, at most {self.most:g}"
+        else:
+            words = f"a number from {self.least:g} to {self.most:g}"
+        return f"{words} ({self.note})" if self.note else words
+
+
+@dataclass(frozen=True)
+class Switch:
+    """On and off."""
+
+    none: str = ""
+    name = "switch"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+    def read(self, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text == "true"
+
+    def __str__(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some words, or one that begins with ``prefix``."""
+
+    options: Sequence[str]
+    prefix: str = ""
+    none: str = ""
+    name = "choice"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, str) and (value in self.options or bool(self.prefix and value.startswith(self.prefix)))
+
+    def read(self, text: str) -> str:
+        return text
+
+    def __str__(self) -> str:
+        return f"one of {', '.join([*self.options, *([self.prefix + 'N'] if self.prefix else [])])}"
+
+
+@dataclass(frozen=True)
+class Strings:
+    """A tuple of at most ``most`` texts, none of them empty and none longer than ``characters``."""
+
+    most: int
+    characters: int
+    none: str = ""
+    name = "strings"
+
+    def allows(self, value: object) -> bool:
+        return (
+            isinstance(value, tuple)
+            and len(value) <= self.most
+            and all(isinstance(text, str) and 0 < len(text) <= self.characters for text in value)
+        )
+
+    def read(self, text: str) -> tuple[str, ...]:
+        return (text,)
+
+    def __str__(self) -> str:
+        return f"at most {self.most} strings of at most {self.characters} characters, none of them empty"
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A tuple of token ids."""
+
+    none: str = ""
+    name = "token ids"
+
+    def allows(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(Whole(0).allows(token) for token in value)
+
+    def read(self, text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split(","))
+
+    def __str__(self) -> str:
+        return "token ids (integers of at least 0)"
+
+
+def _within(value: float, least: float | None, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """All there is to know about a setting besides its name and default.
+
+    Attributes:
+        values: that it takes.
+        label: its name on the page.
+        hint: what it acts on, in a word or two: "smoothness".
+        help: what it does and what changing it costs, in full sentences.
+        unit: of its values: "tokens"; "" for none.
+        vllm: what vLLM calls it; "" where it has none.
+        needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
+    """
+
+    values: Values
+    label: str
+    hint: str
+    help: str
+    unit: str = ""
+    vllm: str = ""
+    needs: str = ""
+
+    def check(self, name: str, value: object) -> None:
+        """Raises ``ValueError``, with what to use instead, for a value that it does not take."""
+        if value is None and self.values.none:
+            return
+        if not self.values.allows(value):
+            none = f", or null ({self.values.none})" if self.values.none else ""
+            raise ValueError(f"{name} is {_short.repr(value)}: use {self.values}{none}")
+
+    def read(self, text: str) -> Any:
+        """A value from the command line; ``none`` and ``unlimited`` are None where that is allowed.
+
+        Raises:
+            ValueError: the text is of another kind; ranges are checked by ``check``.
+        """
+        if self.values.none and text.strip().lower() in _NONE:
+            return None
+        return self.values.read(text)
+
+    def show(self, value: object) -> str:
+        """A value in words: ``on``, ``unlimited``, ``16``."""
+        if value is None:
+            return self.values.none
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, tuple):
+            return ", ".join(map(str, value)) or "none"
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the page."""
+        values = {name: value for name, value in vars(self.values).items() if value not in ("", None)}
+        texts = {name: value for name, value in vars(self).items() if name != "values" and value}
+        return {"kind": self.values.name, **values, **texts}
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+
+
+def setting(default: Any, values: Values, label: str, hint: str, help: str, **more: str) -> Any:
+    """A dataclass field with its description; ``more`` are further attributes of ``Setting``."""
+    described = Setting(values=values, label=label, hint=hint, help=help, **more)
+    return dataclasses.field(default=default, metadata={"setting": described})
+
+
+def settings_of(kind: type) -> Mapping[str, Setting]:
+    """The settings of a class by name, in order."""
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
+
+
+def check_all(settings: Any) -> None:
+    """Check every field of a settings object; raises ``ValueError`` for the first bad value."""
+    for name, described in settings_of(type(settings)).items():
+        described.check(name, getattr(settings, name))
