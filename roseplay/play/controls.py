@@ -11,19 +11,18 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.config import Knobs
 from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
 from roseplay.play.stops import BUDGET, REQUESTS, Stops
+from roseplay.play.terms import KNOB_CONTROLS
 from roseplay.play.web.assets import script_tags
+from roseplay.settings import settings_of
 
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-SWITCHES = {
-    "prefix_cache": ("prefix-cache", "Prefix cache", "reuse"),
-    "same_step_sharing": ("sharing", "Same-step sharing", "dedup"),
-    "chunked_prefill": ("chunked", "Chunked prefill", "pacing"),
-    "batched_append": ("append", "Batched append", "bandwidth"),
-    "cuda_graphs": ("graphs", "CUDA graphs", "launches"),
-}
+SWITCHES = ("prefix_cache", "same_step_sharing", "chunked_prefill", "batched_append", "cuda_graphs")
+SETTINGS = settings_of(Knobs)
+IDS = {knob: control for control, knob in KNOB_CONTROLS.items()}
 SLOW_FACTOR = 10
 
 
@@ -70,12 +69,13 @@ def number_box(value: str, label: str, name: str) -> gr.Textbox:
 class StopSlider:
     """A slider over the places of ``Stops`` and a box for values between them, for one knob."""
 
-    def __init__(self, playground: Playground, knob: str, label: str, hint: str, stops: Stops, name: str) -> None:
-        self._playground, self._knob, self._stops, self._name = playground, knob, stops, name
-        value = playground.knobs()[knob]
+    def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
+        self._playground, self._knob, self._stops = playground, knob, stops
+        setting, name, value = SETTINGS[knob], IDS[knob], playground.knobs()[knob]
+        self._name, last = name, len(stops.values) - 1
         with gr.Row(elem_id=f"rp-{name}-row", elem_classes="rp-pair"):
-            self.slider = slider(label, hint, 0, len(stops.values) - 1, stops.place(value), name, bare=True)
-            self.box = number_box(stops.text(value), f"{label}, value", f"{name}-value")
+            self.slider = slider(setting.label, setting.hint, 0, last, stops.place(value), name, bare=True)
+            self.box = number_box(stops.text(value), f"{setting.label}, value", f"{name}-value")
 
     def wire(self) -> None:
         slide = f"(i) => Rose.slid('{self._name}', i)"
@@ -117,28 +117,28 @@ class Controls:
         knobs = playground.knobs()
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
             section("Scheduler", "acts on the next step", "sched")
-            self.budget = StopSlider(playground, "prefill_max_tokens", "Prefill budget", "smoothness", BUDGET, "budget")
+            self.budget = StopSlider(playground, "prefill_max_tokens", BUDGET)
             html(BUDGET.ticks((16, 64, 256, 1024, None)), elem_id="rp-budget-ticks")
             top = max(64, knobs["max_batch_size"])
-            self.batch = slider("Max batch", "throughput", 1, top, knobs["max_batch_size"], "max-batch")
-            self.requests = StopSlider(
-                playground, "prefill_max_batch_size", "Prefill requests", "fairness", REQUESTS, "prefill-requests"
-            )
+            batch = SETTINGS["max_batch_size"]
+            self.batch = slider(batch.label, batch.hint, 1, top, knobs["max_batch_size"], IDS["max_batch_size"])
+            self.requests = StopSlider(playground, "prefill_max_batch_size", REQUESTS)
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
             self.switches = {knob: self._switch(knob, knobs[knob]) for knob in SWITCHES}
             with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
-                self.slow = switch("Slow motion", "", knobs["slow_motion"] > 1, "slow")
+                slow = SETTINGS["slow_motion"]
+                self.slow = switch(slow.label, "", knobs["slow_motion"] > 1, IDS["slow_motion"])
                 factor = knobs["slow_motion"] if knobs["slow_motion"] > 1 else SLOW_FACTOR
-                self.factor = number_box(f"×{factor:g}", "Slow motion, times", "slow-factor")
+                self.factor = number_box(f"×{factor:g}", f"{slow.label}, {slow.unit}", "slow-factor")
         scripts = script_tags(charts=False)
         self.sync = html("", elem_id="rp-sync", head=scripts, js_on_load="Rose.syncs(() => trigger('sync'))")
 
     def _switch(self, knob: str, on: bool) -> gr.Checkbox:
-        name, label, hint = SWITCHES[knob]
-        if knob == "cuda_graphs" and not self._playground.engine.info.device.startswith("cuda"):
-            return switch(label, "needs a GPU", False, name, interactive=False)
-        return switch(label, hint, on, name)
+        setting, name = SETTINGS[knob], IDS[knob]
+        if setting.needs == "a GPU" and not self._playground.engine.info.device.startswith("cuda"):
+            return switch(setting.label, f"needs {setting.needs}", False, name, interactive=False)
+        return switch(setting.label, setting.hint, on, name)
 
     def wire(self) -> None:
         self.budget.wire()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.settings import Setting, settings_of
+
 TERMS = {
     "tokens / s": "Tokens generated a second, by all requests together, over the last two seconds.",
     "run / wait": "Requests that are being computed, and requests that wait to be admitted.",
@@ -33,17 +38,43 @@ TERMS = {
     "What to look for": "Before a run, where to look; after it, what this run showed. The second sentence names the price.",
 }
 
+# The controls of settings, by the id of the element.
+KNOB_CONTROLS = {
+    "budget": "prefill_max_tokens",
+    "prefill-requests": "prefill_max_batch_size",
+    "max-batch": "max_batch_size",
+    "prefix-cache": "prefix_cache",
+    "sharing": "same_step_sharing",
+    "chunked": "chunked_prefill",
+    "append": "batched_append",
+    "graphs": "cuda_graphs",
+    "slow": "slow_motion",
+}
+SAMPLING_CONTROLS = {
+    "sampling-temperature": "temperature",
+    "sampling-top-p": "top_p",
+    "sampling-top-k": "top_k",
+    "sampling-min-p": "min_p",
+    "sampling-repetition": "repetition_penalty",
+    "sampling-new-tokens": "max_new_tokens",
+    "sampling-seed": "seed",
+    "sampling-stop": "stop",
+}
+
+
+def _explained(settings: Mapping[str, Setting], controls: Mapping[str, str]) -> dict[str, str]:
+    """``Max batch (max_batch_size): what it does``, by the id of the control."""
+    return {control: f"{settings[name].label} ({name}): {_help(settings[name])}" for control, name in controls.items()}
+
+
+def _help(setting: Setting) -> str:
+    return f"{setting.help} Needs {setting.needs}." if setting.needs else setting.help
+
+
 # For Gradio's own controls, by the id of the element.
 CONTROLS = {
-    "budget": "Prefill budget (prefill_max_tokens): most prompt tokens computed in one step. Small keeps everybody's tokens coming evenly, large brings new requests' first tokens sooner. Cached and shared tokens cost nothing.",
-    "prefill-requests": "Prefill requests (prefill_max_batch_size): requests whose prompts are worked on in one step.",
-    "max-batch": "Max batch (max_batch_size): requests that run at once. More give more tokens a second in all, and fewer to each.",
-    "prefix-cache": "Prefix cache (prefix_cache): a prompt that begins like an earlier one takes over its blocks instead of computing them.",
-    "sharing": "Same-step sharing (same_step_sharing): equal prompts of one step are computed once and share their blocks.",
-    "chunked": "Chunked prefill (chunked_prefill): a prompt larger than the budget is computed in parts. Off: whole, as its step's only prompt.",
-    "append": "Batched append (batched_append): keys and values of all requests are written at once in each layer. Off: one write a request.",
-    "graphs": "CUDA graphs (cuda_graphs): a step's launches are recorded once and replayed. Needs a GPU.",
-    "slow": "Slow motion (slow_motion): every step takes this many times as long, so that a small model can be watched. Figures are stretched with it.",
+    **_explained(settings_of(Knobs), KNOB_CONTROLS),
+    **_explained(settings_of(SamplingParams), SAMPLING_CONTROLS),
     "burst-size": "Requests that one press of Burst sends.",
     "answer-length": "Tokens that each request of a burst generates, no more and no fewer.",
     "mix": "Prompts of a burst. unique: each ends differently. equal: all the same. shared head: 512 tokens in common, then a question each. 1·1·1·64 mix: every fourth is 64 times as long.",
@@ -56,18 +87,12 @@ CONTROLS = {
     "sampling-lane": "Which lanes the settings below apply to. What a lane has of its own wins over all lanes.",
     "sampling-reset": "Give this lane the settings of all lanes, or all lanes those they began with.",
     "sampling-system": "System prompt: what the model is told before the conversation. It counts as prompt tokens.",
-    "sampling-temperature": "Temperature: 0 always takes the likeliest token; higher is more varied.",
-    "sampling-top-p": "Top-p: only the likeliest tokens that together reach this probability.",
-    "sampling-top-k": "Top-k: only this many of the likeliest tokens; 0 keeps all.",
-    "sampling-min-p": "Min-p: only tokens at least this share as likely as the likeliest one; 0 is off.",
-    "sampling-repetition": "Repetition penalty: above 1, tokens that are already there become less likely.",
-    "sampling-new-tokens": "New tokens (max_new_tokens): an answer ends after this many. A longer answer leaves less room for the conversation.",
-    "sampling-seed": "Seed: the same one draws the same answer again. Empty: another one each time and in each lane.",
-    "sampling-stop": "Stop strings: an answer ends before the first of them.",
 }
 
-# For the Lab: its controls by the id of the element, then its settings and figures by name.
+# For the Lab: its settings by name, its controls by the id of the element, its figures by name.
 LAB = {
+    **{name: f"{name}: {_help(it)}" for kind in (EngineConfig, Knobs) for name, it in settings_of(kind).items()},
+    "slow_motion": "slow_motion: refused here, since it would stretch what is measured.",
     "lab-seed": "Decides the prompts and when they arrive. The same seed sends the same again.",
     "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down slows both.",
     "lab-num_requests": "Requests that the scenario sends.",
@@ -81,28 +106,6 @@ LAB = {
     "lab-report": "This result as one page that can be sent and opened anywhere.",
     "lab-export": "This result as a JSON file; Results opens it again.",
     "lab-link": "An address that opens this result, as long as this server runs.",
-    "max_batch_size": "max_batch_size: requests that run at once.",
-    "prefill_max_tokens": "prefill_max_tokens: most prompt tokens computed in one step.",
-    "prefill_max_batch_size": "prefill_max_batch_size: requests whose prompts are worked on in one step.",
-    "step_max_tokens": "step_max_tokens: prompt and decode tokens of one step together; decodes go first.",
-    "chunked_prefill": "chunked_prefill: a prompt larger than the budget is computed in parts.",
-    "prefix_cache": "prefix_cache: a prompt that begins like an earlier one takes over its blocks.",
-    "same_step_sharing": "same_step_sharing: equal prompts of one step are computed once.",
-    "batched_append": "batched_append: keys and values of all requests are written at once in each layer.",
-    "admission": "admission: queued takes a request at once; blocking has submit wait until its prompt is computed.",
-    "cuda_graphs": "cuda_graphs: a step's launches are recorded once and replayed. Needs a GPU.",
-    "overlap": "overlap: the next step is prepared while the GPU computes this one. Needs a GPU.",
-    "slow_motion": "slow_motion: refused here, since it would stretch what is measured.",
-    "num_blocks": "num_blocks: KV blocks of the pool. Too few, and requests are preempted.",
-    "block_size": "block_size: tokens that a KV block holds.",
-    "max_model_len": "max_model_len: longest prompt and answer together, in tokens.",
-    "max_waiting": "max_waiting: requests that may wait before more are refused.",
-    "threads": "threads: of torch, within one operation.",
-    "attention": "attention: how keys and values are read: in place, or gathered first, or by the plain reference.",
-    "fuse_ops": "fuse_ops: norms, rotary embeddings and gates are one compiled pass each, where torch takes many small ones.",
-    "replay_steps": "replay_steps: a step of decodes and short prompts is recorded once for some sizes, then replayed.",
-    "pack_weights": "pack_weights: weights are laid out once in the order in which a CPU's matrix kernels read them.",
-    "dtype": "dtype: number format of weights and KV cache.",
     "output_tokens_per_s": "Answer tokens a second, all requests together.",
     "goodput_req_s": "Requests a second that keep the promise: first token and own p99 gap within the limits.",
     "ttft": "Time to first token: from submit to the first token.",

@@ -202,14 +202,14 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/submit", ("hello", 0, 4, 0, None, "", False, "s" * 8001), "system prompt has 8,001 characters"),
         ("/submit", ("hello", 1, 4, 0, None, TAB, False, "s" * 8001), "system prompt has 8,001 characters"),
         ("/set_sampling", ({"system": "s" * 8001}, 0, TAB), "system prompt has 8,001 characters"),
-        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x"] * 17), "stop has 17 strings"),
-        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x" * 257]), "of 257 characters"),
+        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x"] * 17), "use at most 16 strings"),
+        ("/chat", ("hello", 4, 0, None, None, None, None, None, None, None, ["x" * 257]), "of at most 256 characters"),
         (
             "/submit",
             ("hello", 0, 4, 0, None, "", False, None, None, None, None, None, ["x"] * 17),
-            "stop has 17 strings",
+            "use at most 16 strings",
         ),
-        ("/set_sampling", ({"stop": ["x" * 257]}, 0, TAB), "of 257 characters"),
+        ("/set_sampling", ({"stop": ["x" * 257]}, 0, TAB), "of at most 256 characters"),
         ("/chat", ("", 4, 0, None, [{"role": "user", "content": "a"}] * 257), "257 messages"),
         (
             "/chat",
