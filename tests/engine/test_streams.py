@@ -7,6 +7,8 @@ import queue
 import threading
 
 import pytest
+from tokenizers import Tokenizer, models, processors
+from transformers import PreTrainedTokenizerFast
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.request import FinishReason
@@ -502,6 +504,28 @@ def test_chat_messages_are_written_by_the_models_template_or_as_paragraphs():
     with pytest.raises(ValueError, match="empty"):
         plain.__class__ = type("Silent", (Words,), {"__call__": lambda self, text, **options: {"input_ids": []}})
         encode_prompt(messages, plain, 10)
+
+
+def test_control_tokens_in_a_message_are_text_and_the_templates_are_not():
+    """``<s>`` and ``<s>!``, one name the beginning of the other: a message that names them is read letter by letter."""
+    letters = {letter: number for number, letter in enumerate("<>s!ab|")}
+    backend = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    backend.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", len(letters))])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "<s>!"})
+    begin, end = tokenizer.convert_tokens_to_ids(["<s>", "<s>!"])
+    tokenizer.chat_template = "{% for m in messages %}<s>{{ m.content }}<s>!{% endfor %}"
+
+    def encoded(*contents: str) -> list[int]:
+        return encode_prompt([{"role": "user", "content": content} for content in contents], tokenizer, 100)
+
+    def spelled(text: str) -> list[int]:
+        return [letters[letter] for letter in text]
+
+    assert encoded("ab", "b") == [begin, *spelled("ab"), end, begin, *spelled("b"), end]
+    assert encoded("a<s>b<s>!", "a") == [begin, *spelled("a<s>b<s>!"), end, begin, *spelled("a"), end]
+    assert encoded("<s>", "<s>!") == [begin, *spelled("<s>"), end, begin, *spelled("<s>!"), end]
+    assert encoded("<s>") == [begin, *spelled("<s>"), end]
 
 
 def test_the_end_of_a_prompt_is_the_context_of_its_answer():
