@@ -53,7 +53,7 @@ def _follow(job: Job) -> None:
     try:
         while not ended:
             ended = job.wait(_POLL_S)
-            runs = job.told()["progress"]
+            runs = job.status()["progress"]
             for run in runs[shown:]:
                 if run["state"] != "done":
                     break
@@ -71,9 +71,9 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
     else:
         print("\n".join(summary_lines(document)))
     if options.report is not None:
-        from roseplay.lab.report import report_html  # plotly takes a while to import
+        from roseplay.lab.result_report import result_report  # plotly takes a while to import
 
-        Path(options.report).write_text(report_html(document), encoding="utf-8")
+        Path(options.report).write_text(result_report(document), encoding="utf-8")
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roseplay.json_text import strict_json
-from roseplay.lab.shape import DOCUMENT, check
+from roseplay.lab.schema import DOCUMENT, check
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
 

@@ -85,7 +85,7 @@ class Job:
     def running(self) -> bool:
         return not self._ended.is_set()
 
-    def told(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """What the page shows of it."""
         return {
             "id": self.job_id,
@@ -93,7 +93,7 @@ class Job:
             "title": self._scenario.title,
             "state": self.state,
             "error": self.error,
-            "progress": [run.told() for run in self._runs],
+            "progress": [run.status() for run in self._runs],
             "left_s": seconds_left(self._runs) if self.state == "running" else None,
             "result": self.result,
         }

@@ -80,7 +80,7 @@ class Lab:
             "knobs": knobs,
             "engine": {"model": info.model, **settings(self._engine.config, info)},
             "limits": dict(DEFAULT_LIMITS),
-            "state": self._job.told() if self._job is not None else None,
+            "state": self._job.status() if self._job is not None else None,
         }
 
     def _scenario(self, scenario: Scenario) -> dict[str, Any]:

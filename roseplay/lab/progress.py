@@ -46,7 +46,7 @@ class RunProgress:
             return self.seconds
         return 0.0 if self.started is None else time.monotonic() - self.started
 
-    def told(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return {
             "arm": self.arm,
             "repeat": self.repeat,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.engine.messages import BlockChange, BlockInfo
-from roseplay.recording.book import Book
+from roseplay.recording.request_registry import RequestRegistry
 
 INSPECT_S = 3.0  # the engine answers between two steps; slow motion may make that long
 
@@ -17,14 +17,14 @@ INSPECT_S = 3.0  # the engine answers between two steps; slow motion may make th
 class BlockTabs:
     """Which tab's request held each block last, so that what stays cached stays that tab's. One thread calls ``take``."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, registry: RequestRegistry) -> None:
+        self._registry = registry
         self._tabs: dict[int, str] = {}
 
     def take(self, change: BlockChange) -> None:
         """Note who holds a block now; nobody leaves it with who had it before, as long as it can be found."""
         if change.owner >= 0:
-            tracked = self._book.get(change.owner)
+            tracked = self._registry.get(change.owner)
             self._tabs[change.block] = tracked.tab if tracked else ""
         elif not change.findable:
             self._tabs.pop(change.block, None)
@@ -35,7 +35,7 @@ class BlockTabs:
             return False
         if not info.holders:
             return self._tabs.get(info.block) == tab_id
-        return any(tracked.tab == tab_id for holder in info.holders if (tracked := self._book.get(holder)))
+        return any(tracked.tab == tab_id for holder in info.holders if (tracked := self._registry.get(holder)))
 
 
 def describe_block(info: BlockInfo, tokenizer: Any, *, readable: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roseplay.play.web.lines import shown
-from roseplay.recording.book import Tracked
+from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
@@ -47,7 +47,7 @@ class Burst:
         self.kind = kind
         self.size = size
         self.seed = seed
-        self.requests: list[Tracked] = []
+        self.requests: list[TrackedRequest] = []
         self._block_size = block_size
         self._told: dict[str, Any] | None = None
 

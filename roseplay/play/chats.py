@@ -14,9 +14,9 @@ from roseplay.core.budget import RequestTooLargeError, check_fits
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
-from roseplay.play.sampling import check_system
+from roseplay.play.settings import check_system
 from roseplay.play.web.lines import shown
-from roseplay.recording.book import Tracked
+from roseplay.recording.request_registry import TrackedRequest
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together
@@ -58,14 +58,14 @@ class Turn:
         self.left_out = left_out
         self.born = 0
         self.request_id = -1
-        self._tracked: Tracked | None = None
+        self._tracked: TrackedRequest | None = None
         self._settled: Answer | None = None
 
-    def begin(self, tracked: Tracked) -> None:
+    def begin(self, tracked: TrackedRequest) -> None:
         self._tracked, self.request_id = tracked, tracked.request_id
 
     @property
-    def tracked(self) -> Tracked | None:
+    def tracked(self) -> TrackedRequest | None:
         """Its request; None once the chat has gone on without it."""
         return self._tracked
 
@@ -246,7 +246,7 @@ def next_prompt(
     return tried[skipped], skipped
 
 
-def figures_of(tracked: Tracked) -> dict[str, Any]:
+def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
     """State, counts and latencies of a request, for a lane."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     gaps = sorted(metrics.itl_ns)
@@ -264,7 +264,7 @@ def figures_of(tracked: Tracked) -> dict[str, Any]:
     }
 
 
-def state_of(tracked: Tracked) -> str:
+def state_of(tracked: TrackedRequest) -> str:
     """``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
     reason = tracked.stream.finish_reason
     if reason is not None:

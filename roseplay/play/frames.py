@@ -19,8 +19,8 @@ from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
-from roseplay.recording.book import Book, Tracked
-from roseplay.recording.rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
 STATS_S = 0.25
@@ -90,8 +90,8 @@ class FrameBuilder:
         tap: is given every frame, as it is and encoded.
     """
 
-    def __init__(self, book: Book, clock: Clock, ring: FrameRing, tap: Tap | None = None) -> None:
-        self._book = book
+    def __init__(self, registry: RequestRegistry, clock: Clock, ring: FrameRing, tap: Tap | None = None) -> None:
+        self._registry = registry
         self._clock = clock
         self._ring = ring
         self._tap = tap
@@ -100,7 +100,7 @@ class FrameBuilder:
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
         self._blocks: dict[int, list[int]] = {}
-        self.block_tabs = BlockTabs(book)
+        self.block_tabs = BlockTabs(registry)
         self.latest: dict[str, Any] = {}
 
     def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
@@ -121,7 +121,7 @@ class FrameBuilder:
         self._held = [
             event
             for event in requests
-            if (stream := event.stream) is not None and self._book.find(event.request_id, stream) is None
+            if (stream := event.stream) is not None and self._registry.find(event.request_id, stream) is None
         ]
         self._changed_blocks([event.record for event in events if isinstance(event, StepEvent)])
         self._ring.restart()
@@ -160,8 +160,8 @@ class FrameBuilder:
         if now - self._figures_at < STATS_S:
             return None
         self._figures_at = now
-        self._stats.live(sum(not tracked.finished for tracked in self._book.all()))
-        figures = self._stats.figures(time.perf_counter_ns(), self._book.ledger)
+        self._stats.live(sum(not tracked.finished for tracked in self._registry.all()))
+        figures = self._stats.figures(time.perf_counter_ns(), self._registry.totals)
         if figures == self._figures:
             return None
         self._figures = self.latest = figures
@@ -191,7 +191,7 @@ class FrameBuilder:
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record, ms = event.record, self._clock.ms
         for entry in record.entries:
-            self._book.progress(entry)
+            self._registry.progress(entry)
         self._stats.step(record)
         frame["steps"].append(self._encode_step(record))
         for token in event.tokens:
@@ -216,14 +216,14 @@ class FrameBuilder:
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
         stream = event.stream
-        tracked = self._book.find(event.request_id, stream)
+        tracked = self._registry.find(event.request_id, stream)
         if tracked is None:
             if stream is not None:
                 self._held.append(event)
             return
         metrics, kind = tracked.stream.metrics, str(event.kind)
         if kind == "submitted":
-            self._book.ledger.submitted(tracked.prompt_tokens)
+            self._registry.totals.submitted(tracked.prompt_tokens)
             about: dict[str, Any] = describe(tracked)
         elif kind == "scheduled":
             about = {"queue_ms": _ms(metrics.queue_s)}
@@ -233,12 +233,12 @@ class FrameBuilder:
             if metrics.ttft_s is not None:
                 self._stats.first_token(event.time_ns, metrics.ttft_s * 1000)
         else:
-            self._book.settle(tracked)
+            self._registry.settle(tracked)
             about = outcome(tracked)
         frame["requests"].append([event.request_id, kind, self._clock.ms(event.time_ns), about])
 
 
-def describe(tracked: Tracked) -> dict[str, Any]:
+def describe(tracked: TrackedRequest) -> dict[str, Any]:
     """Who sent a request, and how long its prompt is."""
     return {
         "kind": tracked.kind,
@@ -248,7 +248,7 @@ def describe(tracked: Tracked) -> dict[str, Any]:
     }
 
 
-def history(tracked: Tracked, clock: Clock) -> dict[str, Any]:
+def history(tracked: TrackedRequest, clock: Clock) -> dict[str, Any]:
     """All that events have told of a request so far, for a tab that missed them."""
     metrics = tracked.stream.metrics
     times = {
@@ -269,7 +269,7 @@ def history(tracked: Tracked, clock: Clock) -> dict[str, Any]:
     }
 
 
-def outcome(tracked: Tracked) -> dict[str, Any]:
+def outcome(tracked: TrackedRequest) -> dict[str, Any]:
     """How a request ended."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     gaps = sorted(metrics.itl_s)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from roseplay.play.chats import Answer, Chat, Turn
-from roseplay.recording.shape import MAX_LANES
+from roseplay.recording.schema import MAX_LANES
 
 _RATE_TOKENS = 32  # the lane's tok/s is over its newest tokens
 

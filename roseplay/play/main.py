@@ -82,15 +82,15 @@ def _play(listener: socket.socket, options: Options) -> int:
 
 def _replay(listener: socket.socket, options: Options) -> int:
     """Serve the page of a recording."""
-    from roseplay.play.theatre import Theatre
+    from roseplay.play.replay_server import ReplayServer
     from roseplay.recording.reader import RecordingError
 
     try:
-        theatre = Theatre(str(options.replay))
+        replay = ReplayServer(str(options.replay))
     except RecordingError as error:
         return _refuse(str(error))
     with contextlib.suppress(KeyboardInterrupt):
-        _serve(theatre, listener, options, lambda address: f"is replaying {options.replay} at {address}")
+        _serve(replay, listener, options, lambda address: f"is replaying {options.replay} at {address}")
     return 0
 
 

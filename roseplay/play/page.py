@@ -11,13 +11,13 @@ from roseplay.play.controls import Controls
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel, plain
 from roseplay.play.playground import Playground
-from roseplay.play.settings import SamplingPanel
+from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traces import traces
 from roseplay.play.traffic import PromptBar, Traffic
 from roseplay.play.web import api, assets
-from roseplay.recording.shape import FRAME, HEADER, MAX_LANES
+from roseplay.recording.schema import FRAME, HEADER, MAX_LANES
 
 _LANES = f"""const send = (what, more) => Rose.sampling.sent().then(() => trigger(what, {{...more, tab: Rose.tab}}));
 Rose.lanes(element, {MAX_LANES}, {{

@@ -20,14 +20,14 @@ from roseplay.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
+from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
 from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, history
 from roseplay.play.session import Tabs
-from roseplay.play.talk import Talk
 from roseplay.play.web.lines import shown
 from roseplay.play.web.submissions import Submissions
-from roseplay.recording.book import Book, Kind, Tracked
 from roseplay.recording.recorder import Recorder
+from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
 from roseplay.traffic.environment import environment
 from roseplay.traffic.prompts import Prompt
 
@@ -46,7 +46,7 @@ class Playground:
         record: write the run to this file as well, which must not be there yet; ``OSError`` where that is not possible.
     """
 
-    replaying: str | None = None  # the name of the recording where one is shown instead, see ``Theatre``
+    replaying: str | None = None  # the name of the recording where one is shown instead, see ``ReplayServer``
 
     def __init__(self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None) -> None:
         self.engine = engine
@@ -54,14 +54,14 @@ class Playground:
         self.tabs = Tabs() if tabs is None else tabs
         self.lab = Lab(engine)
         self.submissions = Submissions()
-        self._book = Book(engine.info.block_size)
+        self._registry = RequestRegistry(engine.info.block_size)
         self._clock = Clock()
         self._ring = FrameRing()
-        self._recorder = Recorder(self._book, self._about, self.knobs(), file=record)
-        self._builder = FrameBuilder(self._book, self._clock, self._ring, self._recorder.take)
+        self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
+        self._builder = FrameBuilder(self._registry, self._clock, self._ring, self._recorder.take)
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(FIRST_SEED)
-        self.talk = Talk(engine, self.tabs, self._submit, self._abort)
+        self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
         self._burst: Burst | None = None
         self._cursor = 0
         self._stopped = threading.Event()
@@ -82,12 +82,12 @@ class Playground:
     # What people and programs do
 
     def send(self, prompt: str, *, lanes: Sequence[int], tab_id: str, **how: Any) -> list[int]:
-        """Go on with the chats of some lanes of a tab; answers the requests' ids. See ``Talk.send``."""
-        return self.talk.send(prompt, lanes=lanes, tab_id=tab_id, **how)
+        """Go on with the chats of some lanes of a tab; answers the requests' ids. See ``ChatService.send``."""
+        return self.chats.send(prompt, lanes=lanes, tab_id=tab_id, **how)
 
     def ask(
         self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
-    ) -> Tracked:
+    ) -> TrackedRequest:
         """One request of a program: no tab, no lane, no lease. With ``messages`` these are the prompt.
 
         Raises ``ValueError`` for an empty, malformed or too long prompt.
@@ -203,7 +203,7 @@ class Playground:
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:
-        requests = [[tracked.request_id, history(tracked, self._clock)] for tracked in self._book.all()]
+        requests = [[tracked.request_id, history(tracked, self._clock)] for tracked in self._registry.all()]
         return {
             "info": dataclasses.asdict(self.engine.info),
             "knobs": self.knobs(),
@@ -220,17 +220,17 @@ class Playground:
         """Text as one chat message, all else as it is."""
         return as_prompt([{"role": "user", "content": prompt}], self.engine) if isinstance(prompt, str) else prompt
 
-    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> Tracked:
-        with self._book.submitting() as enter:
+    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> TrackedRequest:
+        with self._registry.submitting() as enter:
             about.setdefault("title", title_of(prompt))
-            tracked = Tracked(self.engine.submit(prompt, params), kind=kind, **about)
+            tracked = TrackedRequest(self.engine.submit(prompt, params), kind=kind, **about)
             enter(tracked)
         return tracked
 
     def _abort(self, request_id: int) -> bool:
         if not self.engine.abort(request_id):
             return False
-        tracked = self._book.get(request_id)
+        tracked = self._registry.get(request_id)
         if tracked:
             tracked.stopping = True
         return True
@@ -253,7 +253,7 @@ class Playground:
         self._cursor, events = self.engine.telemetry.since(self._cursor)
         made = self._builder.tick(events, self._burst)
         if made:
-            self._book.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
+            self._registry.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
         return made
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.play.lanes import Lane, parse_seen
-from roseplay.play.sampling import Sampling
-from roseplay.recording.book import Tracked
-from roseplay.recording.shape import MAX_LANES
+from roseplay.play.settings import TabSettings
+from roseplay.recording.request_registry import TrackedRequest
+from roseplay.recording.schema import MAX_LANES
 
 LEASE_S = 300.0  # browsers slow hidden pages down to a poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -27,19 +27,19 @@ class Tab:
     def __init__(self, tab_id: str, now: float) -> None:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
-        self.sampling = Sampling()
+        self.settings = TabSettings()
         self.last_seen = now
-        self._requests: list[Tracked] = []
+        self._requests: list[TrackedRequest] = []
 
     def lane(self, number: int) -> Lane:
         """Lane ``number``, made when first used; raises ``ValueError`` when there is no such lane."""
         check_lane(number)
         return self.lanes.setdefault(number, Lane(number))
 
-    def add(self, tracked: Tracked) -> None:
+    def add(self, tracked: TrackedRequest) -> None:
         self._requests = [*self.unfinished(), tracked]
 
-    def unfinished(self) -> list[Tracked]:
+    def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
     def news(self, have: str, ms: Callable[[int], float]) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class Tabs:
             tab.last_seen = self._clock()
         return tab
 
-    def expire(self) -> list[Tracked]:
+    def expire(self) -> list[TrackedRequest]:
         """Forget the tabs whose lease has run out; answers their unfinished requests."""
         limit = self._clock() - self._lease_s
         with self._lock:

@@ -1,142 +1,165 @@
-"""The sampling panel: how answers are drawn, in all lanes or in one. It opens from the prompt bar, over the steps.
-
-Gradio gives the controls; ``sampling.js`` sends what is typed into them to ``POST /ui/sampling``, one request after the
-other, and shows what it answers. Gradio's own events do neither in order: each goes over a connection of its own, so an
-older answer may come last, and put back what has been typed meanwhile.
-"""
+"""How a tab's answers are drawn: settings for all of its lanes, and what single lanes have instead."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
+import threading
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-import gradio as gr
-from fastapi import APIRouter, HTTPException, Request, Response
-from starlette.concurrency import run_in_threadpool
-
-from roseplay.json_text import strict_json
-from roseplay.play.controls import slider
-from roseplay.play.markup import html
-from roseplay.play.playground import Playground
-from roseplay.play.sampling import MAX_SYSTEM_CHARS, Settings, defaults, read, whole_number
-from roseplay.play.session import check_lane, check_tab_id
-from roseplay.play.talk import Talk
-from roseplay.play.web.assets import script_tags
+from roseplay.config import SamplingParams
 from roseplay.play.web.lines import shown
-from roseplay.recording.shape import MAX_LANES
 
-ALL = "all lanes"
-_CROSS = (
-    '<div class="rp-samp-head"><h3>Sampling</h3><button type="button" aria-label="Close" title="Close (Esc)">'
-    '<svg width="10" height="10" aria-hidden="true"><path d="M1 1l8 8M9 1l-8 8" stroke="currentColor" stroke-width="1.4"/>'
-    "</svg></button></div>"
-)
+MAX_SYSTEM_CHARS = 8000
+_WHOLE = ("top_k", "seed", "max_new_tokens")
+_WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 
-class SamplingPanel:
-    """Gradio's own controls over the settings that the tab keeps on the server; ``FIELDS`` of sampling.js in their order."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One lane's settings; made only with values that ``SamplingParams`` takes too, else ``ValueError`` says which not.
 
-    def __init__(self, playground: Playground) -> None:
-        longest = playground.engine.info.max_model_len
-        now = defaults(longest)
-        with gr.Column(elem_id="rp-sampling", min_width=0):
-            scripts = script_tags(charts=False)
-            show = "Rose.sampling.panel(element, () => trigger('show'))"
-            self.head = html(_CROSS, elem_id="rp-sampling-head", head=scripts, js_on_load=show)
-            with gr.Row(elem_id="rp-sampling-for"):
-                self.lane = gr.Dropdown(
-                    [ALL, *(f"lane {n}" for n in range(1, MAX_LANES + 1))], value=ALL, label="Applies to", container=False,
-                    show_label=False, filterable=False, min_width=0, elem_id="sampling-lane", elem_classes="rp-drop",
-                    interactive=True,
-                )  # fmt: skip
-                self.reset = gr.Button("Defaults", min_width=0, elem_id="sampling-reset", interactive=False)
-            self.fields: dict[str, Any] = {
-                "system": _text("System prompt", "before every chat", "system", lines=2, max_length=MAX_SYSTEM_CHARS),
-                "temperature": _slide("Temperature", "0 greedy", 0, 2, now.temperature, "temperature", 0.05),
-                "top_p": _slide("Top-p", "1 all", 0.05, 1, now.top_p, "top-p", 0.05),
-                "top_k": _slide("Top-k", "0 all", 0, 200, 0, "top-k", 1),
-                "min_p": _slide("Min-p", "0 off", 0, 1, now.min_p, "min-p", 0.01),
-                "repetition_penalty": _slide("Repetition", "1 off", 0.5, 2, 1, "repetition", 0.05),
-                "max_new_tokens": _slide("New tokens", "at most", 1, longest - 1, now.max_new_tokens, "new-tokens", 1),
-                "seed": _text("Seed", "empty: any", "seed"),
-                "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
-            }
-        told: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.lane.input(None, self.lane, None, js="(lane) => Rose.sampling.chosen(lane)", **told)
-        self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **told)
-
-
-def settings_router(talk: Talk) -> APIRouter:
-    """``POST /ui/sampling``: changes settings of a tab's lane, or gives it those that it had before.
-
-    Takes ``{"tab": its id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is taken
-    or refused by itself. Returns ``{"values": {name: as its control shows it}, "own": how many the lane has of its own,
-    "refused": {name: why}}``.
+    Attributes:
+        system: system prompt; "" for none.
+        seed: the same answer each time; ``None`` draws another one each time, in each lane.
+        The others as in ``SamplingParams``.
     """
-    router = APIRouter(prefix="/ui")
 
-    @router.post("/sampling")
-    async def sampling(request: Request, response: Response) -> dict[str, Any]:
-        response.headers["Cache-Control"] = "no-store"
+    system: str = ""
+    temperature: float = 0.6
+    top_p: float = 0.9
+    top_k: int | None = None
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    max_new_tokens: int = 256
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.system, str):
+            raise ValueError(f"system is {shown(self.system)}: use text")
+        check_system(self.system)
+        self.params()
+
+    def params(self, seed: int | None = None) -> SamplingParams:
+        """For the engine; ``seed`` is used instead of its own one unless that is None."""
+        values = {name: getattr(self, name) for name in NAMES if name != "system"}
+        return SamplingParams(**{**values, "seed": self.seed if seed is None else seed})
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with ``changes``, see ``read``; raises ``ValueError`` for an unknown name or a bad value."""
+        return dataclasses.replace(self, **read(changes))
+
+
+NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+
+
+def defaults(max_model_len: int) -> Settings:
+    """For a model of this length: answers that differ from lane to lane, and leave half of it to the conversation."""
+    return Settings(max_new_tokens=max(1, min(256, max_model_len // 2)))
+
+
+def read(changes: Any) -> dict[str, Any]:
+    """Settings as programs and text boxes give them: an object or JSON of one, numbers perhaps as text.
+
+    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with a string a
+    line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or what is no number.
+    """
+    if isinstance(changes, str):
         try:
-            return await run_in_threadpool(_asked, talk, strict_json(await request.body()))
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-
-    return router
-
-
-def _asked(talk: Talk, asked: Any) -> dict[str, Any]:
-    """Do what the panel asks; ``ValueError`` where that makes no sense, or there is no such tab or lane."""
-    if not isinstance(asked, Mapping):
-        raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
-    tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
-    lane = whole_number(asked.get("lane", 0), "lane")
-    tab = check_tab_id(tab)
+            changes = json.loads(changes or "{}")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the settings are not JSON: {error}") from None
     if not isinstance(changes, Mapping):
-        raise ValueError(f"changes is {shown(changes)}: use a JSON object")
-    if not isinstance(reset, bool):
-        raise ValueError(f"reset is {shown(reset)}: use true or false")
-    if reset:
-        talk.reset_settings(lane=lane, tab_id=tab)
-    refused = _change(talk, changes, lane, tab)
-    return {"values": _values(talk.settings(tab, lane)), "own": len(talk.own_settings(tab, lane)), "refused": refused}
+        raise ValueError('the settings must be a JSON object, such as {"temperature": 0.2}')
+    unknown = sorted(set(changes) - set(NAMES))
+    if unknown:
+        raise ValueError(f"unknown setting {', '.join(unknown)}: the settings are {', '.join(NAMES)}")
+    return {name: _read(name, value) for name, value in changes.items()}
 
 
-def _change(talk: Talk, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:
-    """Take what differs from what holds; answers what is wrong with the others."""
-    check_lane(lane, least=0)
-    refused = {}
-    for name, value in changes.items():
+def _read(name: str, value: Any) -> Any:
+    if name == "stop":
+        lines = value.split("\n") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        return tuple(line.replace("\\n", "\n") if isinstance(line, str) else line for line in lines if line != "")
+    if name == "system":
+        return "" if value is None else value
+    if isinstance(value, str):
+        value = value.strip()
+    if name in ("top_k", "seed") and value in (None, ""):
+        return None
+    if name in _WHOLE:
+        value = whole_number(value, name)
+    elif isinstance(value, str):
         try:
-            if read({name: value})[name] != getattr(talk.settings(tab, lane), name):
-                talk.set_settings({name: value}, lane=lane, tab_id=tab)
-        except ValueError as error:
-            refused[name] = str(error)
-    return refused
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"{name} is {shown(value)}: use a number") from None
+    return None if name == "top_k" and value == 0 else value
 
 
-def _values(settings: Settings) -> dict[str, Any]:
-    """As the controls show them, in their order."""
-    return {
-        "system": settings.system,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "top_k": settings.top_k or 0,
-        "min_p": settings.min_p,
-        "repetition_penalty": settings.repetition_penalty,
-        "max_new_tokens": settings.max_new_tokens,
-        "seed": "" if settings.seed is None else str(settings.seed),
-        "stop": "\n".join(stop.replace("\n", "\\n") for stop in settings.stop),
-    }
+def whole_number(value: Any, name: str) -> int:
+    """A whole number as programs send it: an integer, a float without a fraction, or decimal digits as text.
+
+    Raises:
+        ValueError: anything else, such as 2.5, true, NaN, an infinity or "1e3"; the message calls it ``name``.
+    """
+    if isinstance(value, str) and _WHOLE_TEXT.fullmatch(value.strip()):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"{name} is {shown(value)}: use a whole number")
 
 
-def _slide(label: str, hint: str, low: float, high: float, value: float, name: str, step: float) -> gr.Slider:
-    return slider(label, hint, low, high, value, f"sampling-{name}", step=step)
+class TabSettings:
+    """A tab's changes to the defaults: of all its lanes (0), and of single ones, which win."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, dict[str, Any]] = {}
+        self._lock = threading.Lock()  # two fields may be changed at once
+
+    def of(self, lane: int, defaults: Settings) -> Settings:
+        """What holds for a lane; for lane 0, what holds for those without their own."""
+        own = self._changes.get(lane, {}) if lane else {}
+        return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **own})
+
+    def change(self, lane: int, changes: Mapping[str, Any], defaults: Settings, max_model_len: int) -> None:
+        """Set some for a lane, or for all with lane 0: then what lanes have of their own stays.
+
+        Raises ``ValueError`` and changes nothing for a bad value, or more new tokens than the model takes.
+        """
+        values = read(changes)
+        with self._lock:
+            settings = self.of(lane, defaults).changed(values)
+            check_length(settings.max_new_tokens, max_model_len)
+            self._changes[lane] = {**self._changes.get(lane, {}), **values}
+
+    def own(self, lane: int) -> list[str]:
+        """What a lane has of its own; for lane 0, what differs from the defaults."""
+        return [name for name in NAMES if name in self._changes.get(lane, {})]
+
+    def reset(self, lane: int) -> None:
+        """Back to what all lanes have; for lane 0, to the defaults."""
+        with self._lock:
+            self._changes.pop(lane, None)
 
 
-def _text(label: str, hint: str, name: str, *, lines: int = 1, max_length: int | None = None) -> gr.Textbox:
-    return gr.Textbox(
-        "", label=label, info=hint, lines=lines, max_lines=lines, max_length=max_length, min_width=0,
-        elem_id=f"sampling-{name}", elem_classes="rp-words", interactive=True,
-    )  # fmt: skip
+def check_system(system: str) -> None:
+    """``ValueError`` for a system prompt that is too long."""
+    if len(system) > MAX_SYSTEM_CHARS:
+        raise ValueError(f"the system prompt has {len(system):,} characters: use at most {MAX_SYSTEM_CHARS:,}")
+
+
+def check_length(max_new_tokens: int, max_model_len: int) -> None:
+    """``ValueError`` where an answer of that length leaves no room for a prompt."""
+    if max_new_tokens >= max_model_len:
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens}, but prompt and answer together have {max_model_len} tokens: "
+            f"use at most {max_model_len - 1}"
+        )

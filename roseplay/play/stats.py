@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roseplay.engine.messages import StepRecord
-from roseplay.recording.ledger import Ledger
+from roseplay.recording.prefill_totals import PrefillTotals
 
 WINDOW_NS = 15_000_000_000
 RATE_NS = 2_000_000_000
@@ -64,13 +64,13 @@ class Stats:
         self._running = min(self._record.running if self._record else 0, unfinished)
         self._waiting = unfinished - self._running
 
-    def figures(self, now_ns: int, ledger: Ledger) -> dict[str, Any]:
+    def figures(self, now_ns: int, totals: PrefillTotals) -> dict[str, Any]:
         """The ``stats`` of a frame; ``in_all`` are the ledger's."""
         since = self._latest_ns - WINDOW_NS
         ttft_p50, ttft_p95 = self._ttft.percentiles(since, 50, 95)
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
             self._tokens.popleft()
-        record, known = self._record, ledger.saved + ledger.computed
+        record, known = self._record, totals.saved + totals.computed
         blocks = (
             (record.blocks_free, record.blocks_cached, record.blocks_active, record.blocks_shared)
             if record
@@ -87,8 +87,8 @@ class Stats:
             "kv_cached": blocks[1],
             "kv_active": blocks[2],
             "kv_shared": blocks[3],
-            "saved_tokens": ledger.saved,
-            "saved_pct": round(100 * ledger.saved / known, 1) if known else None,
-            "in_all": ledger.figures(),
+            "saved_tokens": totals.saved,
+            "saved_pct": round(100 * totals.saved / known, 1) if known else None,
+            "in_all": totals.figures(),
             "step": record.step_id if record else None,
         }

@@ -17,11 +17,11 @@ from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import slider
 from roseplay.play.markup import section
 from roseplay.play.playground import Playground
-from roseplay.play.sampling import whole_number
 from roseplay.play.session import check_lane, check_tab_id
+from roseplay.play.settings import whole_number
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.play.web.lines import one_line
-from roseplay.recording.shape import MAX_LANES
+from roseplay.recording.schema import MAX_LANES
 
 DEFAULT_LANES = 4
 DEFAULT_BURST = 20
@@ -166,11 +166,11 @@ class PromptBar:
 
     async def _again(self, event: gr.EventData) -> None:
         lane, tab, _ = _asked(event)
-        await self._in_lane(self._playground.talk.regenerate, lane, tab)
+        await self._in_lane(self._playground.chats.regenerate, lane, tab)
 
     async def _anew(self, event: gr.EventData) -> None:
         lane, tab, _ = _asked(event)
-        await self._in_lane(self._playground.talk.new_chat, lane, tab)  # it waits for a submit to the same lane
+        await self._in_lane(self._playground.chats.new_chat, lane, tab)  # it waits for a submit to the same lane
 
     async def _in_lane(self, act: Callable[..., Any], lane: int, tab: str) -> None:
         try:

@@ -7,9 +7,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from roseplay.recording.figures import percentiles
 from roseplay.recording.palette import COLOURS
 from roseplay.recording.run import Run, changes_text
+from roseplay.recording.run_statistics import percentiles
 
 MOST_MARKS = 24  # flags of knob changes that a chart has room for
 _DASHES = {"p50": "solid", "p95": "4px,3px", "p99": "1.5px,2.5px"}

@@ -36,7 +36,7 @@ def export(kind: str, lines: Sequence[bytes], name: str = "this run") -> bytes:
         return b"".join(lines)
     recording = parse(lines, name)
     if kind == "report":
-        from roseplay.recording.report import report  # plotly takes half a second to import
+        from roseplay.recording.run_report import run_report  # plotly takes half a second to import
 
-        return report(recording)
+        return run_report(recording)
     return (trace if kind == "trace" else tokens)(recording)

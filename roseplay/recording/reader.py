@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import roseplay
 from roseplay.core.info import EngineInfo
-from roseplay.recording.rows import EntryRow, StepRow, TokenRow
-from roseplay.recording.shape import FORMAT, FRAME, HEADER, MARK, check
+from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.schema import FORMAT, FRAME, HEADER, MARK, check
 
 
 class RecordingError(ValueError):

@@ -20,10 +20,10 @@ from typing import Any
 
 import roseplay
 from roseplay.json_text import encode
-from roseplay.recording.book import Book
-from roseplay.recording.opening import Opening
-from roseplay.recording.shape import FORMAT, MARK
-from roseplay.recording.words import WordTaker
+from roseplay.recording.frame_texts import TextCollector
+from roseplay.recording.initial_state import InitialState
+from roseplay.recording.request_registry import RequestRegistry
+from roseplay.recording.schema import FORMAT, MARK
 
 KEEP_BYTES = 64_000_000
 KEEP_S = 1800.0
@@ -63,7 +63,7 @@ class Recorder:
 
     def __init__(
         self,
-        book: Book,
+        registry: RequestRegistry,
         about: Callable[[], dict[str, Any]],
         knobs: dict[str, Any],
         *,
@@ -72,10 +72,10 @@ class Recorder:
         keep_s: float = KEEP_S,
     ) -> None:
         self._about = functools.cache(about)
-        self._words = WordTaker(book)
+        self._words = TextCollector(registry)
         self._kept: deque[_Kept] = deque()
         self._size = 0
-        self._opening = Opening(knobs, 0.0)
+        self._initial = InitialState(knobs, 0.0)
         self._started = datetime.datetime.now(datetime.UTC)
         self._keep_bytes, self._keep_ms = keep_bytes, keep_s * 1000
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ class Recorder:
     def _drop(self, kept: _Kept) -> None:
         self._size -= kept.size
         inside = [(tab, *(json.loads(b"[%s]" % part) for part in parts)) for tab, parts in kept.words.items()]
-        self._opening.fold(json.loads(kept.frame), inside)
+        self._initial.fold(json.loads(kept.frame), inside)
 
     def _write(self, line: bytes) -> None:
         """A line at once: what the system has taken survives the end of this program."""
@@ -159,15 +159,15 @@ class Recorder:
         return itertools.chain([header], (one.line(may_read) for one in kept))
 
     def _header(self, may_read: Callable[[str], bool]) -> bytes:
-        began = self._started + datetime.timedelta(milliseconds=self._opening.t)
+        began = self._started + datetime.timedelta(milliseconds=self._initial.t)
         header = {
             MARK: FORMAT,
             "version": roseplay.__version__,
             "created": began.isoformat(timespec="milliseconds"),
             "words": "all" if may_read is _everything else "of one tab",
             **self._about(),
-            "knobs": self._opening.knobs,
-            "snapshot": self._opening.snapshot(may_read),
+            "knobs": self._initial.knobs,
+            "snapshot": self._initial.snapshot(may_read),
         }
         return encode(header) + b"\n"
 

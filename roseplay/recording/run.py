@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from roseplay.recording.frame_rows import StepRow
 from roseplay.recording.reader import Recording
-from roseplay.recording.rows import StepRow
 
 
 class TokenRun(NamedTuple):

@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Any
 
 from roseplay.json_text import encode
+from roseplay.recording.frame_rows import EntryRow, StepRow
 from roseplay.recording.reader import Recording
-from roseplay.recording.rows import EntryRow, StepRow
 from roseplay.recording.run import RequestRun, Run, changes_text
 
 ENGINE, REQUESTS = 1, 2

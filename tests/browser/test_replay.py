@@ -18,7 +18,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
-from roseplay.play.theatre import Theatre
+from roseplay.play.replay_server import ReplayServer
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording.exports import export
@@ -128,7 +128,7 @@ def mock_run(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> tupl
 def theatre(path: Path) -> Iterator[Served]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(Theatre(path), allowed_hosts("127.0.0.1"))  # type: ignore[arg-type]
+        app = create_app(ReplayServer(path), allowed_hosts("127.0.0.1"))  # type: ignore[arg-type]
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

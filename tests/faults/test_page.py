@@ -22,7 +22,7 @@ from tests.faults.scene import WAIT_S, Page, expect_right, open_engine, open_pag
 from tests.faults.table import broken, panics
 
 STATS = "roseplay.play.stats:Stats.step"
-WORDS = "roseplay.recording.words:WordTaker.take"
+WORDS = "roseplay.recording.frame_texts:TextCollector.take"
 
 
 @pytest.fixture(scope="module")

@@ -53,4 +53,4 @@ def wait_until(condition: Callable[[], Any], timeout: float = 20.0) -> None:
 def ended(job: Job, timeout: float = 60.0) -> dict[str, Any]:
     """What a job says once it has ended."""
     assert job.wait(timeout), "the lab did not end"
-    return job.told()
+    return job.status()

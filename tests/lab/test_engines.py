@@ -184,7 +184,7 @@ def test_processes_are_gone_when_it_is_stopped(live_process: Engine, moment: str
     job = lab.start({"scenario": "poisson", "params": {"num_requests": 200, "max_new_tokens": 8, "rate_per_s": 2}})
     wait_until(multiprocessing.active_children, 60)
     if moment == "running":
-        wait_until(lambda: job.told()["progress"][0]["done"] > 0, 120)
+        wait_until(lambda: job.status()["progress"][0]["done"] > 0, 120)
     pressed = time.monotonic()
     lab.stop()
     assert ended(job, 30)["state"] == "stopped"

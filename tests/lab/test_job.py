@@ -88,14 +88,14 @@ def test_stopping_in_the_middle_of_a_run(engine: FakeEngine) -> None:
     arms = FakeArms()
     lab = fake_lab(engine, arms)
     job = lab.start(LONG)
-    wait_until(lambda: job.told()["state"] == "running" and job.told()["progress"][0]["state"] == "running")
+    wait_until(lambda: job.status()["state"] == "running" and job.status()["progress"][0]["state"] == "running")
     pressed = time.monotonic()
     lab.stop()
     told = ended(job, 10)
     assert time.monotonic() - pressed < 5  # a second, on a machine that may be busy
     assert (told["state"], told["error"], told["result"]) == ("stopped", None, None)
     assert [run["state"] for run in told["progress"]] == ["stopped", "waiting"]
-    assert job.told() == told
+    assert job.status() == told
     assert arms.all_closed
     assert not engine.paused
 
@@ -151,7 +151,7 @@ def test_an_engine_that_fails_in_a_run_is_told_with_its_reason(engine: FakeEngin
     arms = FakeArms()
     lab = fake_lab(engine, arms)
     job = lab.start({**LONG, "repeats": 2})
-    wait_until(lambda: job.told()["progress"][1]["state"] == "running")
+    wait_until(lambda: job.status()["progress"][1]["state"] == "running")
     second = next(e for e in arms.engines if e.knobs.prefill_max_tokens == 64)
 
     def gone(*_: Any, **__: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roseplay.lab.document import parse_document
-from roseplay.lab.report import report_html
+from roseplay.lab.result_report import result_report
 from roseplay.lab.summary import summary
 
 FILE = Path(__file__).with_name("result.json")
@@ -144,7 +144,7 @@ def test_no_gaps_and_no_time_are_no_error(document) -> None:
     assert found["tpot_p50_ms"]["b_range"] == [None, None]
     assert found["output_tokens_per_s"]["a"] == 0
     assert "could not be measured" in summary(empty)["sentences"][0]
-    assert "could not be measured" in report_html({**empty, "summary": summary(empty)})
+    assert "could not be measured" in result_report({**empty, "summary": summary(empty)})
 
 
 def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
@@ -189,7 +189,7 @@ def test_what_is_no_document_is_refused_with_a_sentence(text: bytes) -> None:
 def test_the_report_stands_alone_and_shows_no_document_s_markup(document) -> None:
     document["title"] = document["model"] = document["name"] = "<img src=x onerror=alert(1)>"
     document["environment"]["<script>alert(2)</script>"] = "</script><script>alert(3)</script>"
-    report = report_html(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_document(json.dumps(document).encode()))
     assert "<img src=x" not in report
     assert "alert(2)</script>" not in report
     assert "alert(3)</script>" not in report
@@ -203,7 +203,7 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
     document["device"] = device
     for arm in document["arms"].values():
         arm["knobs"].update(cuda_graphs=True, overlap=True)
-    report = report_html(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_document(json.dumps(document).encode()))
     for name in ("cuda_graphs", "overlap"):
         assert f"<td>{name}</td><td>{said}</td><td>{said}</td>" in report
 
@@ -211,5 +211,5 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
 def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(document) -> None:
     for arm in document["arms"].values():
         arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
-    report = report_html(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_document(json.dumps(document).encode()))
     assert report.count('<tr class="differs">') == 1

@@ -18,7 +18,7 @@ from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
-from roseplay.play.sampling import MAX_SYSTEM_CHARS, NAMES, Sampling, Settings, read
+from roseplay.play.settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
 from tests.play.fake_engine import INFO, WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -143,10 +143,10 @@ def test_edit_takes_the_place_of_the_last_turn(engine: FakeEngine, playground: P
 
 def test_regenerate_asks_again_with_another_seed(engine: FakeEngine, playground: Playground) -> None:
     with pytest.raises(ValueError, match="nothing was asked yet"):
-        playground.talk.regenerate(lanes=[1, 2], tab_id=TAB)
-    playground.talk.set_settings({"seed": 7}, lane=0, tab_id=TAB)
+        playground.chats.regenerate(lanes=[1, 2], tab_id=TAB)
+    playground.chats.set_settings({"seed": 7}, lane=0, tab_id=TAB)
     (first,) = playground.send("one", lanes=[2], tab_id=TAB)
-    (again,) = playground.talk.regenerate(lanes=[1, 2], tab_id=TAB)
+    (again,) = playground.chats.regenerate(lanes=[1, 2], tab_id=TAB)
     streams = engine.streams
     assert streams[first].prompt_token_ids == streams[again].prompt_token_ids
     assert (streams[first].params.seed, streams[first].finish_reason) == (7, "abort")
@@ -157,7 +157,7 @@ def test_regenerate_asks_again_with_another_seed(engine: FakeEngine, playground:
 def test_new_chat_clears_a_lane(engine: FakeEngine, playground: Playground) -> None:
     first = send(playground, "one")
     have = lane(playground)["have"]
-    assert playground.talk.new_chat(lanes=[1, 2], tab_id=TAB) == 1
+    assert playground.chats.new_chat(lanes=[1, 2], tab_id=TAB) == 1
     assert engine.streams[first].finish_reason == "abort"
     news = lane(playground, have)
     assert (news["order"], news["turns"], news["rid"], news["title"]) == ([], [], None, "")
@@ -199,7 +199,7 @@ def test_turn_two_is_served_from_the_prefix_cache() -> None:
         whole_blocks = (first["prompt"] + first["tokens"]) // 16 * 16
         assert second["cached"] >= min(whole_blocks, first["prompt"] // 16 * 16)
         assert engine._receiver.live() == []
-        playground.talk.new_chat(lanes=[1], tab_id=TAB)
+        playground.chats.new_chat(lanes=[1], tab_id=TAB)
         assert ask("Something else: how are you doing today?")["cached"] < 16
 
 
@@ -207,18 +207,18 @@ def test_turn_two_is_served_from_the_prefix_cache() -> None:
 
 
 def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playground) -> None:
-    talk = playground.talk
-    talk.set_settings({"temperature": 0.3, "stop": ["END"], "system": "be kind"}, lane=0, tab_id=TAB)
-    talk.set_settings({"temperature": 1.5, "top_k": 5, "max_new_tokens": 33}, lane=2, tab_id=TAB)
-    talk.set_settings({"min_p": 0.1}, lane=0, tab_id=TAB)
+    chats = playground.chats
+    chats.set_settings({"temperature": 0.3, "stop": ["END"], "system": "be kind"}, lane=0, tab_id=TAB)
+    chats.set_settings({"temperature": 1.5, "top_k": 5, "max_new_tokens": 33}, lane=2, tab_id=TAB)
+    chats.set_settings({"min_p": 0.1}, lane=0, tab_id=TAB)
     one, two = (engine.streams[i].params for i in playground.send("hello", lanes=[1, 2], tab_id=TAB))
     assert (one.temperature, one.top_k, one.stop, one.max_new_tokens, one.min_p) == (0.3, None, ("END",), 256, 0.1)
     assert (two.temperature, two.top_k, two.stop, two.max_new_tokens, two.min_p) == (1.5, 5, ("END",), 33, 0.1)
     assert one.seed != two.seed
     assert engine.streams[1].prompt_token_ids == as_ids("be kind\n\nhello")
-    assert talk.own_settings(TAB, 2) == ["temperature", "top_k", "max_new_tokens"]
-    assert talk.reset_settings(lane=2, tab_id=TAB) == talk.settings(TAB, 1)
-    assert talk.settings("another-tab", 1) == Settings()
+    assert chats.own_settings(TAB, 2) == ["temperature", "top_k", "max_new_tokens"]
+    assert chats.reset_settings(lane=2, tab_id=TAB) == chats.settings(TAB, 1)
+    assert chats.settings("another-tab", 1) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -241,23 +241,23 @@ def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playgr
 )
 def test_bad_settings_are_told_and_change_nothing(playground: Playground, changes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        playground.talk.set_settings(changes, lane=1, tab_id=TAB)
-    assert playground.talk.settings(TAB, 1) == Settings()
-    assert playground.talk.own_settings(TAB, 1) == []
+        playground.chats.set_settings(changes, lane=1, tab_id=TAB)
+    assert playground.chats.settings(TAB, 1) == Settings()
+    assert playground.chats.own_settings(TAB, 1) == []
 
 
 def test_settings_changed_at_once_are_all_kept(playground: Playground) -> None:
     changes = [{"temperature": 1.0}, {"top_k": 3}, {"min_p": 0.1}, {"seed": 4}, {"system": "x"}, {"stop": "y"}] * 20
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda change: playground.talk.set_settings(change, lane=0, tab_id=TAB), changes))
-    assert len(playground.talk.own_settings(TAB, 0)) == 6
+        list(pool.map(lambda change: playground.chats.set_settings(change, lane=0, tab_id=TAB), changes))
+    assert len(playground.chats.own_settings(TAB, 0)) == 6
 
 
 def test_settings_as_text_boxes_give_them() -> None:
     given = read({"seed": " 12 ", "top_k": 0, "stop": "END\n\nline\\n", "temperature": "0.5", "max_new_tokens": 20.0})
     assert given == {"seed": 12, "top_k": None, "stop": ("END", "line\n"), "temperature": 0.5, "max_new_tokens": 20}
     assert read({"seed": "", "system": None}) == {"seed": None, "system": ""}
-    assert Sampling().of(3, Settings()) == Settings()
+    assert TabSettings().of(3, Settings()) == Settings()
 
 
 # ---- endpoints

@@ -22,14 +22,14 @@ from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
-from roseplay.play.theatre import Theatre
+from roseplay.play.replay_server import ReplayServer
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording import exports
 from roseplay.recording.command import main
-from roseplay.recording.figures import figures
 from roseplay.recording.reader import Recording, demo_path, parse
 from roseplay.recording.run import Run
+from roseplay.recording.run_statistics import run_statistics
 from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -204,7 +204,7 @@ def test_a_text_that_looks_like_a_formula_stays_text(lines: list[bytes]) -> None
 
 
 def test_figures_keep_to_the_definitions(recording: Recording, engine: FakeEngine) -> None:
-    told = {figure.name: figure.value for figure in figures(Run(recording))}
+    told = {figure.name: figure.value for figure in run_statistics(Run(recording))}
     streams = [stream.metrics for stream in engine.streams.values()]
     gaps = sorted(gap * 1000 for metrics in streams for gap in metrics.itl_s)
     assert told["requests"] == 7
@@ -311,8 +311,8 @@ def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["trace", "report"])
 def test_an_export_costs_the_server_little_memory(kind: str) -> None:
-    theatre = Theatre(str(demo_path()))
-    client = TestClient(create_app(theatre, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    replay = ReplayServer(str(demo_path()))
+    client = TestClient(create_app(replay, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
     size = len(client.get("/ui/export/recording.jsonl").content)
     assert size > 100_000
     tracemalloc.start()
@@ -322,7 +322,7 @@ def test_an_export_costs_the_server_little_memory(kind: str) -> None:
     finally:
         tracemalloc.stop()
     assert answer.status_code == 200
-    assert answer.content == exports.export(kind, theatre.recording())
+    assert answer.content == exports.export(kind, replay.recording())
     assert peak < 8 * size + 4 * len(answer.content)
 
 
@@ -370,5 +370,5 @@ def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, play
     assert "5 of 15 in slow motion" in page
     assert "s of it in slow motion" in page
     assert len(re.findall(r'"slow motion (?:×|\\u00d7)4"', page)) == 3  # in each chart over time
-    assert "in slow motion" in [figure.name for figure in figures(Run(parse(slowed, "run")))]
+    assert "in slow motion" in [figure.name for figure in run_statistics(Run(parse(slowed, "run")))]
     assert "in slow motion" not in exports.export("report", plain).decode()

@@ -13,7 +13,7 @@ import pytest
 
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
-from roseplay.play.theatre import Theatre
+from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.command import main as export_command
 from roseplay.recording.exports import export
 from roseplay.recording.reader import RecordingError, parse
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said_in_one_line(lines: Lines, tmp_path: Path, capsys:
     assert said in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(RecordingError, match=re.escape(said)):
-        Theatre(path)
+        ReplayServer(path)
     assert export_command([str(path), "--report", str(tmp_path / "report.html")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
@@ -192,9 +192,9 @@ def test_every_export_of_odd_text_can_be_made(lines: Lines) -> None:
 def test_the_page_has_no_markup_of_its_recording(lines: Lines, tmp_path: Path) -> None:
     path = tmp_path / "</title><script>window.pwned=1<`${x}`.jsonl".replace("/", "∕")
     path.write_bytes(b"".join(encoded(hostile(lines))))
-    theatre = Theatre(path)
+    replay = ReplayServer(path)
     templates = [
-        part["props"]["html_template"] for part in build_page(theatre).get_config_file()["components"]
+        part["props"]["html_template"] for part in build_page(replay).get_config_file()["components"]
         if "html_template" in part.get("props", ())
     ]  # fmt: skip
     chip = next(template for template in templates if "rp-model-chip" in template)
@@ -202,4 +202,4 @@ def test_the_page_has_no_markup_of_its_recording(lines: Lines, tmp_path: Path) -
         assert not Markup(template).tags & {"img", "script", "title"}
         assert not re.search(r"[`\\]|\$\{|\{\{", template), "Gradio would run this as a template"
     assert "&lt;img src=x onerror=window.pwned=1&gt;" in chip
-    assert Markup(page_head(theatre)).tags == {"style", "script"}
+    assert Markup(page_head(replay)).tags == {"style", "script"}

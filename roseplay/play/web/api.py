@@ -21,16 +21,16 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground, parse_changes
-from roseplay.play.sampling import NAMES, read, whole_number
 from roseplay.play.session import check_tab_id
+from roseplay.play.settings import NAMES, read, whole_number
 from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
-from roseplay.play.web.calls import LOOK_S, Endpoints, told, until
+from roseplay.play.web.calls import LOOK_S, Endpoints, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
 from roseplay.play.web.lines import shown
 from roseplay.play.web.recording_routes import export_address
-from roseplay.recording.book import Tracked
 from roseplay.recording.exports import KINDS
-from roseplay.recording.shape import MAX_LANES
+from roseplay.recording.request_registry import TrackedRequest
+from roseplay.recording.schema import MAX_LANES
 
 DEFAULT_PROMPT = "What is a KV block?"
 MAX_IDS = 10_000  # that one call of /stop may name
@@ -75,7 +75,7 @@ class Requests(Endpoints):
         question. Without a tab, it is a request of its own that only the live views show, greedy if nothing else is said.
         ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
         """
-        with told():
+        with refusals_as_errors():
             arguments = locals()
             given, lanes, tab_id = _given(arguments), _lanes(lane), _tab(tab)
             whole, instead = _switch(ignore_eos, "ignore_eos"), _switch(edit, "edit")
@@ -84,7 +84,7 @@ class Requests(Endpoints):
                 return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
             ids: list[int] = []
             for number in lanes:
-                settings = self.playground.talk.settings(tab_id, number).changed(given)
+                settings = self.playground.chats.settings(tab_id, number).changed(given)
                 params = dataclasses.replace(settings.params(), ignore_eos=whole)
                 how = {"params": params, "system": settings.system, "edit": instead}
                 send = partial(self.playground.send, prompt, lanes=[number], tab_id=tab_id, **how)
@@ -110,7 +110,7 @@ class Requests(Endpoints):
 
         Who iterates over the job has the text so far twice a second. A client that leaves ends its request.
         """
-        with told():
+        with refusals_as_errors():
             params = _params(_given(locals()))
             stream = (await self._ask(prompt, params, system=system, messages=messages)).stream
         try:
@@ -122,7 +122,7 @@ class Requests(Endpoints):
             raise refused(EngineError(stream.error))
         yield stream.text
 
-    async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> Tracked:
+    async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> TrackedRequest:
         return await self.submissions.ask(partial(self.playground.ask, prompt, params, **how))
 
 
@@ -131,14 +131,14 @@ class Lanes(Endpoints):
 
     async def new_chat(self, lane: int = 0, tab: str = "") -> int:
         """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
-        with told():
-            clear = partial(self.playground.talk.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+        with refusals_as_errors():
+            clear = partial(self.playground.chats.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return await self.submissions.run(clear)  # it waits for a submit to the same lane
 
     async def regenerate(self, lane: int = 0, tab: str = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
-        with told():
-            again = partial(self.playground.talk.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
+        with refusals_as_errors():
+            again = partial(self.playground.chats.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return {"ids": await self.submissions.run(again)}
 
     def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
@@ -147,12 +147,12 @@ class Lanes(Endpoints):
         They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
         settings give a lane those of all lanes back, and all lanes the defaults.
         """
-        with told():
+        with refusals_as_errors():
             number, tab_id = whole_number(lane, "lane"), _tab(tab)
             if settings is None:
-                now = self.playground.talk.reset_settings(lane=number, tab_id=tab_id)
+                now = self.playground.chats.reset_settings(lane=number, tab_id=tab_id)
             else:
-                now = self.playground.talk.set_settings(read(settings), lane=number, tab_id=tab_id)
+                now = self.playground.chats.set_settings(read(settings), lane=number, tab_id=tab_id)
             return {name: getattr(now, name) for name in NAMES}
 
 
@@ -171,7 +171,7 @@ class Steering(Endpoints):
 
         The same seed sends the same prompts again; without one they are others each time.
         """
-        with told():
+        with refusals_as_errors():
             send = partial(
                 self.playground.burst,
                 size=whole_number(size, "size"),
@@ -185,12 +185,12 @@ class Steering(Endpoints):
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""
-        with told():
+        with refusals_as_errors():
             return self.playground.set_knobs(parse_changes(knobs))
 
     def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
         """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
-        with told():
+        with refusals_as_errors():
             return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
 
 
@@ -199,7 +199,7 @@ class Files(Endpoints):
 
     def export(self, kind: str = "report", tab: str = "") -> FileData:
         """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
-        with told():
+        with refusals_as_errors():
             if not isinstance(kind, str) or kind not in KINDS:
                 raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
             address = export_address(kind, _tab(tab))

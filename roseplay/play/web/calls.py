@@ -23,7 +23,7 @@ class Endpoints:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def refusals_as_errors() -> Iterator[None]:
     """What the engine or the page refuses becomes an error of one line for the caller."""
     try:
         yield

@@ -12,7 +12,7 @@ import gradio as gr
 
 from roseplay.lab.job import Job
 from roseplay.play.traffic import refused
-from roseplay.play.web.calls import LOOK_S, Endpoints, told, until
+from roseplay.play.web.calls import LOOK_S, Endpoints, refusals_as_errors, until
 
 LAB_POLL_S = 0.1
 
@@ -37,7 +37,7 @@ class Experiments(Endpoints):
         twice a second how long it will take; a client that leaves stops it.
         """
         body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
-        with told():
+        with refusals_as_errors():
             job = await anyio.to_thread.run_sync(self.playground.lab.start, body)
         try:
             async for news in until(lambda: _ended(job, LOOK_S), request, lambda: _progress(job)):
@@ -64,5 +64,5 @@ async def _ended(job: Job, seconds: float) -> bool:
 
 
 def _progress(job: Job) -> dict[str, Any]:
-    told = job.told()
-    return {"state": told["state"], "left_s": told["left_s"]}
+    status = job.status()
+    return {name: status[name] for name in ("state", "left_s")}

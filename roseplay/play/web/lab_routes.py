@@ -58,7 +58,7 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
         found = lab.job(id)
         if found is None:
             raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
-        return found.told()
+        return found.status()
 
     @router.post("/stop")
     def stop() -> dict[str, bool]:
@@ -74,9 +74,9 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
-        from roseplay.lab.report import report_html  # plotly takes a while to import
+        from roseplay.lab.result_report import result_report  # plotly takes a while to import
 
-        return Response(report_html(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
+        return Response(result_report(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.post("/open")
     async def open_document(request: Request) -> Response:

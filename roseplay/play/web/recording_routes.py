@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
-from roseplay.recording.apart import PIECE_BYTES, ExportError, export_apart, pieces
+from roseplay.recording.export_process import PIECE_BYTES, ExportError, export_in_process, pieces
 from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import demo_path
 
@@ -44,7 +44,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
         if name == "recording":
             return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
         try:
-            made = export_apart(name, lines)
+            made = export_in_process(name, lines)
         except ExportError as error:
             raise HTTPException(503, str(error)) from None
         headers["Content-Length"] = str(os.fstat(made.fileno()).st_size)

@@ -27,7 +27,6 @@ from roseplay.lab.document import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
-from roseplay.play.settings import settings_router
 from roseplay.play.web import assets
 from roseplay.play.web.bodies import MAX_BODY, Bodies
 from roseplay.play.web.gradio_gate import GradioGate
@@ -35,6 +34,7 @@ from roseplay.play.web.guard import Guard
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.lines import one_line, shown
 from roseplay.play.web.recording_routes import add_recording_routes
+from roseplay.play.web.sampling_routes import sampling_router
 
 JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
 MAX_QUEUED = 1000
@@ -45,7 +45,7 @@ GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a 
 
 
 def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
-    """The whole application, of a playground or of a ``Theatre``. It starts and stops the frames; the engine stays its maker's.
+    """The whole application, of a playground or of a ``ReplayServer``. It starts and stops the frames; the engine stays its maker's.
 
     Args:
         hosts: names the server goes by, see ``guard.allowed_hosts``.
@@ -72,7 +72,7 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
-    app.include_router(settings_router(playground.talk))
+    app.include_router(sampling_router(playground.chats))
     if not playground.replaying:
         app.include_router(lab_router(playground.lab))
     add_recording_routes(app, playground)

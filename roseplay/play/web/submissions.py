@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 
 from roseplay.engine.errors import EngineBusyError
-from roseplay.recording.book import Tracked
+from roseplay.recording.request_registry import TrackedRequest
 
 SUBMITTING = 16  # calls that may hand prompts to the engine at the same time
 TURN_WITHIN_S = 10.0  # how long another one waits for its turn
@@ -49,11 +49,11 @@ class Submissions:
         work.add_done_callback(self._done)
         return await asyncio.shield(work)
 
-    async def ask(self, ask: Callable[[], Tracked]) -> Tracked:
+    async def ask(self, ask: Callable[[], TrackedRequest]) -> TrackedRequest:
         """Submit a request in a thread. Cancelled meanwhile, the request ends as soon as it is there."""
-        abandoned, made = threading.Event(), list[Tracked]()
+        abandoned, made = threading.Event(), list[TrackedRequest]()
 
-        def submit() -> Tracked:
+        def submit() -> TrackedRequest:
             tracked = ask()
             made.append(tracked)
             if abandoned.is_set():

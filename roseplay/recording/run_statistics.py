@@ -12,7 +12,7 @@ from roseplay.recording.run import Run
 _ENDED_WELL = ("stop", "length")
 
 
-class Figure(NamedTuple):
+class Statistic(NamedTuple):
     """One line of the table; ``value`` is None where there is nothing to count."""
 
     name: str
@@ -26,7 +26,7 @@ def percentiles(values: Sequence[float], *percents: float) -> list[float | None]
     return [float(p) for p in np.percentile(values, percents)] if values else [None] * len(percents)
 
 
-def figures(run: Run) -> list[Figure]:
+def run_statistics(run: Run) -> list[Statistic]:
     """What the report's table says of a run."""
     requests = list(run.requests.values())
     ttft = [r.ttft for r in requests if r.ttft is not None]
@@ -38,18 +38,18 @@ def figures(run: Run) -> list[Figure]:
     computed = sum(step.prompt for step in run.steps)
     saved = sum(_saved(run).values())
     tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
-    rows: list[Figure] = [
-        Figure("length", seconds, "s", "from the first event to the last"),
+    rows: list[Statistic] = [
+        Statistic("length", seconds, "s", "from the first event to the last"),
         *_slowed(run),
-        Figure("requests", len(requests), "", f"{len(ended)} ended by themselves"),
-        Figure("aborted", sum(r.reason == "abort" for r in requests), "", "counted apart, as failed ones are"),
-        Figure("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
-        Figure("steps", len(run.steps), "", "of the engine"),
-        Figure("tokens", tokens, "", "generated, of all requests"),
-        Figure("tokens a second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
-        Figure("prompt tokens computed", computed, "", "in all steps"),
-        Figure("prompt tokens saved", saved, "", "found in the cache, or computed by another request of the step"),
-        Figure("preemptions", sum(len(step.preempted) for step in run.steps), "", "for want of KV blocks"),
+        Statistic("requests", len(requests), "", f"{len(ended)} ended by themselves"),
+        Statistic("aborted", sum(r.reason == "abort" for r in requests), "", "counted apart, as failed ones are"),
+        Statistic("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
+        Statistic("steps", len(run.steps), "", "of the engine"),
+        Statistic("tokens", tokens, "", "generated, of all requests"),
+        Statistic("tokens a second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
+        Statistic("prompt tokens computed", computed, "", "in all steps"),
+        Statistic("prompt tokens saved", saved, "", "found in the cache, or computed by another request of the step"),
+        Statistic("preemptions", sum(len(step.preempted) for step in run.steps), "", "for want of KV blocks"),
     ]
     pooled: tuple[tuple[str, list[Any], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
@@ -60,18 +60,20 @@ def figures(run: Run) -> list[Figure]:
     )
     for name, values, meaning in pooled:
         for label, value in zip(("p50", "p95", "p99"), percentiles(values, 50, 95, 99), strict=True):
-            rows.append(Figure(f"{name} {label}", value, "ms", meaning if label == "p50" else ""))
+            rows.append(Statistic(f"{name} {label}", value, "ms", meaning if label == "p50" else ""))
     return rows
 
 
-def _slowed(run: Run) -> list[Figure]:
+def _slowed(run: Run) -> list[Statistic]:
     """How long the run was in slow motion, if at all."""
     stretches = run.slowed()
     if not stretches:
         return []
     factors = ", ".join(f"×{factor:g}" for factor in sorted({factor for *_, factor in stretches}))
     seconds = sum(until - since for since, until, _ in stretches) / 1000
-    return [Figure("in slow motion", seconds, "s", f"steps were stretched {factors} then, and so are the times below")]
+    return [
+        Statistic("in slow motion", seconds, "s", f"steps were stretched {factors} then, and so are the times below")
+    ]
 
 
 def _in_slow_motion(run: Run) -> str:

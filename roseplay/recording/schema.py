@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from roseplay.recording.rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
 
 Shape = dict[str, Any]
 

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 import plotly.io
 
 from roseplay.recording import charts
-from roseplay.recording.figures import Figure, figures
 from roseplay.recording.palette import COLOURS
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text, setting_text
+from roseplay.recording.run_statistics import Statistic, run_statistics
 
 _CHARTS = (
     ("Inter-token latency", "ms, a point a token", charts.itl),
@@ -35,7 +35,7 @@ td.m { color: VAR(ink3); }
 """
 
 
-def report(recording: Recording) -> bytes:
+def run_report(recording: Recording) -> bytes:
     """The whole page in UTF-8."""
     run, header = Run(recording), recording.header
     info = header["info"]
@@ -46,7 +46,7 @@ def report(recording: Recording) -> bytes:
     parts = [
         f"<h1>A run of roseplay</h1><p>{escape(recording.name)} · {escape(said + cut)}</p>",
         _titled("Figures", "definitions beside them"),
-        _figures_table(figures(run)),
+        _statistics_table(run_statistics(run)),
     ]
     for number, (title, sub, draw) in enumerate(_CHARTS):
         parts += [_titled(title, sub), _chart(draw(run), number)]
@@ -80,7 +80,7 @@ def _chart(figure: go.Figure, number: int) -> str:
     )
 
 
-def _figures_table(rows: Iterable[Figure]) -> str:
+def _statistics_table(rows: Iterable[Statistic]) -> str:
     lines = (
         f'<tr><td>{escape(row.name)}</td><td class="n">{_number(row.value)} {row.unit}</td>'
         f'<td class="m">{escape(row.meaning)}</td></tr>'

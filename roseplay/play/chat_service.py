@@ -10,12 +10,12 @@ from typing import Any
 from roseplay.config import SamplingParams
 from roseplay.play.chats import Turn, check_chars, checked_prompt, checked_system, next_prompt
 from roseplay.play.lanes import Lane
-from roseplay.play.sampling import Settings, defaults
 from roseplay.play.session import Tab, Tabs, check_lane
-from roseplay.recording.book import Tracked
+from roseplay.play.settings import Settings, defaults
+from roseplay.recording.request_registry import TrackedRequest
 
 
-class Talk:
+class ChatService:
     """The chats of all tabs. Every method may be called from any thread.
 
     Args:
@@ -24,7 +24,9 @@ class Talk:
         abort: ends a request by its id.
     """
 
-    def __init__(self, engine: Any, tabs: Tabs, submit: Callable[..., Tracked], abort: Callable[[int], bool]) -> None:
+    def __init__(
+        self, engine: Any, tabs: Tabs, submit: Callable[..., TrackedRequest], abort: Callable[[int], bool]
+    ) -> None:
         self._engine, self._tabs, self._submit, self._abort = engine, tabs, submit, abort
         self._sends = itertools.count(1)
 
@@ -84,24 +86,24 @@ class Talk:
     def settings(self, tab_id: str, lane: int = 0) -> Settings:
         """How answers of a tab's lane are drawn; 0 for the lanes that have no settings of their own."""
         tab, default = self._tabs.renew(tab_id), defaults(self._engine.info.max_model_len)
-        return tab.sampling.of(lane, default) if tab else default
+        return tab.settings.of(lane, default) if tab else default
 
     def own_settings(self, tab_id: str, lane: int) -> list[str]:
         """Names of what a lane has of its own; for lane 0, of what differs from the defaults."""
         tab = self._tabs.renew(tab_id)
-        return tab.sampling.own(lane) if tab else []
+        return tab.settings.own(lane) if tab else []
 
     def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
         """Change settings of all lanes (0) or of one; answers what holds there now. ``ValueError`` says what is wrong."""
         check_lane(lane, least=0)
         tab, longest = self._tabs.open(tab_id), self._engine.info.max_model_len
-        tab.sampling.change(lane, changes, defaults(longest), longest)
+        tab.settings.change(lane, changes, defaults(longest), longest)
         return self.settings(tab_id, lane)
 
     def reset_settings(self, *, lane: int, tab_id: str) -> Settings:
         """Give a lane what all lanes have; for lane 0, give all lanes the defaults."""
         check_lane(lane, least=0)
-        self._tabs.open(tab_id).sampling.reset(lane)
+        self._tabs.open(tab_id).settings.reset(lane)
         return self.settings(tab_id, lane)
 
     def _go_on(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:

@@ -29,7 +29,7 @@ tr.differs td { background: #FBEAF0; } .b { color: #C2184F; } .better { font-wei
 """
 
 
-def report_html(document: Mapping[str, Any]) -> str:
+def result_report(document: Mapping[str, Any]) -> str:
     """The report of a checked document with its summary."""
     title = f"{document['title']}: A and B"
     sections = [

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from roseplay.engine.health import Health
 from roseplay.json_text import encode
+from roseplay.play.chat_service import ChatService
 from roseplay.play.session import Tabs
-from roseplay.play.talk import Talk
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.reader import RecordingError, parse
 
@@ -23,7 +23,7 @@ def _healthy(timeout: float = 0.0) -> Health:
     return Health(True, "this page replays a recording and has no engine")
 
 
-class Theatre:
+class ReplayServer:
     """Stands where ``Playground`` does. It has the recorded settings to show, and refuses whatever needs an engine.
 
     Args:
@@ -45,7 +45,7 @@ class Theatre:
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
         self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
-        self.talk = Talk(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be looked at
+        self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be looked at
         frames = recording.frames
         self._figures = {
             "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,

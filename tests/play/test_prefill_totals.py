@@ -13,7 +13,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.messages import EntryRecord
 from roseplay.play import frames
 from roseplay.play.playground import Playground
-from roseplay.recording.book import Book, Tracked
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from tests.play.fake_engine import FakeEngine
 
 N = 100
@@ -74,21 +74,21 @@ def test_a_preempted_request_saves_nothing_by_coming_back(run: Run) -> None:
 
 def test_a_prompt_that_begins_again_is_counted_once() -> None:
     engine = FakeEngine()
-    book = Book(16)
-    tracked = Tracked(engine.submit(PROMPT))
-    with book.submitting() as enter:
+    registry = RequestRegistry(16)
+    tracked = TrackedRequest(engine.submit(PROMPT))
+    with registry.submitting() as enter:
         enter(tracked)
 
     def step(computed: int, cached: int, shared: int) -> tuple[int, int, int]:
-        book.progress(EntryRecord(tracked.request_id, 0, 0, computed, N + 8, cached, shared))
-        return book.ledger.computed, book.ledger.cached, book.ledger.shared
+        registry.progress(EntryRecord(tracked.request_id, 0, 0, computed, N + 8, cached, shared))
+        return registry.totals.computed, registry.totals.cached, registry.totals.shared
 
     assert step(48, 32, 0) == (16, 32, 0)
     assert step(80, 32, 0) == (48, 32, 0)
     assert step(16, 0, 0) == (48, 32, 0), "begun again"
     assert step(64, 0, 0) == (48, 32, 0)
     assert step(108, 0, 0) == (68, 32, 0), "what it had answered is computed again, too, and is no prompt"
-    assert book.ledger.blocks_saved == 2
+    assert registry.totals.blocks_saved == 2
 
 
 def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch)
     with Engine("tiny-chat", num_blocks=64) as engine:
         playground = Playground(engine)
         engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
-        with playground._book.submitting():
+        with playground._registry.submitting():
             playground.tick()  # nobody's yet
         playground.tick()
         told: dict[str, Any] = json.loads(playground.delta(0))["snapshot"]["stats"]["in_all"]

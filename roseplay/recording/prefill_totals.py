@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Ledger:
+class PrefillTotals:
     """Sums over all requests: lanes', bursts' and programs'.
 
     ``computed`` counts each prompt token once: what is computed again after a preemption is neither computed nor saved

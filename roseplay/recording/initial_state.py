@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from roseplay.recording.rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
 
 _FREE = [0, -1, 0]
 
 
-class Opening:
+class InitialState:
     """The state before the first kept frame.
 
     Args:

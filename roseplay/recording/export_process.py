@@ -31,7 +31,7 @@ class ExportError(RuntimeError):
     """An export could not be made; one line."""
 
 
-def export_apart(kind: str, lines: Iterable[bytes]) -> BinaryIO:
+def export_in_process(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     """The same bytes as ``exports.export``, as a file that is gone once it is closed. One export is made at a time.
 
     Raises:

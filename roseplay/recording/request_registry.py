@@ -10,13 +10,13 @@ from typing import Literal
 
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
-from roseplay.recording.ledger import Ledger
+from roseplay.recording.prefill_totals import PrefillTotals
 
 Kind = Literal["lane", "burst", "api"]
 
 
 @dataclass(slots=True, eq=False)
-class Tracked:
+class TrackedRequest:
     """One request on the page.
 
     Attributes:
@@ -62,7 +62,7 @@ class Tracked:
         return self.stream.metrics.ttft_s
 
 
-class Book:
+class RequestRegistry:
     """Every live request and those that ended a short while ago, by id.
 
     The engine reports a submission from its own thread, perhaps before ``submit`` has told us the request's
@@ -74,13 +74,13 @@ class Book:
     """
 
     def __init__(self, block_size: int) -> None:
-        self.ledger = Ledger(block_size)
+        self.totals = PrefillTotals(block_size)
         self._lock = threading.Lock()
-        self._requests: dict[int, Tracked] = {}
+        self._requests: dict[int, TrackedRequest] = {}
         self._submitting = 0
 
     @contextmanager
-    def submitting(self) -> Iterator[Callable[[Tracked], None]]:
+    def submitting(self) -> Iterator[Callable[[TrackedRequest], None]]:
         """Around a ``submit``; the function it gives enters the request that came of it."""
         with self._lock:
             self._submitting += 1
@@ -90,14 +90,14 @@ class Book:
             with self._lock:
                 self._submitting -= 1
 
-    def _enter(self, tracked: Tracked) -> None:
+    def _enter(self, tracked: TrackedRequest) -> None:
         with self._lock:
             self._requests[tracked.request_id] = tracked
 
-    def get(self, request_id: int) -> Tracked | None:
+    def get(self, request_id: int) -> TrackedRequest | None:
         return self._requests.get(request_id)
 
-    def find(self, request_id: int, stream: Stream | None) -> Tracked | None:
+    def find(self, request_id: int, stream: Stream | None) -> TrackedRequest | None:
         """The request, entered as a program's if nobody else claims it; None while that is not known.
 
         One whose ``stream`` is None ended long ago, and is not entered any more.
@@ -105,7 +105,7 @@ class Book:
         with self._lock:
             tracked = self._requests.get(request_id)
             if tracked is None and stream is not None and not self._submitting:
-                tracked = self._requests[request_id] = Tracked(stream)
+                tracked = self._requests[request_id] = TrackedRequest(stream)
             return tracked
 
     def progress(self, entry: EntryRecord) -> None:
@@ -115,21 +115,21 @@ class Book:
             tracked.computed, tracked.target = entry.computed, entry.target
             self._account(tracked, entry.computed, entry.cached, entry.shared)
 
-    def settle(self, tracked: Tracked) -> None:
+    def settle(self, tracked: TrackedRequest) -> None:
         """Its request has ended: account for steps that were told before it was known whose it is."""
         metrics = tracked.stream.metrics
         self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
 
-    def _account(self, tracked: Tracked, computed: int, cached: int, shared: int) -> None:
+    def _account(self, tracked: TrackedRequest, computed: int, cached: int, shared: int) -> None:
         """Only what goes beyond what was counted: all of these fall when a request begins again."""
         before = after = tracked.cached, tracked.shared
         if cached + shared > sum(before):
             tracked.cached, tracked.shared = after = cached, shared
         reached = max(tracked.reached, min(computed, tracked.prompt_tokens))
         gained, tracked.reached = reached - tracked.reached, reached
-        self.ledger.progressed(gained, before, after)
+        self.totals.progressed(gained, before, after)
 
-    def all(self) -> list[Tracked]:
+    def all(self) -> list[TrackedRequest]:
         with self._lock:
             return list(self._requests.values())
 

@@ -16,7 +16,7 @@ from gradio_client import Client
 from roseplay.play.main import main
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
-from roseplay.play.theatre import Theatre
+from roseplay.play.replay_server import ReplayServer
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_recording import MINE, run, send
 
@@ -34,18 +34,18 @@ def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
 
 
 def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -> None:
-    theatre = Theatre(file)
+    replay = ReplayServer(file)
     public = [name for name in dir(playground) if not name.startswith("_") and name not in ("tick", "tabs")]
-    assert [name for name in public if not hasattr(theatre, name)] == []
-    assert theatre.replaying == "run.jsonl"
+    assert [name for name in public if not hasattr(replay, name)] == []
+    assert replay.replaying == "run.jsonl"
     assert playground.replaying is None
-    assert theatre.engine.info == playground.engine.info
-    assert theatre.knobs()["max_batch_size"] == 32  # as it began
-    assert b"".join(theatre.recording()) == file.read_bytes()
-    assert theatre.recorded() == {**playground.recorded(), "bytes": file.stat().st_size}
+    assert replay.engine.info == playground.engine.info
+    assert replay.knobs()["max_batch_size"] == 32  # as it began
+    assert b"".join(replay.recording()) == file.read_bytes()
+    assert replay.recorded() == {**playground.recorded(), "bytes": file.stat().st_size}
     for name in ("send", "ask", "burst", "stop", "set_knobs", "block"):
         with pytest.raises(ValueError, match="has no engine"):
-            getattr(theatre, name)()
+            getattr(replay, name)()
 
 
 def test_a_replay_is_served_without_torch(file: Path) -> None:

@@ -1,0 +1,80 @@
+"""``POST /ui/sampling``: the address to which the sampling panel sends what is typed into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from roseplay.json_text import strict_json
+from roseplay.play.chat_service import ChatService
+from roseplay.play.session import check_lane, check_tab_id
+from roseplay.play.settings import Settings, read, whole_number
+from roseplay.play.web.lines import shown
+
+
+def sampling_router(chats: ChatService) -> APIRouter:
+    """``POST /ui/sampling``: changes settings of a tab's lane, or gives it those that it had before.
+
+    Takes ``{"tab": its id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is taken
+    or refused by itself. Returns ``{"values": {name: as its control shows it}, "own": how many the lane has of its own,
+    "refused": {name: why}}``.
+    """
+    router = APIRouter(prefix="/ui")
+
+    @router.post("/sampling")
+    async def sampling(request: Request, response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            return await run_in_threadpool(_asked, chats, strict_json(await request.body()))
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+
+    return router
+
+
+def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
+    """Do what the panel asks; ``ValueError`` where that makes no sense, or there is no such tab or lane."""
+    if not isinstance(asked, Mapping):
+        raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
+    tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
+    lane = whole_number(asked.get("lane", 0), "lane")
+    tab = check_tab_id(tab)
+    if not isinstance(changes, Mapping):
+        raise ValueError(f"changes is {shown(changes)}: use a JSON object")
+    if not isinstance(reset, bool):
+        raise ValueError(f"reset is {shown(reset)}: use true or false")
+    if reset:
+        chats.reset_settings(lane=lane, tab_id=tab)
+    refused = _change(chats, changes, lane, tab)
+    return {"values": _values(chats.settings(tab, lane)), "own": len(chats.own_settings(tab, lane)), "refused": refused}
+
+
+def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:
+    """Take what differs from what holds; answers what is wrong with the others."""
+    check_lane(lane, least=0)
+    refused = {}
+    for name, value in changes.items():
+        try:
+            if read({name: value})[name] != getattr(chats.settings(tab, lane), name):
+                chats.set_settings({name: value}, lane=lane, tab_id=tab)
+        except ValueError as error:
+            refused[name] = str(error)
+    return refused
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    """As the controls show them, in their order."""
+    return {
+        "system": settings.system,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k or 0,
+        "min_p": settings.min_p,
+        "repetition_penalty": settings.repetition_penalty,
+        "max_new_tokens": settings.max_new_tokens,
+        "seed": "" if settings.seed is None else str(settings.seed),
+        "stop": "\n".join(stop.replace("\n", "\\n") for stop in settings.stop),
+    }
