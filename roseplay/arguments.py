@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 from roseplay.settings import Choice, Setting, Switch, settings_of
 
+DEFAULT_MODEL = "tiny-chat"
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line and exits with code 2."""
@@ -18,6 +20,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
+
+
+def add_model_flag(parser: Any) -> None:
+    """Add ``--model``; ``None`` where it is not given."""
+    parser.add_argument(
+        "--model",
+        metavar="PATH_OR_HF_ID",
+        help=f"a local directory, a Hugging Face id, or the embedded {DEFAULT_MODEL} (default)",
+    )
 
 
 def add_field_flags(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roseplay.arguments import DEFAULT_MODEL
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.job import Job
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append(document)
             return str(document["id"])
 
-        job = Job(experiment, ClosedEngine.of(options.model, config), keep, run_limit_s=options.run_limit_s)
+        job = Job(
+            experiment, ClosedEngine.of(options.model or DEFAULT_MODEL, config), keep, run_limit_s=options.run_limit_s
+        )
         _follow(job)
         if job.state != "done":
             return _refuse(job.error or "the experiment was stopped", 1)

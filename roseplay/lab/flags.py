@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import Parser, add_field_flags, given_fields
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.json_text import strict_json
 from roseplay.lab.document import experiment_of
@@ -64,12 +64,7 @@ def parser() -> Parser:
     group.add_argument("--json", action="store_true", help="print the whole result as JSON; the page can open it")
     group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
     group = lab.add_argument_group("engine of both arms")
-    group.add_argument(
-        "--model",
-        default="tiny-chat",
-        metavar="PATH_OR_HF_ID",
-        help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)",
-    )
+    add_model_flag(group)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS)
     return lab
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from roseplay.play.web.lines import shown
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.traffic.metrics import Percentiles
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
@@ -54,8 +53,7 @@ class Burst:
     def figures(self) -> dict[str, Any]:
         """Prompt tokens of the burst: in all, computed so far, and saved because somebody had computed them."""
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
-        ttft = [tracked.ttft_s * 1000 for tracked in self.requests if tracked.ttft_s is not None]
-        p50, p95 = (round(float(p), 1) for p in np.percentile(ttft, (50, 95))) if ttft else (None, None)
+        ttft = Percentiles.of_seconds(tracked.ttft_s for tracked in self.requests)
         return {
             "burst": self.burst_id,
             "kind": self.kind,
@@ -67,8 +65,8 @@ class Burst:
             "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),
             "saved": sum(saved),
             "blocks_saved": sum(tokens // self._block_size for tokens in saved),
-            "ttft_p50": p50,
-            "ttft_p95": p95,
+            "ttft_p50": None if ttft.p50 is None else round(ttft.p50, 1),
+            "ttft_p95": None if ttft.p95 is None else round(ttft.p95, 1),
         }
 
     def news(self) -> dict[str, Any] | None:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from roseplay.arguments import DEFAULT_MODEL
 from roseplay.play.allocator import return_freed_memory
-from roseplay.play.options import DEFAULT_MODEL, Options, parse
+from roseplay.play.options import Options, parse
 
 PAGE_STARTS_WITHIN_S = 60.0
 # The embedded model is so small that all memory would be one sea of free blocks. These fill seven rows of the block

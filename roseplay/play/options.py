@@ -8,11 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from roseplay.arguments import Parser, add_field_flags, given_fields
+from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.play.web.guard import default_host
 
-DEFAULT_MODEL = "tiny-chat"
 # Where the page wants something else than a library's user does. A process of its own keeps the engine's steps clear
 # of what serving the page does meanwhile (``roseplay bench page`` measures it).
 _DEFAULTS = {"worker": "process"}
@@ -63,12 +62,7 @@ def _parser() -> Parser:
         prog="app.py" if sys.argv[0].endswith("app.py") else "roseplay play",
         description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
     )
-    parser.add_argument(
-        "--model",
-        default=None,
-        metavar="PATH_OR_HF_ID",
-        help="a local directory, a Hugging Face id, or the embedded tiny-chat (default)",
-    )
+    add_model_flag(parser)
     parser.add_argument("--host", default=default_host(), help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="0 takes any free port (default: %(default)s)")
     parser.add_argument(

@@ -167,13 +167,9 @@ class Playground:
         readable = self._builder.block_tabs.readable(info, tab_id)
         return describe_block(info, self.engine.tokenizer, readable=readable)
 
-    def recording(self, tab_id: str = "") -> list[bytes]:
-        """The run so far, line by line, with the words of this tab's requests alone."""
+    def recording(self, tab_id: str = "") -> Iterator[bytes]:
+        """Yields the run so far, line by line, with the texts of this tab's requests only."""
         return self._recorder.lines(tab_id)
-
-    def recording_stream(self, tab_id: str = "") -> Iterator[bytes]:
-        """The same line by line, so that nobody has to hold all of them."""
-        return self._recorder.stream(tab_id)
 
     def recorded(self) -> dict[str, Any]:
         """How much of it there is, see ``Recorder.figures``."""

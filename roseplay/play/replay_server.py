@@ -67,12 +67,8 @@ class ReplayServer:
         """The settings at the beginning of the recording."""
         return dict(self._knobs)
 
-    def recording(self, tab_id: str = "") -> list[bytes]:
-        """The file, line by line: whoever serves it shows it to all who can reach the page."""
-        return self._lines
-
-    def recording_stream(self, tab_id: str = "") -> Iterator[bytes]:
-        """The same."""
+    def recording(self, tab_id: str = "") -> Iterator[bytes]:
+        """Yields the file, line by line, with all texts: whoever serves it shows it to all who can reach the page."""
         return iter(self._lines)
 
     def recorded(self) -> dict[str, Any]:

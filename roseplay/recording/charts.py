@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from roseplay.recording.palette import COLOURS
 from roseplay.recording.run import Run, changes_text
-from roseplay.recording.run_statistics import percentiles
+from roseplay.traffic.metrics import percentile
 
 MOST_MARKS = 24  # flags of knob changes that a chart has room for
-_DASHES = {"p50": "solid", "p95": "4px,3px", "p99": "1.5px,2.5px"}
+_DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 
 def itl(run: Run) -> go.Figure:
@@ -33,10 +33,12 @@ def itl(run: Run) -> go.Figure:
             hovertemplate="%{y:.1f} ms at %{x:.2f} s<br>%{text}<extra>" + name + "</extra>",
         )
     words = []
-    for name, value in zip(_DASHES, percentiles([ms for *_, ms in gaps], 50, 95, 99), strict=True):
+    ordered = sorted(ms for *_, ms in gaps)
+    for percent, dash in _DASHES.items():
+        value = percentile(ordered, percent)
         if value is not None:
-            figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": _DASHES[name]})
-            words.append(f"{name} {value:.1f}")
+            figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": dash})
+            words.append(f"p{percent} {value:.1f}")
     place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
     figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # at their lines they would hide each other
     return _knobs(figure, run)

@@ -147,12 +147,8 @@ class Recorder:
             raise
         self._whole += len(line)
 
-    def lines(self, tab_id: str = "") -> list[bytes]:
-        """The kept stretch as a recording, with the words of this tab's requests alone."""
-        return list(self.stream(tab_id))
-
-    def stream(self, tab_id: str = "") -> Iterator[bytes]:
-        """The same line by line, so that nobody has to hold all of them."""
+    def lines(self, tab_id: str = "") -> Iterator[bytes]:
+        """Yields what is kept as the lines of a recording, with the texts of this tab's requests only."""
         may_read = _only(tab_id)
         with self._lock:
             header, kept = self._header(may_read), list(self._kept)

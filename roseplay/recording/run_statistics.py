@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from roseplay.recording.run import Run
+from roseplay.traffic.metrics import percentile
 
 _ENDED_WELL = ("stop", "length")
 
@@ -19,11 +17,6 @@ class Statistic(NamedTuple):
     value: float | None
     unit: str
     meaning: str
-
-
-def percentiles(values: Sequence[float], *percents: float) -> list[float | None]:
-    """With interpolation; None for each of nothing."""
-    return [float(p) for p in np.percentile(values, percents)] if values else [None] * len(percents)
 
 
 def run_statistics(run: Run) -> list[Statistic]:
@@ -59,8 +52,11 @@ def run_statistics(run: Run) -> list[Statistic]:
         ("queue", queue, "first scheduled − submit"),
     )
     for name, values, meaning in pooled:
-        for label, value in zip(("p50", "p95", "p99"), percentiles(values, 50, 95, 99), strict=True):
-            rows.append(Statistic(f"{name} {label}", value, "ms", meaning if label == "p50" else ""))
+        ordered = sorted(values)
+        rows += [
+            Statistic(f"{name} p{percent}", percentile(ordered, percent), "ms", meaning if percent == 50 else "")
+            for percent in (50, 95, 99)
+        ]
     return rows
 
 

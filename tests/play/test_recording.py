@@ -72,7 +72,7 @@ def test_texts_of_others_are_left_out(engine: FakeEngine, playground: Playground
         ("", set()),
         ("nobody-knows-it", set()),
     ):
-        lines, recording = playground.recording(tab), recorded(playground, tab)
+        lines, recording = list(playground.recording(tab)), recorded(playground, tab)
         said = {piece[0] for frame in recording.frames for piece in (*frame["texts"], *frame["titles"])}
         assert said == readable, tab
         assert {event[0] for frame in recording.frames for event in frame["requests"]} == everyone
@@ -99,7 +99,7 @@ def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEn
     ended = send(playground, MINE, "Short.", tokens=1, lane=2)
     playground.set_knobs({"prefill_max_tokens": 64})
     run(engine, playground, 20)
-    lines = recorder.lines(MINE)
+    lines = list(recorder.lines(MINE))
     assert sum(map(len, lines[1:])) < 3000
     recording = parse(lines, "kept")
     snapshot, told = recording.header["snapshot"], len(recording.frames)
@@ -141,7 +141,7 @@ def test_figures_of_what_is_kept(engine: FakeEngine, playground: Playground) -> 
     run(engine, playground, 5)
     figures = playground.recorded()
     assert (figures["steps"], figures["requests"], figures["tokens"]) == (4, 1, 4)
-    assert figures["bytes"] == pytest.approx(sum(map(len, playground.recording(MINE)[1:])), abs=300)
+    assert figures["bytes"] == pytest.approx(sum(map(len, list(playground.recording(MINE))[1:])), abs=300)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
     send(playground, MINE, tokens=8)
     run(engine, playground, 8)
     path = tmp_path / "run.jsonl"
-    path.write_bytes(b"".join(playground.recording(MINE)[:7]))
+    path.write_bytes(b"".join(list(playground.recording(MINE))[:7]))
     return path
 
 

@@ -53,7 +53,7 @@ def lines(engine: FakeEngine, playground: Playground) -> list[bytes]:
     play(engine, playground, 2)
     playground.stop(tab_id=TAB, lane=1)
     play(engine, playground, 1)
-    return playground.recording(TAB)
+    return list(playground.recording(TAB))
 
 
 def play(engine: FakeEngine, playground: Playground, steps: int) -> None:
@@ -356,12 +356,12 @@ def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, play
         play(engine, playground, 7)
 
     ask()
-    plain = playground.recording(TAB)
+    plain = list(playground.recording(TAB))
     playground.set_knobs({"slow_motion": 4})
     ask()
     playground.set_knobs({"slow_motion": 1})
     ask()
-    slowed = playground.recording(TAB)
+    slowed = list(playground.recording(TAB))
     factors = [row["slow_motion"] for row in csv.DictReader(io.StringIO(exports.export("tokens", slowed).decode()))]
     assert factors == ["1"] * 6 + ["4"] * 6 + ["1"] * 6
     steps = [e for e in json.loads(exports.export("trace", slowed))["traceEvents"] if e.get("cat") == "step"]

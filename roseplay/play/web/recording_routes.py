@@ -40,7 +40,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
             raise HTTPException(404, f"there is no such file: use {', '.join(_BY_FILE)}")
         name = _BY_FILE[file]
         headers = {**_FRESH, "Content-Disposition": f'attachment; filename="roseplay-{file}"'}
-        lines, media_type = playground.recording_stream(tab), KINDS[name].media_type
+        lines, media_type = playground.recording(tab), KINDS[name].media_type
         if name == "recording":
             return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
         try:
@@ -65,7 +65,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
     def shown() -> Response:
         if not playground.replaying:
             raise HTTPException(404, "this page has an engine: /ui/export/recording.jsonl is its current run")
-        lines = playground.recording_stream()
+        lines = playground.recording()
         return StreamingResponse(pieces(lines), media_type=KINDS["recording"].media_type, headers=_FRESH)
 
 
