@@ -1,1 +1,1 @@
-"""The Lab: the same seeded traffic played under two settings, each on an engine of its own, and what came of it."""
+"""Experiments: the same seeded traffic under two settings, A and B, each on a fresh engine, and how they compare."""

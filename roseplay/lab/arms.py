@@ -1,4 +1,4 @@
-"""The engines of an experiment: how each arm's differs from the live one, and how they are opened."""
+"""The engines of an experiment: how each arm's configuration is made, and how its engine is opened."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _POOL = ("num_blocks", "kv_cache_memory")
 
 @dataclass(frozen=True, slots=True)
 class ClosedEngine:
-    """What an engine was before it was closed: the arms of an experiment are made like it where no engine serves beside them.
+    """What is known of an engine after it was closed; a job takes one where no live engine serves beside it.
 
     Attributes:
-        memory: free once it is closed.
+        memory: free once the engine is closed.
     """
 
     model: Any
@@ -34,10 +34,10 @@ class ClosedEngine:
 
     @classmethod
     def of(cls, model: Any, config: EngineConfig) -> ClosedEngine:
-        """Open an engine to learn about the model, and close it.
+        """Open an engine, read its properties, and close it.
 
         Raises:
-            EngineStartError: it did not start; one line.
+            EngineStartError: the engine did not start; one line.
         """
         with closing(open_engine(model, config, Knobs(), threading.Event())) as engine:
             info, free = engine.info, engine.free_memory()
@@ -52,30 +52,32 @@ class ClosedEngine:
         return self.memory
 
     def pause(self) -> None:
-        """There is nothing to pause."""
+        """Nothing to do: it serves nobody."""
 
     def resume(self) -> None:
-        """There is nothing to resume."""
+        """Nothing to do."""
 
 
 def open_engine(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
-    """A started engine; raises ``EngineStartError``, also once ``cancelled`` is set."""
+    """Returns a started engine; raises ``EngineStartError``, also once ``cancelled`` is set."""
     from roseplay.engine.client import Engine
 
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
 
 
 def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
-    """Each arm's config: the live engine's, with what the arm sets.
+    """Returns each arm's config: the live engine's, changed by what the arm sets.
 
     Raises:
-        ValueError: settings that do not go together, or that the device does not have.
+        ValueError: settings that exclude each other, or that the device does not support.
     """
     configs = {}
     for name in ARMS:
         arm = experiment.arms[name]
         changes: dict[str, Any] = dict(arm.config)
-        if any(changes.get(setting) is not None for setting in _POOL):  # the arm's way to size it replaces the live one
+        if any(
+            changes.get(setting) is not None for setting in _POOL
+        ):  # an arm that sizes its pool overrides the live engine's way
             changes = {**dict.fromkeys(_POOL), **changes}
         changes["worker"] = "process" if isinstance(live.model, str) else "thread"
         try:
@@ -92,10 +94,10 @@ def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
 def sized(
     config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int], at_once: int | None = None
 ) -> EngineConfig:
-    """With a pool that holds the whole workload, where nobody chose one: the live engine may have taken all memory.
+    """Returns ``config`` with a pool that holds the whole workload, unless a pool size was chosen.
 
     Args:
-        at_once: hold only so many of the longest requests.
+        at_once: hold only this many requests, the longest ones.
     """
     if any(getattr(config, setting) is not None for setting in _POOL):
         return config
@@ -108,12 +110,12 @@ def sized(
 
 
 def room(configs: Mapping[str, EngineConfig], live: EngineInfo) -> int:
-    """Tokens, prompt and answer together, that a request may have in either arm."""
+    """Returns the most tokens, prompt and answer together, that a request may have in either arm."""
     longest = [min(config.max_model_len or live.max_model_len, live.max_model_len) for config in configs.values()]
     pools = [(config.num_blocks - 1) * config.block_size for config in configs.values() if config.num_blocks]
     return min(longest + pools)
 
 
 def settings(config: EngineConfig, info: EngineInfo) -> dict[str, Any]:
-    """What an engine's settings turned out to be, of those that arms may set."""
+    """Returns the effective values of the engine settings that an arm may set."""
     return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}

@@ -20,7 +20,7 @@ _POLL_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the experiment. Returns 0 with a result, 1 if a run failed, 2 for what cannot be run, 130 if interrupted."""
+    """Run one experiment. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
     options = parser().parse_args(argv)
     try:
         experiment = parse_experiment(experiment_body(options))
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(job: Job) -> None:
-    """Run a job to its end and say on standard error which runs are done."""
+    """Run a job to its end and report finished runs on standard error."""
     job.start()
     shown, ended = 0, False
     try:
@@ -80,7 +80,7 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
-    """A result for people: what was compared, the three sentences, and a line for each figure."""
+    """Returns a result as text: what was compared, the three sentences, and a line for each figure."""
     runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
     lines = [
         f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}, {runs} an arm",

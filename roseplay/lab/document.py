@@ -1,4 +1,4 @@
-"""The result of an experiment as a JSON document that says everything about itself; made here, and checked."""
+"""The result of an experiment as a self-contained JSON document: made, parsed and checked."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_BYTES = 32 * 2**20
 
 
 def label(arm: Mapping[str, Any], differs: list[str]) -> str:
-    """An arm in a few words: its settings that the other does not have."""
+    """Returns an arm in a few words: the settings in which it differs from the other."""
     values = {**arm["knobs"], **arm["config"]}
     return ", ".join(f"{name.replace('_', ' ')} {_word(name, values[name])}" for name in differs) or "the same"
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Names of the knobs, then of the engine settings, in which two arms differ."""
+    """Returns the names of the knobs, then of the engine settings, in which two arms differ."""
     return [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
 
 
@@ -31,8 +31,8 @@ def _word(name: str, value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def finished(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of runs with what follows from them: how the arms differ, and the summary."""
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns a document of runs completed by what follows from them: how the arms differ, and the summary."""
     a, b = (document["arms"][arm] for arm in ARMS)
     differs = differing(a, b)
     for arm in (a, b):
@@ -42,10 +42,10 @@ def finished(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_document(text: bytes) -> dict[str, Any]:
-    """A document from a file, checked, with its summary computed anew.
+    """Parse and check a document from a file; its summary is computed anew.
 
     Raises:
-        ValueError: a sentence that says what is wrong with it.
+        ValueError: what is wrong with it, in one sentence.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
@@ -58,13 +58,13 @@ def parse_document(text: bytes) -> dict[str, Any]:
 
 
 def experiment_of(document: Any) -> dict[str, Any]:
-    """The experiment that a result is of, as ``parse_experiment`` reads it, to run it again.
+    """Returns the experiment that produced a result, as ``parse_experiment`` reads it, so that it can be repeated.
 
-    Engine settings are those in which the arms differ and those that the scenario sets; what else both had in common is
-    left to the engine that it will run on.
+    It includes the engine settings in which the arms differ and those that the scenario sets. Other settings, which
+    both arms had in common, come from the engine that it is repeated with.
 
     Raises:
-        ValueError: it is no result of the lab.
+        ValueError: the document is not a result of the lab.
     """
     check_document(document)
     arms, scenario = document["arms"], find_scenario(document["scenario"])
@@ -75,13 +75,13 @@ def experiment_of(document: Any) -> dict[str, Any]:
     for arm in ARMS:
         config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
         if config.get("kv_cache_memory") is not None:
-            config.pop("num_blocks", None)  # followed from it
+            config.pop("num_blocks", None)  # was derived from it
         body[arm.lower()] = {"knobs": arms[arm]["knobs"], "config": config}
     return body
 
 
 def check_document(document: Any) -> None:
-    """Raises ``ValueError`` where a document lacks something or has something else in its place."""
+    """Check the structure of a document; raises ``ValueError`` that names what is missing or wrong."""
     if not isinstance(document, Mapping) or document.get("roseplay_lab") != VERSION:
         raise ValueError(f"this is no result of the lab, version {VERSION}: open one that the lab exported")
     check(document, DOCUMENT, "the result")

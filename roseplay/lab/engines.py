@@ -1,4 +1,4 @@
-"""The engines of an experiment's arms: opened together or one at a time, warmed up, and closed."""
+"""The engines of the two arms: opened together or one at a time, warmed up, and closed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.lab.measuring import RunError, StoppedError
 
-CLOSE_S = 0.3  # then an engine's process is killed: whoever presses stop wants it to stop
+CLOSE_S = 0.3  # then an engine's process is killed: Stop must not wait for a step
 
 
 class ArmEngines:
-    """An engine for each arm; arms with equal configs share one, which gets the knobs of whichever arm is next.
+    """One engine for each arm; arms with equal configs share one, which gets the knobs of the arm that runs next.
 
     Args:
-        model: what the engines are made of.
-        configs, knobs: of each arm.
-        in_turn: close one engine before another is opened.
+        model: what the engines load.
+        configs, knobs: by arm.
+        in_turn: close one engine before the next is opened.
         open_engine: see ``arms.open_engine``.
         warm_up: called with an arm and its engine before the arm's first run on that engine.
-        give_up: ends a start; it is set when one of them fails, too.
+        give_up: cancels engines that are starting; it is also set when one of them fails.
 
     Attributes:
-        infos: of each arm, once its engine has been open.
+        infos: by arm, once its engine has been opened.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class ArmEngines:
         self._failure: str | None = None
 
     def start(self) -> None:
-        """Open and warm up the engines of all arms; ``in_turn`` leaves that to ``get``.
+        """Open and warm up all engines; with ``in_turn`` this is left to ``get``.
 
         Raises:
-            StoppedError: the start was given up. RunError: an engine did not start.
+            StoppedError: the start was cancelled.
+            RunError: an engine did not start.
         """
         if self._in_turn:
             return
@@ -64,7 +65,7 @@ class ArmEngines:
             self.get(arm)
 
     def get(self, arm: str) -> Any:
-        """The arm's engine, warmed up and with the arm's knobs; raises as ``start``."""
+        """Returns the arm's engine, warmed up and with the arm's knobs; raises what ``start`` raises."""
         config = self._configs[arm]
         if config not in self._open:
             self.close()
@@ -79,7 +80,7 @@ class ArmEngines:
         return engine
 
     def close(self) -> None:
-        """Close all that are open."""
+        """Close all open engines."""
         engines = list(self._open.values())
         self._open.clear()
         self._warm.clear()
@@ -88,7 +89,7 @@ class ArmEngines:
                 pool.submit(engine.close, CLOSE_S)
 
     def _start(self, arm: str) -> None:
-        """Open the arm's engine; if that fails, the others' starts are given up."""
+        """Open the arm's engine; if that fails, cancel the start of the others."""
         config = self._configs[arm]
         try:
             self._open[config] = self._open_engine(self._model, config, self._knobs[arm], self._give_up)

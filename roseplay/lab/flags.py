@@ -1,4 +1,4 @@
-"""The flags of ``roseplay lab``, and the experiment and the engine that they ask for."""
+"""The flags of ``roseplay lab``, and the experiment and engine settings they stand for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from roseplay.traffic.scenario import PARAM_LIMITS
 from roseplay.traffic.scenarios import SCENARIOS
 
 _DESCRIPTION = (
-    "Play the same seeded traffic under two settings, A and B, each on a fresh engine of its own, in the order A B B A ..., "
-    "and say in sentences how they differ."
+    "Play the same seeded traffic under two settings, A and B, each on a fresh engine of its own, in the order "
+    "A B B A ..., and say in sentences how they differ."
 )
 _EXAMPLES = """\
 examples:
@@ -97,17 +97,17 @@ def _add_experiment_flags(lab: Parser) -> None:
 
 
 def engine_config(options: argparse.Namespace) -> EngineConfig:
-    """Returns the settings of the engine that the arms are made like; raises ``ValueError`` for a bad value."""
+    """Returns the engine settings that both arms start from; raises ``ValueError`` for a bad value."""
     given = given_fields(EngineConfig, vars(options))
     settings = {name: value for name, value in given.items() if name not in _NOT_FLAGS}  # --seed is the experiment's
     return EngineConfig(worker="process", **settings)
 
 
 def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
-    """The experiment as ``parse_experiment`` reads it: the spec file, changed by what the flags say.
+    """Returns the experiment as ``parse_experiment`` reads it: the spec file, overridden by the flags.
 
     Raises:
-        ValueError: a sentence for the user.
+        ValueError: one sentence for the user.
     """
     body = {} if options.spec is None else _read_spec(Path(options.spec))
     named = {"scenario": options.scenario, "seed": options.seed, "repeats": options.repeats}
@@ -127,7 +127,7 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
-    """An experiment, or the experiment of a result; ``ValueError`` where the file is neither."""
+    """Read an experiment, or a result to repeat; raises ``ValueError`` if the file is neither."""
     try:
         content = strict_json(path.read_bytes())
     except ValueError:
@@ -138,7 +138,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
 
 
 def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """``["prefill_max_tokens=64"]`` as the knobs and engine settings of an arm."""
+    """Returns settings such as ``["prefill_max_tokens=64"]`` as the knobs and engine settings of an arm."""
     knobs = Knobs().to_dict()
     changes: dict[str, dict[str, Any]] = {"knobs": {}, "config": {}}
     for setting in settings:
@@ -151,7 +151,7 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The arm of the experiment, or else of its scenario, with the changes."""
+    """Returns the arm of the experiment, or of its scenario, with the changes applied."""
     given = body.get(arm.lower())
     if given is None:
         scenario = find_scenario(body["scenario"])

@@ -1,4 +1,4 @@
-"""An experiment being run: in a thread of the server, with the live engine paused and engines of its own."""
+"""A running experiment: in a thread, with the live engine paused and engines of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from roseplay.engine.errors import EngineError
 from roseplay.lab.arms import arm_configs, open_engine, room, settings
-from roseplay.lab.document import VERSION, finished
+from roseplay.lab.document import VERSION, completed
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.load import make_load, warm_up
 from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_record
@@ -28,15 +28,15 @@ OpenEngine = Callable[..., Any]
 
 
 class Job:
-    """Runs an experiment beside a live engine, which stands still meanwhile.
+    """Runs an experiment beside a live engine, which is paused meanwhile.
 
     Args:
-        live: the engine of the page; the arms' engines are made like it.
-        keep: takes the result and answers with its id.
+        live: a live engine or a ``ClosedEngine``; the arms' engines are configured like it.
+        keep: stores the result and returns its id.
         open_engine: see ``arms.open_engine``.
 
     Raises:
-        ValueError: what the experiment asks for cannot be had with this model; nothing has been started.
+        ValueError: the experiment cannot be run with this model; nothing has been started.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Job:
             self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
         self._arms: ArmEngines | None = None
         self._stop = threading.Event()
-        self._give_up = threading.Event()  # ends the engines' start: stopped, or one of them failed
+        self._give_up = threading.Event()  # cancels starting engines: stopped, or one of them failed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
 
@@ -73,12 +73,12 @@ class Job:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it as soon as can be; returns at once and may be called again."""
+        """End the experiment as soon as possible; returns at once and may be called again."""
         self._stop.set()
         self._give_up.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it has ended: all engines closed, the live one resumed."""
+        """Wait for the end; returns whether all engines are closed and the live one is resumed."""
         return self._ended.wait(timeout)
 
     @property
@@ -86,7 +86,7 @@ class Job:
         return not self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
-        """What the page shows of it."""
+        """Returns the state and the progress, as the page shows them."""
         return {
             "id": self.job_id,
             "scenario": self._scenario.name,
@@ -98,7 +98,7 @@ class Job:
             "result": self.result,
         }
 
-    # In the thread
+    # -- in the thread
 
     def _run(self) -> None:
         state, error = "error", ""
@@ -110,7 +110,7 @@ class Job:
             finally:
                 if self._arms is not None:
                     self._arms.close()
-                with suppress(EngineError):  # closed meanwhile, with the server
+                with suppress(EngineError):  # closed together with the server
                     self._live.resume()
         except StoppedError:
             state = "stopped"
@@ -120,12 +120,12 @@ class Job:
             _log.exception("an experiment failed")
             error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
         if state == "error" and self._stop.is_set():
-            state = "stopped"  # what is cut off in the middle of something complains
+            state = "stopped"  # interrupted work raises errors of its own
         self.state, self.error = state, error if state == "error" else None
         self._ended.set()
 
     def _measure(self) -> None:
-        """Play all runs and keep them; when it is stopped, the repeats that both arms have had."""
+        """Measure all runs and keep the result; if stopped, keep the repeats that both arms have completed."""
         arms = self._open_arms()
         self._check_stop()
         self.state = "running"
@@ -144,7 +144,7 @@ class Job:
             raise StoppedError
 
     def _open_arms(self) -> ArmEngines:
-        """The arms' engines, started as memory allows."""
+        """Open the arms' engines, together or in turn as memory allows."""
         knobs = {arm: self.experiment.arms[arm].knobs for arm in ARMS}
         at_once = max(arm_knobs.max_batch_size for arm_knobs in knobs.values())
         try:
@@ -191,7 +191,7 @@ class Job:
 
     def _document(self, arms: ArmEngines, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
         info, experiment = arms.infos["A"], self.experiment
-        return finished(
+        return completed(
             {
                 "roseplay_lab": VERSION,
                 "id": self.job_id,

@@ -1,4 +1,4 @@
-"""The Lab of a server: its scenarios, the one experiment that may run at a time, and the results."""
+"""The lab of a server: scenarios, results, and at most one running experiment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from roseplay.traffic.scenarios import SCENARIOS
 
 
 class LabBusyError(RuntimeError):
-    """An experiment is running already."""
+    """Another experiment is running."""
 
 
 class Lab:
     """Experiments beside a live engine.
 
     Args:
-        engine: the page's; it is paused while an experiment runs.
+        engine: the live engine; it is paused while an experiment runs.
         open_engine: see ``arms.open_engine``.
     """
 
@@ -35,14 +35,14 @@ class Lab:
 
     @property
     def running(self) -> bool:
-        """Whether an experiment holds the live engine."""
+        """Whether an experiment is running."""
         return self._job is not None and self._job.running
 
     def start(self, body: Any) -> Job:
-        """Begin an experiment, see ``spec.parse_experiment``.
+        """Start an experiment, see ``spec.parse_experiment``.
 
         Raises:
-            ValueError: a bad experiment, or one that this model cannot do.
+            ValueError: a bad experiment, or one that this model cannot run.
             LabBusyError: another is running.
         """
         with self._lock:
@@ -54,7 +54,7 @@ class Lab:
         return job
 
     def stop(self) -> bool:
-        """Stop the experiment that runs, if one does; answers whether. Returns at once."""
+        """Stop the running experiment; returns at once whether there was one."""
         job = self._job
         if job is None or not job.running:
             return False
@@ -62,16 +62,16 @@ class Lab:
         return True
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop, and wait until no engine of the lab is left."""
+        """Stop, and wait until all engines of the lab are closed."""
         if self.stop() and self._job is not None:
             self._job.wait(timeout)
 
     def job(self, job_id: str) -> Job | None:
-        """The newest experiment, if that is its id."""
+        """Returns the newest experiment if it has this id."""
         return self._job if self._job is not None and self._job.job_id == job_id else None
 
     def describe(self) -> dict[str, Any]:
-        """What the page's tab is drawn from."""
+        """Returns what the page's tab needs: scenarios, knobs, the engine's settings and the state."""
         knobs = Knobs().to_dict()
         del knobs["slow_motion"]
         info = self._engine.info

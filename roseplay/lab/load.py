@@ -1,4 +1,4 @@
-"""The traffic of an experiment: the same prompts and arrival times for every run of both arms."""
+"""The traffic of an experiment: the same prompts and arrival times in every run of both arms."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WARM_UP_TOKENS = 4
 
 
 def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario, Workload, list[int]]:
-    """The scenario as it will be played, its workload, and the prompts' lengths in tokens.
+    """Returns the scenario as it will be played, its workload, and the prompts' lengths in tokens.
 
-    Prompts are scaled down to what the model takes; an answer gets at most half of that.
+    Prompts are scaled down to what the model accepts; an answer gets at most half of that.
 
     Raises:
         ValueError: not even short prompts fit.
@@ -41,7 +41,7 @@ def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario,
 
 
 def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
-    """A few of its requests at once, the longest among them: what is slow the first time is not to be measured."""
+    """Returns a few requests of the workload, the longest among them: first-time costs must not be measured."""
     longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
     chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
     params = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)

@@ -1,4 +1,4 @@
-"""One run of a workload on an arm's engine, from a cold cache, and its record in the result."""
+"""One measured run of a workload on an arm's engine, from a cold cache, and its record in the result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POLL_S = 0.05
 
 
 class StoppedError(Exception):
-    """Somebody stopped the experiment."""
+    """The experiment was stopped."""
 
 
 class RunError(RuntimeError):
-    """A run that gives no figures; the message is a sentence for the user."""
+    """A run failed; the message is a sentence for the user."""
 
 
 def measure_run(
@@ -33,11 +33,11 @@ def measure_run(
     time_limit_s: float,
     on_sent: Callable[[Outcome], None] | None = None,
 ) -> tuple[Played, list[StepRecord]]:
-    """Play it from a cold cache; answers what became of it, and the steps that did the work.
+    """Run the workload from a cold cache; returns the outcomes, and the steps that computed something.
 
     Raises:
         StoppedError: ``stop`` was set; requests may still be running.
-        RunError: a request was refused or failed, or it took too long.
+        RunError: a request was refused or failed, or the run took too long.
     """
     engine.clear_cache()
     cursor = engine.telemetry.next_cursor
@@ -62,7 +62,7 @@ def measure_run(
     if stop.is_set():
         raise StoppedError
     _check(played, time_limit_s)
-    engine.inspect_block(1)  # answered after the last step has been told
+    engine.inspect_block(1)  # returns after the record of the last step has arrived
     collect(cursor)
     return played, steps
 
@@ -79,7 +79,7 @@ def _check(played: Played, time_limit_s: float) -> None:
 
 
 def run_record(arm: str, repeat: int, played: Played, steps: list[StepRecord]) -> dict[str, Any]:
-    """A run as it stands in the result: times in ms since the first submit."""
+    """Returns a run as a result holds it; times are ms since the first submit."""
     zero_ns = played.outcomes[0].submit_start_ns
     streams = [outcome.stream for outcome in played.outcomes if outcome.stream is not None]
     metrics = [stream.metrics for stream in streams]

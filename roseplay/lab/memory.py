@@ -1,4 +1,4 @@
-"""Whether an experiment's engines fit into memory beside the live one, decided before any of them is started."""
+"""Decides before any engine is started whether an experiment fits into memory beside the live engine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from roseplay.lab.arms import sized
 from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
-USABLE = 0.98  # of what is free: others take and give back memory meanwhile
-# What an engine takes besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
+USABLE = 0.98  # of the free memory: other programs allocate and free meanwhile
+# Besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
 GPU_OVERHEAD, PROCESS_OVERHEAD, THREAD_OVERHEAD = 2 * GIB, GIB // 2, GIB // 8
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the arms' engines are opened: with these configs, and ``in_turn`` where only one may be open at a time."""
+    """How the arms' engines are opened: their configs, and ``in_turn`` if only one may be open at a time."""
 
     configs: Mapping[str, EngineConfig]
     in_turn: bool
@@ -29,7 +29,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What an engine takes, in bytes, and where: ``"cpu"``, the live engine's device, or None for a device not known."""
+    """Bytes that an engine takes, and where: ``"cpu"``, the live engine's device, or ``None`` for an unknown device."""
 
     place: str | None
     weights: int
@@ -46,16 +46,16 @@ def fit(
 ) -> Fit:
     """Choose how the arms' engines are opened: all at once if they fit, else one at a time.
 
-    Pools whose size nobody chose hold the whole workload; or, where memory is too short for that, as many of its longest
-    requests as run at once. Arms with equal configs are one engine.
+    A pool whose size was not chosen holds the whole workload; or, if memory is too short for that, as many of its
+    longest requests as run at once. Arms with equal configs share an engine.
 
     Args:
-        live: the page's engine.
-        max_batch_size: the larger one of the arms' knobs.
+        live: the live engine.
+        max_batch_size: the larger of the two arms' knobs.
         prompt_tokens: of each request of ``workload``.
 
     Raises:
-        ValueError: not even one engine at a time fits; a sentence with the numbers and what to do.
+        ValueError: not even one engine at a time fits; a sentence with the numbers and a way out.
     """
     free = live.free_memory()
     whole, running = (
@@ -70,14 +70,14 @@ def fit(
 
 
 def need(live: Any, config: EngineConfig) -> Need:
-    """An estimate for an engine with ``config``, a pool size in it, and the live engine's model."""
+    """Estimate the memory of an engine with ``config``, which includes a pool size, and the live engine's model."""
     info, place = live.info, _place(live, config)
     item_bytes = _ITEM_BYTES[info.dtype]
     if config.dtype != live.config.dtype:
         item_bytes = _ITEM_BYTES.get(config.dtype, item_bytes)
     same = place == info.device and item_bytes == _ITEM_BYTES[info.dtype]
     weights = info.num_parameters * item_bytes
-    if not isinstance(live.model, str) and same:  # a model in memory is shared, but for what is laid out anew for a CPU
+    if not isinstance(live.model, str) and same:  # a loaded model is shared, except for weights repacked for a CPU
         weights = info.weight_bytes if place == "cpu" and config.pack_weights else 0
     token_bytes = info.kv_bytes_per_token * item_bytes // _ITEM_BYTES[info.dtype]
     pool = config.kv_cache_memory or (config.num_blocks or 0) * config.block_size * token_bytes
@@ -118,7 +118,7 @@ def _refusal(live: Any, free: FreeMemory, needs: list[Need]) -> str:
 
 
 def _advice(live: Any, free: FreeMemory, largest: Need, bytes_free: int) -> str:
-    """The flag with which the live engine leaves enough memory, where there is one."""
+    """Returns the flag with which the live engine leaves enough memory, if there is one."""
     info, config = live.info, live.config
     missing = math.ceil(largest.total / USABLE) - bytes_free
     block_bytes = info.block_size * info.kv_bytes_per_token

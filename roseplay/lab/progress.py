@@ -1,4 +1,4 @@
-"""How far an experiment is: its runs, and how long the rest may take."""
+"""The progress of an experiment: its runs, and an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.traffic.driver import Outcome
 
 @dataclass(slots=True)
 class RunProgress:
-    """One run; it waits until it is started."""
+    """One run, not started at first."""
 
     arm: str
     repeat: int
@@ -27,11 +27,11 @@ class RunProgress:
         self.started = time.monotonic()
 
     def finish(self, *, cut: bool = False) -> None:
-        """It has ended; ``cut``: not by itself."""
+        """Record the end of the run; ``cut`` if it was interrupted."""
         assert self.started is not None
         self.done = self._count()
         self.seconds, self.cut = time.monotonic() - self.started, cut
-        self.sent = []  # with them go their answers
+        self.sent = []  # lets go of their streams
 
     @property
     def state(self) -> str:
@@ -41,7 +41,7 @@ class RunProgress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since its start, or in all."""
+        """Seconds since the start, or the total once finished."""
         if self.seconds is not None:
             return self.seconds
         return 0.0 if self.started is None else time.monotonic() - self.started
@@ -61,8 +61,8 @@ class RunProgress:
 
 
 def seconds_left(runs: list[RunProgress]) -> float | None:
-    """An estimate from the runs that have ended, those of the same arm where there are any; None before the first."""
-    known = {run.arm: [] for run in runs}  # type: dict[str, list[float]]
+    """Estimate from finished runs, preferably those of the same arm; ``None`` before the first has finished."""
+    known: dict[str, list[float]] = {run.arm: [] for run in runs}
     for run in runs:
         if run.seconds is not None:
             known[run.arm].append(run.seconds)

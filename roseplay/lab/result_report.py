@@ -1,4 +1,4 @@
-"""A result as one HTML file that needs nothing else: curves, table, settings, environment, sentences."""
+"""A result as one self-contained HTML file: curves, table, settings, environment, sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plotly.io import to_html
 from roseplay.lab.sentences import is_clear, number
 from roseplay.lab.spec import ARMS
 
-# A is ink and drawn through, B is rose and dashed, as on the page.
+# A is a solid line in ink, B a dashed one in rose, as on the page.
 _LINES = {"A": {"color": "#14181F", "width": 1.75}, "B": {"color": "#C2184F", "width": 1.75, "dash": "6px 4px"}}
 _GPU_ONLY = ("cuda_graphs", "overlap")
 _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
@@ -30,7 +30,7 @@ tr.differs td { background: #FBEAF0; } .b { color: #C2184F; } .better { font-wei
 
 
 def result_report(document: Mapping[str, Any]) -> str:
-    """The report of a checked document with its summary."""
+    """Returns the report of a checked document that has its summary."""
     title = f"{document['title']}: A and B"
     sections = [
         f"<h1>{escape(document['title'])}</h1>",
@@ -73,7 +73,7 @@ def _pooled(document: Mapping[str, Any], arm: str, key: str) -> list[float]:
 
 
 def _itl_tail(document: Mapping[str, Any]) -> go.Figure:
-    """Percentile on -log10(1 - p), so that the worst gap is on the page."""
+    """Percentiles on a scale of -log10(1 - p), which includes the worst gap."""
     figure = _figure("ms")
     top = 1.0
     for arm in ARMS:
@@ -118,7 +118,7 @@ def _figure(unit: str) -> go.Figure:
 
 
 def _thinned(values: list[float], most: int = 2000) -> list[float]:
-    """At most about so many points of a curve; its tail, where the points lie apart, whole."""
+    """Returns about ``most`` points of a curve; its sparse tail is kept whole."""
     if len(values) <= most:
         return values
     tail = most // 2
@@ -147,7 +147,7 @@ def _settings(document: Mapping[str, Any]) -> str:
     names = [(part, name) for part in ("knobs", "config") for name in a[part]]
     names.sort(key=lambda item: item[1] not in a["differs"])
     none = {"knobs": "unlimited", "config": "–"}
-    off = () if document["device"].startswith("cuda") else _GPU_ONLY  # as the page has them
+    off = () if document["device"].startswith("cuda") else _GPU_ONLY  # as the page shows them
     rows = [
         [escape(name), *("off" if name in off else _setting(arm[part].get(name), none[part]) for arm in (a, b))]
         for part, name in names
@@ -161,7 +161,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _table(head: Iterable[str], rows: list[list[str]], marked: int = 0) -> str:
-    """Cells are HTML already; the first ``marked`` rows stand out."""
+    """Cells are HTML already; the first ``marked`` rows are highlighted."""
     top = "".join(f"<th>{cell}</th>" for cell in head)
     opening = ['<tr class="differs">'] * marked + ["<tr>"] * (len(rows) - marked)
     lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]

@@ -1,7 +1,7 @@
-"""The shape of a result document, as data, and the check of a document against it.
+"""The schema of a result document, and the check of a document against it.
 
-A mapping has these keys (and may have others), a list of one thing holds many of it, a tuple holds one of each, and a
-function checks the rest.
+A mapping lists required keys, a list holds the schema of all its items, a tuple the schema of each item, and a function
+checks a value by itself.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from roseplay.lab.spec import ARMS, MAX_REPEATS
 _Check = Callable[[Any, str], None]
 
 
-def check(value: Any, shape: Any, where: str) -> None:
-    """Raises ``ValueError`` that says where ``value`` is not what ``shape`` says."""
-    if isinstance(shape, Mapping):
+def check(value: Any, schema: Any, where: str) -> None:
+    """Raises ``ValueError`` that names the place where ``value`` does not match ``schema``."""
+    if isinstance(schema, Mapping):
         if not isinstance(value, Mapping):
             raise ValueError(f"{where} should be an object")
-        for key, part in shape.items():
+        for key, part in schema.items():
             if key not in value:
                 raise ValueError(f"{where} lacks {key!r}")
             check(value[key], part, f"{where}, {key}")
-    elif isinstance(shape, list):
+    elif isinstance(schema, list):
         if not isinstance(value, list):
             raise ValueError(f"{where} should be a list")
         for index, item in enumerate(value):
-            check(item, shape[0], f"{where} {index + 1}")
-    elif isinstance(shape, tuple):
-        if not isinstance(value, list) or len(value) != len(shape):
-            raise ValueError(f"{where} should be a list of {len(shape)}")
-        for item, part in zip(value, shape, strict=True):
+            check(item, schema[0], f"{where} {index + 1}")
+    elif isinstance(schema, tuple):
+        if not isinstance(value, list) or len(value) != len(schema):
+            raise ValueError(f"{where} should be a list of {len(schema)}")
+        for item, part in zip(value, schema, strict=True):
             check(item, part, where)
     else:
-        shape(value, where)
+        schema(value, where)
 
 
 def _number(value: Any, where: str) -> None:
@@ -66,7 +66,7 @@ def _one_of(*values: Any) -> _Check:
 
 
 def _plain(value: Any, where: str) -> None:
-    """An object of numbers, text, true, false and null."""
+    """An object of numbers, texts, booleans and nulls."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} should be an object")
     for key, item in value.items():

@@ -1,6 +1,6 @@
-"""Three sentences about a comparison: the effect, its price, and whether it was the same work.
+"""Three sentences about a comparison: the effect, its price, and whether both arms did the same work.
 
-None of them claims what lies within the spread of the repeats.
+None of them claims a difference that is within the spread of the repeats.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from roseplay.traffic.scenarios import SCENARIOS
 
 Row = Mapping[str, Any]
 
-# How far medians must lie apart besides: with one run each nobody knows the spread.
+# The least ratio of the medians besides; with one run each the spread is unknown.
 LEAST_RATIO = 1.05
 LEAST_RATIO_OF_ONE_RUN = 1.15
-# Told when they are what a scenario is about, else they only explain other figures.
+# These explain other figures; they are never the effect.
 _EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens")
 
 
 def sentences(rows: Mapping[str, Row], scenario: str, repeats: int, same_tokens: bool) -> list[str]:
-    """The three sentences; a scenario that is not known has no figure of its own to watch."""
+    """Returns the three sentences; an unknown scenario has no figure of its own to watch."""
     known = SCENARIOS.get(scenario)
     watch, price = (known.watch, known.price) if known else (None, None)
     clear = [row for row in rows.values() if is_clear(row, repeats)]
@@ -43,7 +43,7 @@ def sentences(rows: Mapping[str, Row], scenario: str, repeats: int, same_tokens:
 
 
 def is_clear(row: Row, repeats: int) -> bool:
-    """Whether A and B differ by more than their repeats do among themselves."""
+    """Whether A and B differ by more than the spread of their repeats."""
     if row["a"] is None or row["b"] is None:
         return False
     apart = row["a_range"][1] < row["b_range"][0] or row["b_range"][1] < row["a_range"][0]
@@ -51,7 +51,7 @@ def is_clear(row: Row, repeats: int) -> bool:
 
 
 def _distance(row: Row) -> float:
-    """How many times one is the other, as a logarithm; something over nothing is infinitely far."""
+    """Returns the ratio of the two as a logarithm; infinite if one of them is zero."""
     low, high = sorted((abs(row["a"]), abs(row["b"])))
     return 0.0 if high == 0 else math.inf if low == 0 else math.log(high / low)
 
@@ -64,13 +64,13 @@ def _strongest(rows: Iterable[Row], *, prefer: str | None) -> Row | None:
     return max(rows, key=lambda row: (row["name"] == prefer, _distance(row)), default=None)
 
 
-def _work(rows: Mapping[str, Row], told: list[str], repeats: int, same_tokens: bool) -> str:
+def _work(rows: Mapping[str, Row], mentioned: list[str], repeats: int, same_tokens: bool) -> str:
     if same_tokens:
         parts = ["The same work: every run gave the same tokens"]
     else:
         parts = ["Nearly the same work: some answers differ, since tokens that are nearly tied may fall either way"]
     for name in ("output_tokens_per_s", "goodput_req_s"):
-        if name in told:
+        if name in mentioned:
             continue
         row = rows[name]
         if is_clear(row, repeats):
@@ -85,7 +85,7 @@ def _spread(repeats: int) -> str:
 
 
 def _facts(row: Row, *, inside: bool = False) -> str:
-    """``ITL p99 is 14.0 ms in B and 94.2 ms in A (x0.15)``."""
+    """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15)``."""
     if row["a"] is None or row["b"] is None:
         return f"{row['title']} could not be measured"
     unit = row["unit"].removesuffix(" in SLO")
@@ -96,11 +96,11 @@ def _facts(row: Row, *, inside: bool = False) -> str:
 
 
 def _inside(title: str) -> str:
-    """A title in the middle of a sentence; TTFT and its like stay as they are."""
+    """Returns a title as written within a sentence; acronyms such as TTFT keep their case."""
     return title[0].lower() + title[1:] if title[1].islower() else title
 
 
 def number(value: float) -> str:
-    """With three digits or so; thousands are set apart by a narrow space."""
+    """Returns about three significant digits, with thousands separated by a narrow space."""
     digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}".replace(",", "\u202f")

@@ -1,4 +1,4 @@
-"""What an experiment is: a scenario, the settings of its two arms, and how often it is played."""
+"""What an experiment is: a scenario, the settings of its two arms, and the number of repeats."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SIDES = {"A": "before", "B": "after"}
 MAX_REPEATS = 9
 MAX_SEED = 2**31 - 1
 MAX_NAME = 80
-MAX_OUTPUT_TOKENS = 200_000  # of all runs: each is a number in the result
+MAX_OUTPUT_TOKENS = 200_000  # of all runs together: the result holds a number for each
 DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 GPU_KNOBS = ("cuda_graphs", "overlap")
 
-# What of EngineConfig may not differ from arm to arm: it belongs to the server, or would be another experiment.
+# Fields of EngineConfig that may not differ: they belong to the server, or would make it another experiment.
 _NOT_AN_ARM_S = ("seed", "random_weights", "trust_remote_code", "worker", "step_timeout_s", "telemetry_steps")
 ARM_CONFIG = tuple(f.name for f in dataclasses.fields(EngineConfig) if f.name not in _NOT_AN_ARM_S)
 _FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name")
@@ -36,7 +36,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; ``scenario`` has the parameters that were asked for."""
+    """A checked experiment; ``scenario`` has the requested parameters."""
 
     scenario: Scenario
     arms: Mapping[str, Arm]
@@ -47,17 +47,18 @@ class Experiment:
 
     @property
     def order(self) -> list[str]:
-        """A B B A A B …: whatever drifts meanwhile meets both arms alike."""
+        """A B B A A B …, so that drift affects both arms alike."""
         return [arm for number in range(self.repeats) for arm in (ARMS if number % 2 == 0 else ARMS[::-1])]
 
 
 def parse_experiment(body: Any) -> Experiment:
-    """Read an experiment as it comes from a page or a program.
+    """Parse an experiment as a page or a program sends it.
 
-    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, over the defaults; without one the scenario's own counts.
+    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; an arm that is missing is the
+    scenario's.
 
     Raises:
-        ValueError: a sentence for whoever asked.
+        ValueError: one sentence for the sender.
     """
     if not isinstance(body, Mapping):
         raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
@@ -81,7 +82,7 @@ def parse_experiment(body: Any) -> Experiment:
 
 
 def find_scenario(name: Any) -> Scenario:
-    """The scenario of that name; raises ``ValueError`` with the names there are."""
+    """Returns the scenario of that name; raises ``ValueError`` that lists the names."""
     scenario = SCENARIOS.get(name) if isinstance(name, str) else None
     if scenario is None:
         raise ValueError(f"there is no scenario {name!r}: use one of {', '.join(SCENARIOS)}")
@@ -89,7 +90,7 @@ def find_scenario(name: Any) -> Scenario:
 
 
 def parse_limits(limits: Any) -> dict[str, float]:
-    """The promise: TTFT, and each request's p99 ITL, in ms; raises ``ValueError``."""
+    """Returns the goodput limits in ms: a request's TTFT, and the p99 of its ITLs; raises ``ValueError``."""
     given = checked_object(limits, "limits", DEFAULT_LIMITS)
     for name, value in given.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e6:
@@ -98,7 +99,7 @@ def parse_limits(limits: Any) -> dict[str, float]:
 
 
 def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
-    """What a scenario sets in an arm, beyond what both have in common."""
+    """Returns what a scenario sets in one arm only."""
     knobs, config = ("before", "config_before") if SIDES[arm] == "before" else ("after", "config_after")
     return {"knobs": dict(getattr(scenario, knobs)), "config": dict(getattr(scenario, config))}
 
@@ -119,7 +120,7 @@ def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
 
 
 def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A JSON object with no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
+    """Returns a JSON object that has no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -131,7 +132,7 @@ def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any
 
 
 def checked_whole(value: Any, what: str, low: int, high: int, default: int) -> int:
-    """A whole number, or the default for None; raises ``ValueError``."""
+    """Returns a whole number, or the default for ``None``; raises ``ValueError``."""
     if value is None:
         return default
     if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high or value % 1:

@@ -1,4 +1,4 @@
-"""The newest results, in memory: a browser that wants to keep one longer keeps it itself."""
+"""The newest results, in memory; a browser keeps those that should last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CAPACITY = 12
 
 
 class Store:
-    """Documents by id; the oldest are forgotten."""
+    """Documents by id; the oldest are dropped."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -20,11 +20,11 @@ class Store:
         self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def keep(self, document: dict[str, Any]) -> str:
-        """Keep a result that was made here; answers its id."""
+        """Store a result that was made here; returns its id."""
         return self._keep(document["id"], document)
 
     def keep_opened(self, document: dict[str, Any]) -> str:
-        """Keep one that came from a file, under an id made of its content: its own may be another's here."""
+        """Store a result from a file under an id made from its content: its own id may be taken here."""
         text = json.dumps({**document, "summary": None}, sort_keys=True)
         return self._keep("file-" + hashlib.sha256(text.encode()).hexdigest()[:12], document)
 

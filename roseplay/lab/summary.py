@@ -1,4 +1,4 @@
-"""What the runs of a result say when A is put beside B: a row a figure, and three sentences."""
+"""The summary of a result: a row for each figure, and three sentences."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Limits = Mapping[str, float]
 
 
 def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
-    """The ``summary`` of a result, for its own limits or others; depends on nothing but its arguments.
+    """Returns the ``summary`` of a result, for its own limits or others.
 
-    Medians over repeats; a range is the lowest and highest of them. ``ratio`` is b / a, None where a is 0.
+    Values are medians over the repeats, ranges their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0.
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
@@ -27,12 +27,12 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     if pools["A"] != pools["B"]:
         rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
-    told = sentences({row["name"]: row for row in rows}, document["scenario"], document["repeats"], same_tokens)
-    return {"metrics": rows, "same_tokens": same_tokens, "sentences": told}
+    said = sentences({row["name"]: row for row in rows}, document["scenario"], document["repeats"], same_tokens)
+    return {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
 
 
 def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether a request kept the promise: its TTFT, and its own p99 ITL where it has one."""
+    """Whether a request met the limits: its TTFT, and the p99 of its ITLs if it has any."""
     return (
         request["ttft_ms"] is not None
         and request["ttft_ms"] <= limits["ttft_ms"]

@@ -1,1 +1,1 @@
-"""Runs that outlive the moment: recorded as frames, replayed by the page, exported as trace, table and report."""
+"""Runs as files: recorded as frames, read again, exported as a trace, a table of tokens and a report."""

@@ -1,4 +1,4 @@
-"""The report's charts, drawn by plotly in the page's own colours."""
+"""The charts of a run's report, drawn by plotly in the page's colours."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from roseplay.recording.palette import COLOURS
 from roseplay.recording.run import Run, changes_text
 from roseplay.traffic.metrics import percentile
 
-MOST_MARKS = 24  # flags of knob changes that a chart has room for
+MOST_MARKS = 24  # labels of knob changes that fit into a chart
 _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 
 def itl(run: Run) -> go.Figure:
-    """A point a gap, by the kind of request, with percentiles as lines."""
+    """Inter-token latency: a point for each token, coloured by kind of request, with percentiles as lines."""
     figure = _figure("ms")
     gaps = run.gaps()
     groups: dict[str, list[Any]] = {}
@@ -40,12 +40,12 @@ def itl(run: Run) -> go.Figure:
             figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": dash})
             words.append(f"p{percent} {value:.1f}")
     place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
-    figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # at their lines they would hide each other
+    figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # beside their lines they would overlap
     return _knobs(figure, run)
 
 
 def ttft(run: Run) -> go.Figure:
-    """The share of requests that had their first token within a time; a curve a burst, and one for the rest."""
+    """Share of requests that had their first token within a time: a curve for each burst, and one for the rest."""
     figure = _figure("% of requests", x="ms")
     groups: dict[str, list[float]] = {}
     for request in run.requests.values():
@@ -63,7 +63,7 @@ def ttft(run: Run) -> go.Figure:
 
 
 def step_tokens(run: Run) -> go.Figure:
-    """What each step computed; a bar is as wide as its step took."""
+    """Tokens that each step computed; a bar is as wide as its step took."""
     figure = _figure("tokens")
     widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
     starts = [_seconds(run, step.t0) for step in run.steps]
@@ -85,7 +85,7 @@ def step_tokens(run: Run) -> go.Figure:
 
 
 def kv_blocks(run: Run) -> go.Figure:
-    """The pool over time: shared, active, cached, free; a diamond where somebody was preempted."""
+    """The block pool over time: shared, active, cached, free; a diamond marks a preemption."""
     figure = _figure("blocks")
     layers = (
         ("shared", COLOURS["shared"]),
@@ -151,7 +151,7 @@ def _figure(y: str, x: str = "seconds") -> go.Figure:
 
 
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:
-    """A rose line where a knob was changed, with words as long as there is room for them; slow motion as a wash."""
+    """Adds a line where a knob was changed, labelled while there is room, and shades slow motion."""
     rose = COLOURS["rose"]
     for since, until, factor in run.slowed():
         figure.add_vrect(
@@ -166,7 +166,7 @@ def _knobs(figure: go.Figure, run: Run) -> go.Figure:
         x = _seconds(run, t)
         figure.add_vline(x, line={"color": rose, "width": 1})
         about: dict[str, Any] = {
-            "text": escape(changes_text(changes)),  # plotly knows some markup
+            "text": escape(changes_text(changes)),  # plotly interprets some markup
             "showarrow": False,
             "font": {"color": rose, "size": 11},
             "textangle": -90,

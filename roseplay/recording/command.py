@@ -1,4 +1,4 @@
-"""``roseplay export``: make trace, table and report of a recording, without an engine."""
+"""``roseplay export``: make a trace, a table or a report of a recording, without an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLAGS = {"trace": "Chrome trace, for ui.perfetto.dev", "csv": "a row a token", 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the files that were asked for; the exit code is 2 where that was not possible."""
+    """Write the requested files; returns 2 if that was not possible."""
     parser = Parser(prog="roseplay export", description="Make files of a recorded run (app.py --record FILE).")
     parser.add_argument("recording", metavar="RECORDING", help="a recording, JSONL")
     for flag, about in _FLAGS.items():

@@ -1,7 +1,7 @@
-"""Exports made in a process of their own.
+"""Exports made in a child process.
 
-Reading a recording takes about 35 times its size in memory, and a second of Python for each MB. In the page's process that
-memory would partly stay, and every stream and poll would wait for the interpreter.
+Reading a recording takes about 35 times its size in memory and a second of Python for each MB. In the page's process
+some of that memory would stay, and every stream and poll would wait for the interpreter.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from roseplay.recording.exports import export
 PIECE_BYTES = 1 << 16
 _ONE_AT_A_TIME = threading.Lock()
 _LOOK_FOR_PARENT_S = 0.5
-_PATIENCE_S = 120.0  # for the exports before it
-_LIMIT_S = 900.0  # for its own: the largest recording takes a minute on an idle machine
+_QUEUE_S = 120.0  # to wait for earlier exports
+_LIMIT_S = 900.0  # for one export: the largest recording takes a minute on an idle machine
 
 
 class ExportError(RuntimeError):
-    """An export could not be made; one line."""
+    """An export failed; one line."""
 
 
 def export_in_process(kind: str, lines: Iterable[bytes]) -> BinaryIO:
-    """The same bytes as ``exports.export``, as a file that is gone once it is closed. One export is made at a time.
+    """Make one export at a time; returns it as a temporary file that is deleted when closed.
 
     Raises:
-        ExportError: it could not be made.
+        ExportError: the export failed.
     """
     where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
-    if not _ONE_AT_A_TIME.acquire(timeout=_PATIENCE_S):
+    if not _ONE_AT_A_TIME.acquire(timeout=_QUEUE_S):
         raise ExportError("other exports are still being made: try again later")
     made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - closed by whoever reads it
     try:
@@ -59,7 +59,7 @@ def export_in_process(kind: str, lines: Iterable[bytes]) -> BinaryIO:
 
 
 def _feed(child: subprocess.Popen[bytes], lines: Iterable[bytes]) -> bytes:
-    """Give the child the recording and wait for its end, which comes at the latest after ``_LIMIT_S``.
+    """Send the recording to the child and wait for its end, at most ``_LIMIT_S``.
 
     Returns what it wrote to its standard error.
     """
@@ -67,7 +67,7 @@ def _feed(child: subprocess.Popen[bytes], lines: Iterable[bytes]) -> bytes:
     limit = threading.Timer(_LIMIT_S, child.kill)
     limit.start()
     try:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+        with contextlib.suppress(BrokenPipeError):  # the child has ended; its standard error says why
             for piece in pieces(lines):
                 child.stdin.write(piece)
         with contextlib.suppress(BrokenPipeError):
@@ -84,7 +84,7 @@ def _feed(child: subprocess.Popen[bytes], lines: Iterable[bytes]) -> bytes:
 
 
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines joined to pieces of about ``PIECE_BYTES``."""
+    """Yields the lines joined to pieces of about ``PIECE_BYTES``."""
     gathered, size = [], 0
     for line in lines:
         gathered.append(line)
@@ -103,7 +103,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main() -> None:
-    """In the child: the recording comes in, the export goes out."""
+    """The child: reads a recording from standard input, writes the export to standard output."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     lines = sys.stdin.buffer.read().splitlines(keepends=True)
     sys.stdout.buffer.write(export(sys.argv[1], lines))

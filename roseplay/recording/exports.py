@@ -1,4 +1,4 @@
-"""What a recording can be taken away as."""
+"""The files that can be made of a recording."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def export(kind: str, lines: Sequence[bytes], name: str = "this run") -> bytes:
-    """The file of this kind; raises ``ValueError`` for a kind that does not exist and a recording that is broken."""
+    """Returns the file of this kind; raises ``ValueError`` for an unknown kind or a broken recording."""
     if kind not in KINDS:
         raise ValueError(f"there is no export of kind {kind!r}: use one of {', '.join(KINDS)}")
     if kind == "recording":

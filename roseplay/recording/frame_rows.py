@@ -1,4 +1,4 @@
-"""The rows of a frame: lists in JSON, for they are many, and these are their columns.
+"""The columns of a frame's rows: there are many rows, so JSON holds them as lists.
 
 Times are milliseconds of the page's clock (``frames.Clock``).
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class EntryRow(NamedTuple):
-    """One request's part in a step; the meanings are those of ``EntryRecord``."""
+    """One request's part in a step; the columns mean what they mean in ``EntryRecord``."""
 
     request_id: int
     prompt: int
@@ -23,8 +23,8 @@ class EntryRow(NamedTuple):
 class StepRow(NamedTuple):
     """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
 
-    ``graph``: it was replayed (as a CUDA graph, or on a CPU from its recording), or computed eagerly; None where there was no
-    choice, or nobody told.
+    ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
+    eagerly; ``None`` where there was no choice or it is not known.
     """
 
     step: int
@@ -50,7 +50,7 @@ class StepRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """One token as it was published; ``itl_ms`` is None for a request's first."""
+    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token."""
 
     request_id: int
     t: float

@@ -1,4 +1,4 @@
-"""The words of a frame: what each new token said, and what each new request was asked. Live frames have neither."""
+"""The texts of a frame: of new tokens, and of new requests' prompts. Frames sent to browsers have neither."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ LONGEST_TITLE = 400
 
 @dataclass(slots=True)
 class FrameTexts:
-    """The words of one tab's requests in one frame. The tab "" stands for programs, which have none.
+    """The texts of one tab's requests in one frame. The tab "" stands for programs.
 
     Attributes:
         titles: ``[request id, title]`` of new requests.
-        texts: ``[request id, token index, text]``; what belongs to one index is joined.
+        texts: ``[request id, token index, text]``; pieces with the same index are joined.
     """
 
     titles: list[list[Any]] = field(default_factory=list)
     texts: list[list[Any]] = field(default_factory=list)
 
     def encoded(self) -> tuple[bytes, bytes]:
-        """Titles and texts as the insides of JSON lists: those of several tabs are put together with commas."""
+        """Returns titles and texts as the contents of JSON lists; commas join those of several tabs."""
         return encode(self.titles)[1:-1], encode(self.texts)[1:-1]
 
 
@@ -39,14 +39,14 @@ class _Taken:
 
 
 class TextCollector:
-    """Finds the words that belong to a frame. One thread calls ``take``."""
+    """Collects the texts that belong to a frame. Only one thread may call ``take``."""
 
     def __init__(self, registry: RequestRegistry) -> None:
         self._registry = registry
         self._taken: dict[int, _Taken] = {}
 
     def take(self, frame: dict[str, Any]) -> dict[str, FrameTexts]:
-        """The words of a frame, by tab."""
+        """Returns the texts of a frame, by tab."""
         found: dict[str, FrameTexts] = {}
         touched: set[int] = set()
         for request_id, kind, *_ in frame["requests"]:
@@ -62,7 +62,7 @@ class TextCollector:
             touched.add(token[0])
         for request_id in touched:
             tracked = self._registry.get(request_id)
-            if tracked:  # else its sender is about to say who it is, and the next token brings this one's text
+            if tracked:  # else its sender is about to register it, and this text goes with the next token's
                 texts = self._new_texts(tracked, self._taken[request_id])
                 if texts:
                     found.setdefault(tracked.tab, FrameTexts()).texts.extend(texts)
@@ -79,12 +79,12 @@ class TextCollector:
             if end > taken.chars:
                 texts.append([stream.request_id, taken.tokens, text[taken.chars : end]])
             taken.tokens, taken.chars = taken.tokens + 1, max(taken.chars, end)
-        if taken.ended and len(text) > taken.chars:  # what was held back in case it became a stop string
+        if taken.ended and len(text) > taken.chars:  # text held back because it could have become a stop string
             texts.append([stream.request_id, max(0, taken.tokens - 1), text[taken.chars :]])
             taken.chars = len(text)
         return texts
 
     def _forget(self) -> None:
-        """The last token may be told a frame after the end, so requests go when the page forgets them."""
+        """Drop requests with the registry: the last token's text may come a frame after the end."""
         for request_id in [i for i, taken in self._taken.items() if taken.ended and self._registry.get(i) is None]:
             del self._taken[request_id]

@@ -1,7 +1,7 @@
-"""How things stood where a recording begins: what its first frame needs to be understood.
+"""The state in which a recording begins: what is needed to understand its first frame.
 
-A bounded recording loses its oldest frames. Whatever they told that still matters then is folded in here: who is
-alive and how far, the blocks, the knobs, the figures.
+A bounded recording drops its oldest frames. What still matters of them is kept here: which requests are alive and how
+far they are, the blocks, the knobs, the figures.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _FREE = [0, -1, 0]
 
 
 class InitialState:
-    """The state before the first kept frame.
+    """The state before the first frame that is kept.
 
     Args:
-        knobs: the settings then.
-        t: when that was, ms of the page's clock.
+        knobs: at that time.
+        t: that time, in ms of the page's clock.
     """
 
     def __init__(self, knobs: dict[str, Any], t: float) -> None:
@@ -32,7 +32,7 @@ class InitialState:
         self._burst: dict[str, Any] | None = None
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any]]] = ()) -> None:
-        """Take over a frame that is not kept; its words as (tab, titles, texts)."""
+        """Apply a frame that is dropped; its texts as (tab, titles, texts)."""
         self.t = frame["t"]
         events: dict[str, Callable[..., None]] = {"submitted": self._submitted, "finished": self._finished}
         for request_id, kind, t, about in frame["requests"]:
@@ -83,7 +83,7 @@ class InitialState:
                 self._words[request_id][2] += text
 
     def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
-        """As in a poll's snapshot, and ``words``: ``[request id, title, text so far]`` of the tabs that may be read."""
+        """Returns a poll's snapshot, with ``words``: ``[request id, title, text so far]`` of readable tabs."""
         words = [[rid, title, text] for rid, (tab, title, text) in self._words.items() if may_read(tab)]
         return {
             "t": self.t,

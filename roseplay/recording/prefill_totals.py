@@ -1,4 +1,4 @@
-"""What prompts have cost since the server started, and what sharing saved of them. It adds up and remembers no request."""
+"""Totals of prompt tokens since the server started: computed, and saved by sharing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class PrefillTotals:
-    """Sums over all requests: lanes', bursts' and programs'.
+    """Sums over all requests, of lanes, bursts and programs.
 
-    ``computed`` counts each prompt token once: what is computed again after a preemption is neither computed nor saved
-    here. Once all requests have ended well, ``prompt_tokens = computed + cached + shared``; one that is stopped early
-    leaves the rest of its prompt out. Not for several threads.
+    ``computed`` counts each prompt token once: what a preempted request computes again counts neither as computed nor
+    as saved. When all requests have completed, ``prompt_tokens = computed + cached + shared``; the rest of a prompt
+    that was stopped early is in none of them. Not thread-safe.
 
     Args:
-        block_size: tokens that a KV block holds.
+        block_size: tokens of a KV block.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -26,10 +26,11 @@ class PrefillTotals:
         self.prompt_tokens += prompt_tokens
 
     def progressed(self, reached: int, before: tuple[int, int], after: tuple[int, int]) -> None:
-        """A request's prompt has got further by ``reached`` tokens, never counted before.
+        """Count the progress of a request's prompt: ``reached`` more tokens, each for the first time.
 
         Args:
-            before, after: of its prompt, tokens found in the cache and tokens shared within a step, until now.
+            before, after: tokens of the prompt found in the cache, and shared within a step, before and after the
+                progress.
         """
         saved = sum(after) - sum(before)
         self.computed += max(0, reached - saved)
@@ -42,7 +43,7 @@ class PrefillTotals:
         return self.cached + self.shared
 
     def figures(self) -> dict[str, Any]:
-        """For a frame's ``stats``."""
+        """Returns the totals for a frame's ``stats``."""
         return {
             "requests": self.requests,
             "prompt_tokens": self.prompt_tokens,

@@ -1,4 +1,4 @@
-"""Read a recording, and say clearly what is wrong with one that cannot be read."""
+"""Reads a recording, and says what is wrong with one that cannot be read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from roseplay.recording.schema import FORMAT, FRAME, HEADER, MARK, check
 
 
 class RecordingError(ValueError):
-    """A file is no recording, or a broken one. The message names the file and the line."""
+    """A file is not a recording, or damaged. The message names the file and the line."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A run as it was recorded.
+    """A recorded run.
 
     Attributes:
-        name: of the file, for people.
-        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot`` and when and with what it was made.
-        frames: oldest first, as ``/ui/delta`` had them, with ``titles`` and ``texts`` where those were recorded.
-        cut: the last line was incomplete, as after a crash, and was left out.
+        name: of the file, for messages.
+        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot``, and when and with what it was made.
+        frames: oldest first, as ``/ui/delta`` sent them, with ``titles`` and ``texts`` where those were recorded.
+        cut: the last line was incomplete, as after a crash, and was dropped.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Recording:
 
 @cache
 def demo_path() -> Path | None:
-    """The recorded run that ships with roseplay: inside an installed package, beside it in the repository."""
+    """Returns the recorded run that ships with roseplay: inside an installed package, beside it in the repository."""
     package = Path(roseplay.__file__).parent
     places = (package / "assets" / "demo.jsonl", package.parent / "assets" / "demo.jsonl")
     return next((place for place in places if place.is_file()), None)
 
 
 def read(path: str | Path) -> Recording:
-    """Read a recording from a file. Raises ``RecordingError`` in one line whatever is wrong with it."""
+    """Read a recording from a file. Raises ``RecordingError``, one line, whatever is wrong with the file."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -62,7 +62,7 @@ def read(path: str | Path) -> Recording:
 
 
 def parse(lines: Iterable[bytes], name: str) -> Recording:
-    """A recording from its lines. A last line that is cut off is left out; anything else broken is an error."""
+    """Parse a recording's lines. An incomplete last line is dropped; other damage raises ``RecordingError``."""
     header: dict[str, Any] | None = None
     frames: list[dict[str, Any]] = []
     broken: RecordingError | None = None
@@ -105,7 +105,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
 
 
 def _frame(line: bytes) -> dict[str, Any]:
-    """A frame with its rows as named tuples; ``ValueError`` says what is wrong with it."""
+    """Returns a frame with its rows as named tuples; raises ``ValueError`` that says what is wrong."""
     frame = _json(line)
     check(frame, FRAME)
     frame["steps"] = [StepRow(*row)._replace(entries=[EntryRow(*e) for e in row[16]]) for row in frame["steps"]]
@@ -116,7 +116,7 @@ def _frame(line: bytes) -> dict[str, Any]:
 
 
 def _json(line: bytes) -> Any:
-    """Raises ``ValueError`` for what is not JSON, ``NaN`` and ``Infinity`` included."""
+    """Raises ``ValueError`` for what is not JSON, including ``NaN`` and ``Infinity``."""
     try:
         return json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError):

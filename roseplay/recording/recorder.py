@@ -1,6 +1,6 @@
-"""Keeps the frames of the current run, bounded, and writes them to a file where that was asked for.
+"""Keeps the frames of the current run, within limits, and writes them to a file if asked to.
 
-A recording is text: a header, then a frame a line. ``reader`` reads it, and the page replays it.
+A recording is text: a header, then one frame per line. ``reader`` reads it, and the page replays it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from roseplay.recording.schema import FORMAT, MARK
 
 KEEP_BYTES = 64_000_000
 KEEP_S = 1800.0
-_ROW_BYTES = 300  # what a kept frame costs besides its text
+_ROW_BYTES = 300  # overhead of a kept frame
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class _Kept:
     t: float
     frame: bytes
-    words: dict[str, tuple[bytes, bytes]]  # tab -> insides of the lists of titles and texts
+    words: dict[str, tuple[bytes, bytes]]  # tab -> contents of the lists of titles and texts
     steps: int
     tokens: int
     requests: int
@@ -52,13 +52,13 @@ class _Kept:
 
 
 class Recorder:
-    """The newest frames of a run with their words. ``take`` is called by one thread, the rest by any.
+    """The newest frames of a run with their texts. One thread calls ``take``; the rest is thread-safe.
 
     Args:
-        about: the engine's ``info``, and the ``environment`` it runs in.
-        knobs: the settings at the start; later ones are in the frames.
-        file: gets every line as it comes, with all words; what was written is whole whenever the program ends.
-            Raises ``OSError`` where it cannot be made, ``FileExistsError`` where it is there.
+        about: returns the engine's ``info`` and its ``environment``.
+        knobs: at the start; later changes are in the frames.
+        file: a new file for every line with all texts. Each line is written at once, so that the file is complete
+            whenever the program ends. Raises ``OSError`` if it cannot be made, ``FileExistsError`` if it exists.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Recorder:
         self._lock = threading.Lock()
         self.file = None if file is None else Path(file)
         self._out = None if file is None else open(file, "xb", buffering=0)  # noqa: SIM115 - open as long as the run
-        self._whole = 0  # bytes of the file, all of them whole lines
+        self._whole = 0  # bytes of the complete lines in the file
         self._failing = False
         if self._out:
             self._begin()
 
     def _begin(self) -> None:
-        """Write the header; without room for it there is no file."""
+        """Write the header; if there is no room for it, remove the file."""
         try:
             self._append(self._header(_everything))
         except OSError:
@@ -97,11 +97,11 @@ class Recorder:
             raise
 
     def take(self, frame: dict[str, Any], encoded: bytes) -> None:
-        """Keep a frame, and let the oldest go that are too many. Never raises: the page does not depend on it."""
+        """Keep a frame and drop old ones beyond the limits. Never raises: the page does not depend on it."""
         try:
             self._take(frame, encoded)
             self._failing = False
-        except BaseException:  # even a panic in an extension
+        except BaseException:  # a panic in an extension is no Exception
             if not self._failing:
                 _log.exception("a frame could not be recorded")
             self._failing = True
@@ -125,12 +125,12 @@ class Recorder:
         self._initial.fold(json.loads(kept.frame), inside)
 
     def _write(self, line: bytes) -> None:
-        """A line at once: what the system has taken survives the end of this program."""
+        """Write a line to the file, unbuffered: what the system has accepted survives the end of this program."""
         if not self._out:
             return
         try:
             self._append(line)
-        except OSError as error:  # a full disk must not take the page along
+        except OSError as error:  # a full disk must not stop the page
             _log.error("the recording %s ends here: %s", self.file, error.strerror or error)
             self.close()
 
@@ -139,7 +139,7 @@ class Recorder:
         assert self._out is not None
         rest = memoryview(line)
         try:
-            while rest:  # a disk with too little room takes a part, and says so only of the next one
+            while rest:  # a nearly full disk accepts a part and reports an error for the next one
                 rest = rest[self._out.write(rest) :]
         except OSError:
             with contextlib.suppress(OSError):
@@ -168,7 +168,7 @@ class Recorder:
         return encode(header) + b"\n"
 
     def figures(self) -> dict[str, Any]:
-        """What is kept: ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens``, ``bytes``."""
+        """Returns how much is kept: ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens``, ``bytes``."""
         with self._lock:
             kept = list(self._kept)
             size = self._size
@@ -183,10 +183,10 @@ class Recorder:
         }
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing to the file."""
         out, self._out = self._out, None
         if out:
-            with contextlib.suppress(OSError):  # what it has to say has been said by a write
+            with contextlib.suppress(OSError):  # errors were already reported by a write
                 out.close()
 
 
@@ -195,5 +195,5 @@ def _everything(tab_id: str) -> bool:
 
 
 def _only(tab_id: str) -> Callable[[str], bool]:
-    """Of this tab; programs' requests have none, and nobody may read those."""
+    """Returns a predicate for this tab; nobody may read programs' requests, which have no tab."""
     return lambda tab: bool(tab) and tab == tab_id

@@ -1,4 +1,4 @@
-"""What the page knows about each request: who sent it, how far its prompt is, what sharing saved it."""
+"""What is known about each request besides its stream: who sent it, its prompt's progress, what sharing saved."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ Kind = Literal["lane", "burst", "api"]
 
 @dataclass(slots=True, eq=False)
 class TrackedRequest:
-    """One request on the page.
+    """One request and its sender.
 
     Attributes:
-        stream: the engine's stream of it (text, token times, metrics).
+        stream: the engine's stream (text, token times, metrics).
         kind: ``lane`` and ``burst`` were sent from a tab, ``api`` by a program.
-        lane: its lane in that tab, from 1; None for bursts and programs.
-        burst: id of the burst it belongs to.
-        title: what it was asked, for people.
-        tab: id of the tab whose lease keeps it alive; "" for programs, which hold none.
+        lane: number of its lane in the tab, from 1; ``None`` for bursts and programs.
+        burst: id of its burst.
+        title: its prompt, for people.
+        tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
         computed, target: prompt tokens in its blocks, and how many it needs.
-        stopping: somebody has asked for its end; the step under way is finished first.
-        cached, shared: of ``computed``, found in earlier steps' blocks, and computed by others in its own step.
+        stopping: an abort was requested; the current step is finished first.
+        cached, shared: tokens of ``computed`` found in blocks of earlier steps, and computed by others in the same
+            step.
         reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
     """
 
@@ -63,14 +64,14 @@ class TrackedRequest:
 
 
 class RequestRegistry:
-    """Every live request and those that ended a short while ago, by id.
+    """All live requests, and for a while those that have ended, by id.
 
-    The engine reports a submission from its own thread, perhaps before ``submit`` has told us the request's
-    id. While a submission of ours is under way, an unknown request is therefore nobody's yet: ``find`` answers
-    None and the caller asks again later.
+    The engine reports a submission from its own thread, possibly before ``submit`` has returned the request's id. While
+    one of our submissions is in progress, an unknown request therefore has no known sender: ``find`` returns ``None``,
+    and the caller asks again later.
 
     Args:
-        block_size: tokens that a KV block holds.
+        block_size: tokens of a KV block.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -81,7 +82,7 @@ class RequestRegistry:
 
     @contextmanager
     def submitting(self) -> Iterator[Callable[[TrackedRequest], None]]:
-        """Around a ``submit``; the function it gives enters the request that came of it."""
+        """A context for a call of ``submit``; yields the function that registers the request."""
         with self._lock:
             self._submitting += 1
         try:
@@ -98,9 +99,9 @@ class RequestRegistry:
         return self._requests.get(request_id)
 
     def find(self, request_id: int, stream: Stream | None) -> TrackedRequest | None:
-        """The request, entered as a program's if nobody else claims it; None while that is not known.
+        """Returns the request, registered as a program's if nobody claims it; ``None`` while that is not known.
 
-        One whose ``stream`` is None ended long ago, and is not entered any more.
+        A request without a stream ended long ago and is not registered again.
         """
         with self._lock:
             tracked = self._requests.get(request_id)
@@ -109,19 +110,19 @@ class RequestRegistry:
             return tracked
 
     def progress(self, entry: EntryRecord) -> None:
-        """Take over how far a request's prompt is."""
+        """Record the progress of a request's prompt."""
         tracked = self._requests.get(entry.request_id)
         if tracked is not None:
             tracked.computed, tracked.target = entry.computed, entry.target
             self._account(tracked, entry.computed, entry.cached, entry.shared)
 
     def settle(self, tracked: TrackedRequest) -> None:
-        """Its request has ended: account for steps that were told before it was known whose it is."""
+        """Account for steps of an ended request that were reported before it was registered."""
         metrics = tracked.stream.metrics
         self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
 
     def _account(self, tracked: TrackedRequest, computed: int, cached: int, shared: int) -> None:
-        """Only what goes beyond what was counted: all of these fall when a request begins again."""
+        """Count only what exceeds earlier counts: progress falls back when a preempted request starts again."""
         before = after = tracked.cached, tracked.shared
         if cached + shared > sum(before):
             tracked.cached, tracked.shared = after = cached, shared
@@ -134,7 +135,7 @@ class RequestRegistry:
             return list(self._requests.values())
 
     def forget(self, ended_before_ns: int) -> None:
-        """Drop the requests that ended before this time."""
+        """Drop requests that ended before this time."""
         with self._lock:
             for request_id, tracked in list(self._requests.items()):
                 ended = tracked.stream.metrics.finished_ns

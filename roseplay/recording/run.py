@@ -1,4 +1,4 @@
-"""A recording as requests and steps: what trace, table and report are made from."""
+"""A recording as requests and steps, from which trace, table and report are made."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class TokenRun(NamedTuple):
 
 @dataclass(slots=True)
 class RequestRun:
-    """One request. Times are ms of the page's clock, None for what did not happen or was before the recording.
+    """One request. Times are ms of the page's clock, ``None`` for what did not happen or came before the recording.
 
     Attributes:
         skipped: tokens it had before the recording begins.
-        texts: by token index; empty where they were not recorded.
-        preempted, resumed, copied: when.
+        texts: by token index; empty if they were not recorded.
+        preempted, resumed, copied: times of these events.
     """
 
     request_id: int
@@ -58,11 +58,12 @@ class RequestRun:
 
 
 class Run:
-    """All of a recording, put in order.
+    """A whole recording in order.
 
     Attributes:
-        requests: by id, in the order in which they came.
-        steps: oldest first; ``knobs``: ``(t, step, {name: [old, new]})``.
+        requests: by id, in order of arrival.
+        steps: oldest first.
+        knobs: ``(t, step, {name: [old, new]})``.
         start, end: ms of the page's clock.
     """
 
@@ -70,7 +71,7 @@ class Run:
         self.recording = recording
         self.requests: dict[int, RequestRun] = {}
         self.steps: list[StepRow] = []
-        self._latest: dict[int, StepRow] = {}  # a restarted worker counts its steps from 0 again
+        self._latest: dict[int, StepRow] = {}  # by number; a restarted worker counts from 0 again
         self.knobs: list[tuple[float, int, dict[str, list[Any]]]] = []
         snapshot = recording.header["snapshot"]
         for request_id, about in snapshot.get("requests", ()):
@@ -134,32 +135,32 @@ class Run:
                 request.resumed.append(step.t0)
         for request_id in step.preempted:
             request = self._request(request_id)
-            if len(request.preempted) > len(request.resumed):  # again before it ran
+            if len(request.preempted) > len(request.resumed):  # preempted again before it ran
                 request.resumed.append(step.t0)
             request.preempted.append(step.t0)
         for request_id in step.copied:
             self._request(request_id).copied.append(step.t0)
 
     def slow_motion(self, t: float) -> float:
-        """How many times as long as they needed steps took then; 1 is not slowed down."""
+        """Returns by what factor steps were stretched at that time; 1 is not at all."""
         return float(next(factor for since, factor in reversed(self._slow_motion) if since <= t))
 
     def slowed(self) -> list[tuple[float, float, float]]:
-        """The stretches in slow motion: ``(from, to, factor)``."""
+        """Returns the periods of slow motion: ``(from, to, factor)``."""
         ends = [*(since for since, _ in self._slow_motion[1:]), self.end]
         stretches = [(max(since, self.start), min(end, self.end), float(factor))
                      for (since, factor), end in zip(self._slow_motion, ends, strict=True)]  # fmt: skip
         return [(since, end, factor) for since, end, factor in stretches if factor > 1 and end > since]
 
     def gaps(self) -> list[tuple[RequestRun, TokenRun, float]]:
-        """Every ITL with its token, pooled over the requests."""
+        """Returns every ITL with its request and token, of all requests."""
         return [
             (r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms is not None
         ]
 
 
 def setting_text(value: Any, none: str = "∞") -> str:
-    """A knob's value for people; ``none`` is what null means: of a knob, that there is no limit."""
+    """Returns a setting's value for people; ``none`` stands for null, which for a knob means no limit."""
     if value is None:
         return none
     if isinstance(value, bool):
@@ -168,5 +169,5 @@ def setting_text(value: Any, none: str = "∞") -> str:
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:
-    """``prefill_max_tokens 512 → 64``, one after another."""
+    """Returns ``prefill_max_tokens 512 → 64`` and further changes, separated by commas."""
     return ", ".join(f"{name} {setting_text(old)} → {setting_text(new)}" for name, (old, new) in changes.items())

@@ -1,4 +1,4 @@
-"""A run as one HTML page: charts, figures, settings. All of it is in the file; nothing is asked of any server."""
+"""A run as one self-contained HTML page: charts, statistics, settings. It needs no server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHARTS = (
     ("KV blocks", "after each step; a diamond is a preemption", charts.kv_blocks),
     ("Time to first token", "share of requests", charts.ttft),
 )
-_UNLIMITED = ("max_step_tokens",)  # of the engine's own figures, those that are limits
+_UNLIMITED = ("max_step_tokens",)  # engine properties for which null means no limit
 _STYLE = """
 body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: VAR(surface); color: VAR(ink);
   font: 13px/1.5 "IBM Plex Sans", system-ui, sans-serif; }
@@ -36,7 +36,7 @@ td.m { color: VAR(ink3); }
 
 
 def run_report(recording: Recording) -> bytes:
-    """The whole page in UTF-8."""
+    """Returns the page in UTF-8."""
     run, header = Run(recording), recording.header
     info = header["info"]
     said = f"{info['model']} on {info['device']}, {info['dtype']} · recorded {header.get('created', '')}"
@@ -61,7 +61,7 @@ def run_report(recording: Recording) -> bytes:
     for name, colour in COLOURS.items():
         style = style.replace(f"VAR({name})", colour)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>roseplay run</title>'
-    icon = '<link rel="icon" href="data:,">'  # a browser would ask for one
+    icon = '<link rel="icon" href="data:,">'  # else a browser requests one
     page = f'<!doctype html><html lang="en"><head>{head}{icon}<style>{style}</style></head><body>{"".join(parts)}</body></html>'
     return page.encode("utf-8", "replace")
 
@@ -71,7 +71,7 @@ def _titled(title: str, sub: str) -> str:
 
 
 def _chart(figure: go.Figure, number: int) -> str:
-    """The first one brings plotly itself along."""
+    """The first chart brings plotly itself along."""
     config = {"displaylogo": False, "responsive": True}
     return str(
         plotly.io.to_html(

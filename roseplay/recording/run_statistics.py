@@ -1,4 +1,4 @@
-"""The figures of a run, by the definitions that hold everywhere: see ``roseplay.engine.telemetry``."""
+"""Statistics of a run, as its report shows them; ``roseplay.traffic.metrics`` has the definitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ENDED_WELL = ("stop", "length")
 
 
 class Statistic(NamedTuple):
-    """One line of the table; ``value`` is None where there is nothing to count."""
+    """One row of the report's table; ``value`` is ``None`` if there was nothing to count."""
 
     name: str
     value: float | None
@@ -20,7 +20,7 @@ class Statistic(NamedTuple):
 
 
 def run_statistics(run: Run) -> list[Statistic]:
-    """What the report's table says of a run."""
+    """Returns the rows of the report's table."""
     requests = list(run.requests.values())
     ttft = [r.ttft for r in requests if r.ttft is not None]
     itl = [gap for _, _, gap in run.gaps()]
@@ -61,7 +61,7 @@ def run_statistics(run: Run) -> list[Statistic]:
 
 
 def _slowed(run: Run) -> list[Statistic]:
-    """How long the run was in slow motion, if at all."""
+    """A row for the time in slow motion, if there was any."""
     stretches = run.slowed()
     if not stretches:
         return []
@@ -79,7 +79,7 @@ def _in_slow_motion(run: Run) -> str:
 
 
 def _saved(run: Run) -> dict[int, int]:
-    """Prompt tokens that each request was spared; once a request, however often it was preempted."""
+    """Prompt tokens that each request was spared, counted once however often it was preempted."""
     most: dict[int, int] = {}
     for step in run.steps:
         for entry in step.entries:

@@ -1,15 +1,15 @@
-"""The shape of a recording, as data, and the check of values against it.
+"""The schema of a recording, and the check of values against it.
 
-The page's reader (``static/recording.js``) gets the same data and checks the same things, so that a file which one of them
-refuses is refused by the other. A shape is one of:
+The page's reader (``static/recording.js``) gets the same schema and makes the same checks, so that both accept the same
+files. A schema is one of:
 
 - ``number``, ``whole``, ``text``, ``flag``: a finite number, an integer, a string (``most``: its length), a boolean
 - ``choice``: one of ``values``
 - ``scalar``: a number, text, a boolean or null
-- ``list`` of one shape; ``row``: a list whose ``columns`` have shapes of their own, of which the last may be missing
-- ``object``: ``fields`` with their shapes; other fields have the shape ``rest``, or any where there is none
+- ``list``: items of one schema; ``row``: a schema for each of its ``columns``, the last of which may be missing
+- ``object``: ``fields`` with their schemas; other fields have the schema ``rest``, or any value if there is none
 
-``null``: null will do too. ``optional``: the field may be missing.
+``null``: null is allowed as well. ``optional``: the field may be missing.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from typing import Any
 
 from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
 
-Shape = dict[str, Any]
+Schema = dict[str, Any]
 
 FORMAT = 1
 MARK = "roseplay_recording"  # the header's field that holds the format
 MAX_LANES = 8  # of a tab
-MAX_BLOCKS = 2**24  # the page keeps nine bytes for each
-_MOST = 2**31 - 1  # what the page's columns of integers hold
+MAX_BLOCKS = 2**24  # the page keeps nine bytes per block
+_MOST = 2**31 - 1  # the page's integer columns are 32 bits wide
 _FAR = 1e12  # milliseconds: some thirty years
 _LONG_TEXT = 4_000_000
 _FAR_SCALAR = 1e15
 
 
-def _number(least: float = -_FAR, most: float = _FAR, **more: Any) -> Shape:
+def _number(least: float = -_FAR, most: float = _FAR, **more: Any) -> Schema:
     return {"type": "number", "least": least, "most": most, **more}
 
 
-def _whole(least: int = 0, most: int = _MOST, **more: Any) -> Shape:
+def _whole(least: int = 0, most: int = _MOST, **more: Any) -> Schema:
     return {"type": "whole", "least": least, "most": most, **more}
 
 
-def _text(most: int = 1000, **more: Any) -> Shape:
+def _text(most: int = 1000, **more: Any) -> Schema:
     return {"type": "text", "most": most, **more}
 
 
-def _list(of: Shape, **more: Any) -> Shape:
+def _list(of: Schema, **more: Any) -> Schema:
     return {"type": "list", "of": of, **more}
 
 
-def _row(columns: dict[str, Shape], missing: int = 0) -> Shape:
+def _row(columns: dict[str, Schema], missing: int = 0) -> Schema:
     """``missing``: how many of the last columns a row may lack."""
     return {"type": "row", "columns": columns, "missing": missing}
 
 
-def _object(fields: dict[str, Shape], **more: Any) -> Shape:
+def _object(fields: dict[str, Schema], **more: Any) -> Schema:
     return {"type": "object", "fields": fields, **more}
 
 
-def _optional(shape: Shape, *names: str) -> dict[str, Shape]:
-    return {name: {**shape, "optional": True} for name in names}
+def _optional(schema: Schema, *names: str) -> dict[str, Schema]:
+    return {name: {**schema, "optional": True} for name in names}
 
 
 _MS = _number(null=True)
-_FLAG: Shape = {"type": "flag"}
-_SCALAR: Shape = {"type": "scalar", "most": 10_000}
+_FLAG: Schema = {"type": "flag"}
+_SCALAR: Schema = {"type": "scalar", "most": 10_000}
 
 _INFO = _object(
     {
@@ -95,7 +95,7 @@ _KNOBS = {
     "slow_motion": _number(1, 1000),
 }
 _CHANGES = _object(
-    {name: {**_row({"old": shape, "new": shape}), "optional": True} for name, shape in _KNOBS.items()},
+    {name: {**_row({"old": schema, "new": schema}), "optional": True} for name, schema in _KNOBS.items()},
     rest=_row({"old": _SCALAR, "new": _SCALAR}),
 )
 _ABOUT = _object(
@@ -192,79 +192,79 @@ FRAME = _object(
 )
 
 
-def check(value: Any, shape: Shape) -> None:
-    """Raises ``ValueError`` that says where ``value`` has another shape, as in ``steps, t0 should be a number``."""
-    _check([value], shape, "")
+def check(value: Any, schema: Schema) -> None:
+    """Raises ``ValueError`` that says where ``value`` does not match, as in ``steps, t0 should be a number``."""
+    _check([value], schema, "")
 
 
-def _check(values: Sequence[Any], shape: Shape, where: str) -> None:
-    """Many values of one shape at once: a recording has millions, and most are in columns of one type."""
-    if shape.get("null"):
+def _check(values: Sequence[Any], schema: Schema, where: str) -> None:
+    """Check many values of one schema at once: a recording has millions, most of them in columns of one type."""
+    if schema.get("null"):
         values = [value for value in values if value is not None]
     if not values:
         return
     types = set(map(type, values))
-    if not types <= _TYPES[shape["type"]]:
-        raise ValueError(f"{where or 'it'} should be {_words(shape)}")
-    within = _WITHIN.get(shape["type"])
+    if not types <= _TYPES[schema["type"]]:
+        raise ValueError(f"{where or 'it'} should be {_words(schema)}")
+    within = _WITHIN.get(schema["type"])
     if within:
-        within(values, shape, where)
+        within(values, schema, where)
 
 
-def _in_range(values: Sequence[Any], shape: Shape, where: str) -> None:
-    within = shape["least"] <= min(values) and max(values) <= shape["most"]
+def _in_range(values: Sequence[Any], schema: Schema, where: str) -> None:
+    within = schema["least"] <= min(values) and max(values) <= schema["most"]
     if not within or not all(map(math.isfinite, values)):
-        raise ValueError(f"{where} should be {_words(shape)}")
+        raise ValueError(f"{where} should be {_words(schema)}")
 
 
-def _short(values: Sequence[Any], shape: Shape, where: str) -> None:
-    if any(len(value) > shape["most"] for value in values if isinstance(value, str)):
-        raise ValueError(f"{where} is longer than {shape['most']:,} characters")
+def _short(values: Sequence[Any], schema: Schema, where: str) -> None:
+    if any(len(value) > schema["most"] for value in values if isinstance(value, str)):
+        raise ValueError(f"{where} is longer than {schema['most']:,} characters")
     if any(isinstance(value, int | float) and not abs(value) <= _FAR_SCALAR for value in values):
-        raise ValueError(f"{where} should be {_words(shape)}")
+        raise ValueError(f"{where} should be {_words(schema)}")
 
 
-def _chosen(values: Sequence[Any], shape: Shape, where: str) -> None:
-    if not set(values) <= set(shape["values"]):
-        raise ValueError(f"{where} should be {_words(shape)}")
+def _chosen(values: Sequence[Any], schema: Schema, where: str) -> None:
+    if not set(values) <= set(schema["values"]):
+        raise ValueError(f"{where} should be {_words(schema)}")
 
 
-def _listed(values: Sequence[Any], shape: Shape, where: str) -> None:
-    _check(list(chain.from_iterable(values)), shape["of"], where)
+def _listed(values: Sequence[Any], schema: Schema, where: str) -> None:
+    _check(list(chain.from_iterable(values)), schema["of"], where)
 
 
-def _columns(rows: Sequence[Any], shape: Shape, where: str) -> None:
-    columns = shape["columns"]
-    least, most = len(columns) - shape["missing"], len(columns)
+def _columns(rows: Sequence[Any], schema: Schema, where: str) -> None:
+    columns = schema["columns"]
+    least, most = len(columns) - schema["missing"], len(columns)
     if not all(least <= len(row) <= most for row in rows):
         raise ValueError(f"{where} should have rows of {most} columns")
     for i, (name, column) in enumerate(columns.items()):
         _check([row[i] for row in rows if len(row) > i], column, f"{where}, {name}")
 
 
-def _fields(objects: Sequence[Any], shape: Shape, where: str) -> None:
-    for name, field in shape["fields"].items():
+def _fields(objects: Sequence[Any], schema: Schema, where: str) -> None:
+    for name, field in schema["fields"].items():
         path = f"{where}, {name}" if where else name
         found = [one[name] for one in objects if name in one]
         if len(found) < len(objects) and not field.get("optional"):
             raise ValueError(f"{path} is missing")
         _check(found, field, path)
-    rest = shape.get("rest")
+    rest = schema.get("rest")
     if rest:
-        others = [(name, value) for one in objects for name, value in one.items() if name not in shape["fields"]]
+        others = [(name, value) for one in objects for name, value in one.items() if name not in schema["fields"]]
         if any(len(name) > 200 for name, _ in others):
             raise ValueError(f"{where} has a name longer than 200 characters")
         _check([value for _, value in others], rest, where)
 
 
-def _words(shape: Shape) -> str:
-    """What a value of this shape is, in words."""
-    kind = shape["type"]
+def _words(schema: Schema) -> str:
+    """Returns what a value of this schema is, in words."""
+    kind = schema["type"]
     if kind in ("number", "whole"):
         noun = "a whole number" if kind == "whole" else "a number"
-        return f"{noun} from {shape['least']:,} to {shape['most']:,}"
+        return f"{noun} from {schema['least']:,} to {schema['most']:,}"
     if kind == "choice":
-        return f"one of {', '.join(shape['values'])}"
+        return f"one of {', '.join(schema['values'])}"
     return {
         "text": "text",
         "flag": "true or false",

@@ -1,4 +1,4 @@
-"""A run as a table: one row a token, for a spreadsheet or a data frame."""
+"""A run as a table, one row per token, for a spreadsheet or a data frame."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS = (
 
 
 def tokens(recording: Recording) -> bytes:
-    """CSV in UTF-8, tokens in the order of their times.
+    """Returns CSV in UTF-8, tokens in order of their times.
 
-    ``slow_motion`` is how many times as long as it needed a token's step took; ``time_ms`` counts from the run's first event; ``token`` from 0 in each request; what is not known is empty, as the
-    ITL of a first token and texts that were not recorded. A text that a spreadsheet would run as a formula has an
-    apostrophe before it.
+    ``slow_motion`` is the factor by which the token's step was stretched; ``time_ms`` counts from the run's first
+    event, ``token`` from 0 in each request. Unknown values are empty, such as the ITL of a first token and texts that
+    were not recorded. A text that a spreadsheet would run as a formula is preceded by an apostrophe.
     """
     run = Run(recording)
     rows = []

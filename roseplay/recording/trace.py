@@ -1,7 +1,7 @@
 """A run as a trace in Chrome's format, which ui.perfetto.dev and chrome://tracing open from a file.
 
-Process 1 is the engine: a track of steps, and counters. Process 2 has a track a request: queued, prefill chunks, decode
-slices, and marks where something happened to it. Times are microseconds since the run's first event.
+Process 1 is the engine: a track of steps, and counters. Process 2 has a track for each request: queued, prefill chunks,
+decodes, and marks for events. Times are microseconds since the run's first event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 
 def trace(recording: Recording) -> bytes:
-    """The whole run as one JSON object, events in the order of their times."""
+    """Returns the whole run as one JSON object, events in order of their times."""
     events = _Events(Run(recording))
     header = recording.header
     document = {
@@ -77,7 +77,7 @@ class _Events:
         event = {"ph": "i", "name": name, "cat": "mark", "pid": pid, "tid": tid, "ts": self._us(t), "s": scope}
         return {**event, "args": args}
 
-    # The engine
+    # -- the engine
 
     def _steps(self) -> Iterator[Event]:
         for step in self._run.steps:
@@ -106,7 +106,7 @@ class _Events:
             args = {name: {"old": old, "new": new} for name, (old, new) in changes.items()}
             yield self._mark(ENGINE, STEPS, f"knob: {changes_text(changes)}", t, "g", from_step=step, **args)
 
-    # A request
+    # -- a request
 
     def _request(self, request: RequestRun) -> Iterator[Event]:
         tid = self._tracks[request.request_id]
@@ -129,7 +129,7 @@ class _Events:
             yield self._mark(REQUESTS, tid, "finished", request.finished, "t", **about)
 
     def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
-        """What each step did for the request."""
+        """Yields what each step did for the request."""
         made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
         for step, entry in self._parts[request.request_id]:
             args: dict[str, Any] = {"step": step.step, "step_prompt_tokens": step.prompt}
