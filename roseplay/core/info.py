@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roseplay.core.budget import check_fits
+
 
 @dataclass(slots=True)
 class EngineInfo:
@@ -34,6 +36,10 @@ class EngineInfo:
     cuda_graphs: int = 0
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
+
+    def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
+        """Raises ``RequestTooLargeError`` for a request that could never be served."""
+        check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.num_blocks - 1, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)

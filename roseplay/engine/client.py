@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Self
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.core.budget import check_fits
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
@@ -145,13 +144,7 @@ class Engine:
         params = params or SamplingParams()
         self._check_alive()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
-        check_fits(
-            len(token_ids),
-            params.max_new_tokens,
-            self.info.max_model_len,
-            self.info.num_blocks - 1,
-            self.info.block_size,
-        )
+        self.info.check_fits(len(token_ids), params.max_new_tokens)
         if self._knobs.admission == "blocking":
             with self._one_at_a_time():
                 stream = self._enqueue(token_ids, params, submitted_ns, on_update)

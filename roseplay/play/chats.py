@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.core.budget import RequestTooLargeError, check_fits
+from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
@@ -221,19 +221,21 @@ def next_prompt(
     question: str,
     max_new_tokens: int,
     engine: Any,
-) -> tuple[Any, int]:
-    """The prompt (see ``as_prompt``) that asks ``question`` after as many of the newest ``turns`` as fit with an answer of
-    ``max_new_tokens``, and how many were left out. The question is never left out: if it does not fit, ``submit`` says so.
+) -> tuple[list[int], int]:
+    """The prompt that asks ``question`` after as many of the newest ``turns`` as fit with an answer of ``max_new_tokens``.
+
+    Returns its token ids, and how many turns were left out. The question is never left out: if it does not fit, ``submit``
+    raises.
     """
     info: EngineInfo = engine.info
     history = [turn for turn in turns if turn.in_history]
-    tried: dict[int, Any] = {}
+    tried: dict[int, list[int]] = {}
 
     def fits(skipped: int) -> bool:
-        prompt = tried[skipped] = as_prompt(messages_of(system, history[skipped:], question), engine)
-        ids = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
+        prompt = as_prompt(messages_of(system, history[skipped:], question), engine)
+        ids = tried[skipped] = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
         try:
-            check_fits(len(ids), max_new_tokens, info.max_model_len, info.num_blocks - 1, info.block_size)
+            info.check_fits(len(ids), max_new_tokens)
         except RequestTooLargeError:
             return False
         return True
