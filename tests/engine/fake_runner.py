@@ -129,6 +129,7 @@ class Loop:
             part = self._script.pop(0)
             return part() if callable(part) else part
         if timeout is not None:
+            time.sleep(min(timeout, 0.01))  # in slow motion
             return []
         self._is_over = True
         return [Shutdown()]
