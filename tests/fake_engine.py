@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
@@ -85,6 +86,7 @@ class FakeEngine:
     ) -> None:
         self.model = model
         self.config = config or EngineConfig()
+        self.clock = SYSTEM_CLOCK
         self.knobs = knobs or Knobs()
         self.info = INFO
         self.tokenizer = tokenizer

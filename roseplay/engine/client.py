@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
@@ -42,7 +43,7 @@ from roseplay.engine.messages import (
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.start import POLL_S, apply_settings, open_tokenizer, wait_until_ready
-from roseplay.engine.stream import Listener, Stream, now_ns
+from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
 
@@ -77,6 +78,7 @@ class Engine:
         model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
         config: what is fixed from start to end.
         knobs: how to begin; ``set_knobs`` changes them while the engine runs.
+        clock: of all times that it reports; another than the system's needs the worker in a thread.
         cancelled: once it is set, a model that is still being loaded is given up, with ``EngineStartError``.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name, which win over the two.
 
@@ -90,13 +92,17 @@ class Engine:
         *,
         config: EngineConfig | None = None,
         knobs: Knobs | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         cancelled: threading.Event | None = None,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
         if self.config.worker == "process" and not isinstance(model, str):
             raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
+        if self.config.worker == "process" and clock is not SYSTEM_CLOCK:
+            raise EngineStartError("another process has the system's clock: use worker='thread' with your own")
         self._model = model
+        self.clock = clock
         self._cancelled = cancelled
         self._closed = False
         self._paused = False
@@ -111,9 +117,9 @@ class Engine:
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._watchdog = Watchdog(self.config.step_timeout_s)
         reference = weakref.ref(self)  # what the engine owns must not keep it alive
-        self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference))
+        self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
         self.tokenizer = open_tokenizer(model, self.config)
-        self._connection = Connection(start_transport(model, self.config, self._knobs), self._receiver)
+        self._connection = Connection(start_transport(model, self.config, self._knobs, clock), self._receiver)
         self.info: EngineInfo = wait_until_ready(self._transport, self._cancelled)
         self._watchdog.restarted()
         self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
@@ -140,7 +146,7 @@ class Engine:
             EngineBusyError: ``max_waiting`` requests wait already, or ``admission`` is ``blocking`` and the engine paused.
             EngineError: the engine is closed or cannot go on.
         """
-        submitted_ns = now_ns()
+        submitted_ns = self.clock.now_ns()
         params = params or SamplingParams()
         self._check_alive()
         token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
@@ -152,7 +158,7 @@ class Engine:
                     pass
         else:
             stream = self._enqueue(token_ids, params, submitted_ns, on_update)
-        stream.metrics.accepted_ns = now_ns()
+        stream.metrics.accepted_ns = self.clock.now_ns()
         return stream
 
     @contextlib.contextmanager
@@ -449,7 +455,7 @@ class Engine:
             self._transport.kill()
             self._paused = False
             self._receiver.end_all(FinishReason.ERROR, self._restarting)
-            self._connection.transport = start_transport(self._model, self.config, self._knobs)
+            self._connection.transport = start_transport(self._model, self.config, self._knobs, self.clock)
         try:
             self.info = wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:

@@ -1,6 +1,6 @@
 """What passes between client and worker: commands one way, events the other. Plain data, picklable, nothing shared.
 
-All times are ``time.perf_counter_ns()`` of the engine's machine, which threads and processes have in common.
+All times are of the engine's clock, in ns (see ``roseplay/clock.py``).
 """
 
 from __future__ import annotations

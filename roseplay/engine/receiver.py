@@ -6,10 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
 from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput, StepRecord
-from roseplay.engine.stream import Stream, decoding_failed, now_ns
+from roseplay.engine.stream import Stream, decoding_failed
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -21,9 +22,13 @@ class Receiver:
     Args:
         knobs: those the worker starts with, against which changes are told.
         send: takes a command for the worker, when an answer ends here: at a stop string, or because it cannot be decoded.
+        clock: of ends that no worker reports.
     """
 
-    def __init__(self, telemetry: Telemetry, knobs: Knobs, send: Callable[[Command], None]) -> None:
+    def __init__(
+        self, telemetry: Telemetry, knobs: Knobs, send: Callable[[Command], None], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._clock = clock
         self._telemetry = telemetry
         self._knobs = knobs
         self._send = send
@@ -57,13 +62,13 @@ class Receiver:
 
     def end(self, stream: Stream, reason: FinishReason, error: str) -> None:
         """End one stream; nothing will come for it any more."""
-        self._end(stream, reason, now_ns(), error)
+        self._end(stream, reason, self._clock.now_ns(), error)
 
     def end_all(self, reason: FinishReason, error: str) -> None:
         """End every live stream; nothing will come for them any more."""
         for stream in self.live():
             try:
-                self._end(stream, reason, now_ns(), error)
+                self._end(stream, reason, self._clock.now_ns(), error)
             except BaseException:  # the others must not wait for ever
                 logger.exception("request %d was ended, but not all of its readers know", stream.request_id)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewToken, StepRecord
@@ -33,14 +31,20 @@ def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, 
 
 
 def step_record(
-    scheduler: Scheduler, step: Step, result: StepResult, start_ns: int, schedule_ns: int, entries: list[EntryRecord]
+    scheduler: Scheduler,
+    step: Step,
+    result: StepResult,
+    start_ns: int,
+    end_ns: int,
+    schedule_ns: int,
+    entries: list[EntryRecord],
 ) -> StepRecord:
     """Telemetry of a step that has just ended. ``entries`` were made before the scheduler took its result over."""
     pool = scheduler.pool
     return StepRecord(
         step_id=step.step_id,
         start_ns=start_ns,
-        end_ns=time.perf_counter_ns(),
+        end_ns=end_ns,
         prompt_tokens=step.prompt_tokens,
         decode_tokens=step.decode_tokens,
         cached_tokens=step.cached_tokens,

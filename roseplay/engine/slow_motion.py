@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
+from roseplay.clock import Clock
 from roseplay.engine.messages import Abort, Command, SetKnobs, Shutdown
 
 
@@ -15,20 +15,20 @@ class Inbox(Protocol):
         """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
 
 
-def stretch(inbox: Inbox, factor: float, start_ns: int) -> list[Command]:
+def stretch(inbox: Inbox, factor: float, start_ns: int, clock: Clock) -> list[Command]:
     """Wait (``factor`` - 1) times what the step took that began at ``start_ns``; returns the commands that came.
 
     Telling the engine to stop something, or to go faster, cuts the wait short.
     """
     pending: list[Command] = []
-    took = time.perf_counter_ns() - start_ns
+    took = clock.now_ns() - start_ns
     while True:
         for command in pending:
             if isinstance(command, SetKnobs):
                 factor = command.knobs.slow_motion
             elif isinstance(command, Abort | Shutdown):
                 factor = 1.0  # who presses stop does not want to watch the rest
-        left = start_ns + took * factor - time.perf_counter_ns()
+        left = start_ns + took * factor - clock.now_ns()
         if left <= 0 or factor == 1.0:
             return pending
         pending += inbox.take(left / 1e9)

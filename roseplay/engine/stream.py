@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +22,7 @@ Listener = Callable[["Stream"], None]
 
 
 class Chunk(NamedTuple):
-    """What arrived since the last chunk: text, the tokens' ids, and when each was published (``perf_counter_ns``)."""
+    """What arrived since the last chunk: text, the tokens' ids, and when each was published (ns)."""
 
     text: str
     token_ids: list[int]
@@ -32,7 +31,7 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Times of one request in ns of ``time.perf_counter_ns``; the properties are in seconds, None while undefined."""
+    """Times of one request in ns of the engine's clock; the properties are in seconds, None while undefined."""
 
     submitted_ns: int
     prompt_tokens: int
@@ -249,8 +248,3 @@ class Stream:
 def decoding_failed(error: BaseException) -> str:
     """The reason given to a request whose tokens could not be turned into text."""
     return f"the answer could not be decoded ({type(error).__name__}: {error})".split("\n", 1)[0]
-
-
-def now_ns() -> int:
-    """The engine's one clock."""
-    return time.perf_counter_ns()

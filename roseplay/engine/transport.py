@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.worker import run_worker
@@ -81,12 +82,13 @@ class ThreadTransport:
     replaceable = False
     pid = None
 
-    def __init__(self, model: Any, config: EngineConfig, knobs: Knobs) -> None:
+    def __init__(self, model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=run_worker,
             args=(model, config, knobs, QueueInbox(self._commands), self._events.put),
+            kwargs={"clock": clock},
             name="roseplay-worker",
             daemon=True,
         )
@@ -260,10 +262,8 @@ def _beat_until_parent_ends(heartbeat: Any) -> None:
     os._exit(1)
 
 
-def start_transport(model: Any, config: EngineConfig, knobs: Knobs) -> Transport:
-    """Start a worker where ``config.worker`` says."""
-    kinds: dict[str, Callable[[Any, EngineConfig, Knobs], Transport]] = {
-        "thread": ThreadTransport,
-        "process": ProcessTransport,
-    }
-    return kinds[config.worker](model, config, knobs)
+def start_transport(model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK) -> Transport:
+    """Start a worker where ``config.worker`` says; a process has the system's clock."""
+    if config.worker == "thread":
+        return ThreadTransport(model, config, knobs, clock)
+    return ProcessTransport(model, config, knobs)

@@ -7,10 +7,10 @@ only then are the last one's tokens taken over and told.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
@@ -58,6 +58,7 @@ class Worker:
         eos_token_ids: end a request, unless it ignores them.
         inbox: gives commands.
         send: takes events; must not block for long.
+        clock: of all times that it reports.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Worker:
         eos_token_ids: frozenset[int],
         inbox: Inbox,
         send: Callable[[Event], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.clock = clock
         self.runner = runner
         self.config = config
         self.eos_token_ids = eos_token_ids
@@ -140,7 +143,7 @@ class Worker:
                     self._finished.append(Finished(request_id, FinishReason.STOP))
             case SetKnobs(knobs):
                 self.scheduler.set_knobs(knobs)
-                self.send(KnobsApplied(knobs, self.scheduler.next_step_id, time.perf_counter_ns()))
+                self.send(KnobsApplied(knobs, self.scheduler.next_step_id, self.clock.now_ns()))
             case ClearCache():
                 self.scheduler.clear_cache()
             case Pause(paused):
@@ -197,7 +200,7 @@ class Worker:
 
     def _launch(self) -> Flight | None:
         """Schedule a step and give it to the device; None when there is none to wait for."""
-        start_ns = time.perf_counter_ns()
+        start_ns = self.clock.now_ns()
         self.scheduler.step_limit = self.runner.max_step_tokens  # as fast as steps are by now
         try:
             step = self.scheduler.schedule()
@@ -206,7 +209,7 @@ class Worker:
             return None
         if self._flying is not None and not (step.entries or step.dropped_logits):
             return None  # nothing can be done before the step in flight is over
-        schedule_ns = time.perf_counter_ns() - start_ns
+        schedule_ns = self.clock.now_ns() - start_ns
         entries = [entry_record(entry) for entry in step.entries]
         predicted_s = self.runner.predict_s(step) * self.scheduler.knobs.slow_motion
         if predicted_s > ANNOUNCE_FROM_S:
@@ -223,10 +226,10 @@ class Worker:
     def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
         """Slow motion, announced anew where the step took longer than predicted: its stretch is then longer, too."""
         factor = self.scheduler.knobs.slow_motion
-        left_s = (time.perf_counter_ns() - start_ns) / 1e9 * (factor - 1.0)
+        left_s = (self.clock.now_ns() - start_ns) / 1e9 * (factor - 1.0)
         if left_s > max(ANNOUNCE_FROM_S, predicted_s):
             self.send(StepStarted(step.step_id, left_s))
-        self._late = stretch(self.inbox, factor, start_ns)
+        self._late = stretch(self.inbox, factor, start_ns, self.clock)
 
     def _land(self, behind: Flight | None = None) -> None:
         """Wait for the step in flight and tell what came of it; the one launched ``behind`` it is in flight from now on."""
@@ -244,7 +247,9 @@ class Worker:
             self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
         start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are told one after the other
         try:
-            record = step_record(self.scheduler, step, result, start_ns, flying.schedule_ns, flying.entries)
+            record = step_record(
+                self.scheduler, step, result, start_ns, self.clock.now_ns(), flying.schedule_ns, flying.entries
+            )
             self._publish(tokens_of(step, result, new_tokens), record)
         except BrokenPipeError:  # nobody is there to publish anything to
             raise
@@ -314,10 +319,10 @@ class Worker:
 
     def _tell_counts(self) -> None:
         """Blocks were freed or forgotten outside of a step: one without entries says so, with what ended."""
-        now_ns = time.perf_counter_ns()
+        now_ns = self.clock.now_ns()
         step = Step(self.scheduler.next_step_id)
         self.scheduler.next_step_id += 1
-        self._publish([], step_record(self.scheduler, step, StepResult([], []), now_ns, 0, []))
+        self._publish([], step_record(self.scheduler, step, StepResult([], []), now_ns, now_ns, 0, []))
 
     def _publish(self, tokens: list[NewToken], record: StepRecord) -> None:
         finished, self._finished = self._finished, []
@@ -325,7 +330,7 @@ class Worker:
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
         try:
-            self.send(StepOutput(tokens, finished, record, time.perf_counter_ns()))
+            self.send(StepOutput(tokens, finished, record, self.clock.now_ns()))
         except Exception:
             self._finished = finished + self._finished
             raise
@@ -350,6 +355,7 @@ def run_worker(
     inbox: Inbox,
     send: Callable[[Event], None],
     loaded: Callable[[], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Load the model, then run the loop; sends ``Failed`` instead of raising, and lets go of the model at the end.
 
@@ -362,7 +368,7 @@ def run_worker(
     try:
         model = load_model(model, config)
         runner = ModelRunner(model, config)
-        worker = Worker(runner, config, knobs, model.eos_token_ids, inbox, send)
+        worker = Worker(runner, config, knobs, model.eos_token_ids, inbox, send, clock)
     except UnsupportedModelError as error:
         send(Failed(str(error), user_error=True))
         return

@@ -1,7 +1,7 @@
 """From telemetry to what the browser polls: frames, ten a second, encoded once and shared by every tab.
 
 A frame is a JSON object with the steps, tokens, request events and knob changes since the frame before, and four
-times a second the figures of the KPI strip. Times are milliseconds since ``Clock.zero_ns``. While nothing happens
+times a second the figures of the KPI strip. Times are milliseconds since ``PageTime.zero_ns``. While nothing happens
 there are no frames.
 """
 
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from roseplay.clock import Clock
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.json_text import encode
@@ -29,17 +30,21 @@ _FREE = [0, -1, 0]
 Tap = Callable[[dict[str, Any], bytes], None]
 
 
-class Clock:
-    """Engine times as milliseconds since the page's server started."""
+class PageTime:
+    """Times of the engine's clock as milliseconds since the page's server started."""
 
-    def __init__(self) -> None:
-        self.zero_ns = time.perf_counter_ns()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.zero_ns = clock.now_ns()
 
     def ms(self, time_ns: int) -> float:
         return round((time_ns - self.zero_ns) / 1e6, 2)
 
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
     def now(self) -> float:
-        return self.ms(time.perf_counter_ns())
+        return self.ms(self._clock.now_ns())
 
 
 class FrameRing:
@@ -90,9 +95,9 @@ class FrameBuilder:
         tap: is given every frame, as it is and encoded.
     """
 
-    def __init__(self, registry: RequestRegistry, clock: Clock, ring: FrameRing, tap: Tap | None = None) -> None:
+    def __init__(self, registry: RequestRegistry, page_time: PageTime, ring: FrameRing, tap: Tap | None = None) -> None:
         self._registry = registry
-        self._clock = clock
+        self._time = page_time
         self._ring = ring
         self._tap = tap
         self._stats = Stats()
@@ -129,7 +134,7 @@ class FrameBuilder:
     def _make(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
         frame: dict[str, Any] = {
             "seq": 0,
-            "t": self._clock.now(),
+            "t": self._time.now(),
             "steps": [],
             "tokens": [],
             "requests": [],
@@ -143,7 +148,7 @@ class FrameBuilder:
                 self._request(event, frame)
             elif isinstance(event, KnobEvent):
                 changed = {name: list(values) for name, values in event.changed.items()}
-                frame["knobs"].append([self._clock.ms(event.time_ns), event.step_id, changed])
+                frame["knobs"].append([self._time.ms(event.time_ns), event.step_id, changed])
         frame["blocks"] = self._changed_blocks(records)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.news() if burst else None
@@ -161,7 +166,7 @@ class FrameBuilder:
             return None
         self._figures_at = now
         self._stats.live(sum(not tracked.finished for tracked in self._registry.all()))
-        figures = self._stats.figures(time.perf_counter_ns(), self._registry.totals)
+        figures = self._stats.figures(self._time.now_ns(), self._registry.totals)
         if figures == self._figures:
             return None
         self._figures = self.latest = figures
@@ -189,7 +194,7 @@ class FrameBuilder:
         return changed
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
-        record, ms = event.record, self._clock.ms
+        record, ms = event.record, self._time.ms
         for entry in record.entries:
             self._registry.progress(entry)
         self._stats.step(record)
@@ -200,7 +205,7 @@ class FrameBuilder:
             frame["tokens"].append(TokenRow(token.request_id, ms(token.time_ns), itl_ms, record.step_id))
 
     def _encode_step(self, r: StepRecord) -> StepRow:
-        ms = self._clock.ms
+        ms = self._time.ms
         entries = [
             EntryRow(e.request_id, e.prompt_tokens, e.decode_tokens, e.computed, e.target, e.cached, e.shared)
             for e in r.entries
@@ -235,7 +240,7 @@ class FrameBuilder:
         else:
             self._registry.settle(tracked)
             about = outcome(tracked)
-        frame["requests"].append([event.request_id, kind, self._clock.ms(event.time_ns), about])
+        frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
 
 
 def describe(tracked: TrackedRequest) -> dict[str, Any]:
@@ -248,7 +253,7 @@ def describe(tracked: TrackedRequest) -> dict[str, Any]:
     }
 
 
-def history(tracked: TrackedRequest, clock: Clock) -> dict[str, Any]:
+def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
     """All that events have told of a request so far, for a tab that missed them."""
     metrics = tracked.stream.metrics
     times = {
@@ -260,7 +265,7 @@ def history(tracked: TrackedRequest, clock: Clock) -> dict[str, Any]:
     return {
         **describe(tracked),
         **outcome(tracked),
-        **{name: None if time_ns is None else clock.ms(time_ns) for name, time_ns in times.items()},
+        **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
         "queue_ms": _ms(metrics.queue_s),
         "computed": tracked.computed,
         "target": tracked.target,

@@ -22,7 +22,7 @@ from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
-from roseplay.play.frames import KEEP_S, Clock, FrameBuilder, FrameRing, history
+from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
 from roseplay.play.web.lines import shown
 from roseplay.play.web.submissions import Submissions
@@ -55,10 +55,10 @@ class Playground:
         self.lab = Lab(engine)
         self.submissions = Submissions()
         self._registry = RequestRegistry(engine.info.block_size)
-        self._clock = Clock()
+        self._time = PageTime(engine.clock)
         self._ring = FrameRing()
         self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
-        self._builder = FrameBuilder(self._registry, self._clock, self._ring, self._recorder.take)
+        self._builder = FrameBuilder(self._registry, self._time, self._ring, self._recorder.take)
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(FIRST_SEED)
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
@@ -185,21 +185,21 @@ class Playground:
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """The reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
-        own = {"lanes": tab.news(have, self._clock.ms) if tab else []}
+        own = {"lanes": tab.news(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
-            now = self._clock.now()
+            now = self._time.now()
             head["next"], frames = self._ring.recent(SNAPSHOT_MS)
             head["snapshot"] = self._snapshot(now)
-        head["now"] = self._clock.now()
+        head["now"] = self._time.now()
         head["alive"] = self.engine.alive
         head["health"] = self.engine.overdue
         head["lab"] = self.lab.running
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:
-        requests = [[tracked.request_id, history(tracked, self._clock)] for tracked in self._registry.all()]
+        requests = [[tracked.request_id, history(tracked, self._time)] for tracked in self._registry.all()]
         return {
             "info": dataclasses.asdict(self.engine.info),
             "knobs": self.knobs(),
@@ -249,7 +249,7 @@ class Playground:
         self._cursor, events = self.engine.telemetry.since(self._cursor)
         made = self._builder.tick(events, self._burst)
         if made:
-            self._registry.forget(self._clock.zero_ns + int((self._clock.now() / 1000 - KEEP_S) * 1e9))
+            self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made
 
 

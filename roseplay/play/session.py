@@ -42,9 +42,9 @@ class Tab:
     def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
-    def news(self, have: str, ms: Callable[[int], float]) -> list[dict[str, Any]]:
+    def news(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
         """What this tab lacks of its lanes, see ``lanes.parse_seen`` for ``have`` and ``Lane.news`` for ``ms``."""
-        seen, now_ns = parse_seen(have), time.perf_counter_ns()
+        seen = parse_seen(have)
         news = (lane.news(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
         return [lane for lane in news if lane is not None]
 

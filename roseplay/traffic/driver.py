@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ ABORT_GRACE_S = 10.0  # what aborted requests may take to end
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one arrival. Times are ``perf_counter_ns()``.
+    """What became of one arrival. Times are the engine's clock's, in ns.
 
     Attributes:
         stream: the answer; None when ``submit`` refused.
@@ -93,6 +92,7 @@ class Driver:
         if not time_limit_s > 0:
             raise ValueError(f"the time limit is {time_limit_s}: use seconds above 0")
         self._engine = engine
+        self._clock = engine.clock
         self._workload = workload
         self._time_limit_s = time_limit_s
         self._on_sent = on_sent
@@ -104,7 +104,7 @@ class Driver:
 
     def run(self) -> Played:
         """Play it to its end on the calling thread."""
-        deadline = time.monotonic() + self._time_limit_s
+        deadline = self._now_s() + self._time_limit_s
         self._send(deadline)
         self._await_answers(deadline)
         return self._played
@@ -135,6 +135,9 @@ class Driver:
             raise self._error
         return self._played
 
+    def _now_s(self) -> float:
+        return self._clock.now_ns() / 1e9
+
     def _run_in_thread(self) -> None:
         try:
             self.run()
@@ -142,14 +145,14 @@ class Driver:
             self._error = error
 
     def _send(self, deadline: float) -> None:
-        start = time.monotonic()
+        start = self._now_s()
         for sent, arrival in enumerate(self._workload):
             due = start + arrival.at_s
             # A burst must not pay for a call of wait before each request.
-            pause = min(due, deadline) - time.monotonic()
+            pause = min(due, deadline) - self._now_s()
             if pause > 0:
-                self._stop.wait(pause)
-            if self._stop.is_set() or time.monotonic() >= deadline:
+                self._clock.wait(self._stop, pause)
+            if self._stop.is_set() or self._now_s() >= deadline:
                 self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
                 self._played.not_sent = len(self._workload) - sent
                 return
@@ -159,18 +162,18 @@ class Driver:
                 self._on_sent(outcome)
 
     def _submit(self, arrival: Arrival) -> Outcome:
-        start_ns = time.perf_counter_ns()
+        start_ns = self._clock.now_ns()
         try:
             stream = self._engine.submit(arrival.prompt, arrival.params, on_update=self._on_update)
         except (ValueError, EngineBusyError) as error:
-            return Outcome(arrival, None, start_ns, time.perf_counter_ns(), refused=str(error))
-        return Outcome(arrival, stream, start_ns, time.perf_counter_ns())
+            return Outcome(arrival, None, start_ns, self._clock.now_ns(), refused=str(error))
+        return Outcome(arrival, stream, start_ns, self._clock.now_ns())
 
     def _await_answers(self, deadline: float) -> None:
         streams = [outcome.stream for outcome in self._played.outcomes if outcome.stream is not None]
         for stream in streams:
             while not stream.finished and self._played.stopped is None:
-                left = deadline - time.monotonic()
+                left = deadline - self._now_s()
                 if self._stop.is_set() or left <= 0:
                     self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
                     break
@@ -183,7 +186,7 @@ class Driver:
         for stream in streams:
             if not stream.finished:
                 stream.cancel()
-        until = time.monotonic() + ABORT_GRACE_S
+        until = self._now_s() + ABORT_GRACE_S
         for stream in streams:
             with suppress(TimeoutError):
-                stream.result(timeout=max(0.0, until - time.monotonic()))
+                stream.result(timeout=max(0.0, until - self._now_s()))

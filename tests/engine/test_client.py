@@ -106,9 +106,9 @@ def transports(monkeypatch):
     made = [PlayedTransport()]
     taken: list[PlayedTransport] = []
 
-    def start(model, config, knobs):
+    def start(model, config, knobs, clock):
         taken.append(made.pop(0) if made else PlayedTransport())
-        taken[-1].started = (model, config, knobs)
+        taken[-1].started, taken[-1].clock = (model, config, knobs), clock
         return taken[-1]
 
     monkeypatch.setattr(client_module, "start_transport", start)
@@ -152,6 +152,22 @@ def test_an_engine_starts_with_its_settings(transports):
         assert engine.alive and not engine.paused
     assert not engine.alive
     assert transports.taken[0].ended == [client_module.CLOSE_TIMEOUT_S]
+
+
+def test_every_time_is_of_the_clock_that_an_engine_was_given(transports):
+    class Stopped:
+        def now_ns(self):
+            return 77
+
+    with Engine("a model", clock=Stopped()) as engine:
+        stream = engine.submit([1])
+        assert (stream.metrics.submitted_ns, stream.metrics.accepted_ns) == (77, 77)
+        assert transports.taken[0].clock is engine.clock
+        transports.taken[0].events.put(Failed("over"))
+        assert stream.result(PATIENCE_S).finish_reason is FinishReason.ERROR
+        assert stream.metrics.finished_ns == 77
+    with pytest.raises(EngineStartError, match="worker='thread'"):
+        Engine("a model", clock=Stopped(), worker="process")
 
 
 @pytest.mark.parametrize(

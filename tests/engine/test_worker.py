@@ -518,7 +518,7 @@ def test_a_long_step_is_announced(predicted_s, slow_motion, announced):
 
 
 def test_the_stretch_of_a_step_that_took_longer_than_predicted_is_announced_too(monkeypatch):
-    monkeypatch.setattr(worker_module, "stretch", lambda inbox, factor, start_ns: [])
+    monkeypatch.setattr(worker_module, "stretch", lambda *given: [])
     runner = FakeRunner()
     runner.predicted_s, runner.takes_s = 0.0, 0.06
     loop = Loop(runner, slow_motion=10.0)

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
@@ -55,6 +56,7 @@ class FakeEngine:
         self.model, self.config, self.paused = INFO.model, EngineConfig(), False
         self.memory = FreeMemory(host=64 * 2**30)
         self.telemetry = Telemetry(4096)
+        self.clock = SYSTEM_CLOCK
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
         self._left: dict[int, int] = {}
