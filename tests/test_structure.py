@@ -12,34 +12,26 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 
+# Small modules that any part above core may use.
+SHARED = {"clock", "settings", "config", "json_text", "arguments"}
+
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
     "settings": set(),
     "clock": set(),
-    "config": {"settings"},
     "json_text": set(),
+    "config": {"settings"},
     "arguments": {"settings"},
     "core": {"config"},
-    "model": {"config", "core"},
-    "engine": {"clock", "config", "core", "model"},
+    "model": {"config", "core", "kernels"},
+    "kernels": {"config", "core", "model"},
+    "engine": {"clock", "config", "core", "model", "kernels"},
     "traffic": {"clock", "config", "core", "engine"},
-    "recording": {"clock", "settings", "config", "json_text", "arguments", "core", "engine", "traffic"},
-    "lab": {"clock", "settings", "config", "json_text", "arguments", "core", "engine", "traffic"},
-    "serve": {"clock", "settings", "config", "json_text", "arguments", "core", "engine", "traffic", "recording", "lab"},
-    "play": {
-        "clock",
-        "settings",
-        "config",
-        "json_text",
-        "arguments",
-        "core",
-        "engine",
-        "traffic",
-        "recording",
-        "lab",
-        "serve",
-    },
-    "bench": {"config", "arguments", "core", "model", "engine", "traffic"},
+    "recording": SHARED | {"core", "engine", "traffic"},
+    "lab": SHARED | {"core", "engine", "traffic"},
+    "serve": SHARED | {"core", "engine", "traffic", "recording", "lab"},
+    "play": SHARED | {"core", "engine", "traffic", "recording", "lab", "serve"},
+    "bench": SHARED | {"core", "model", "kernels", "engine", "traffic"},
     "cli": {"recording", "lab", "play", "serve", "bench"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},

@@ -153,8 +153,8 @@ def _emulated(on: bool) -> Iterator[None]:
     if not on:
         yield
         return
-    from roseplay.model.gpu.emulation import emulate_gpu
-    from roseplay.model.gpu.graphs import small_buckets
+    from roseplay.kernels.cuda.emulation import emulate_gpu
+    from roseplay.kernels.cuda.graphs import small_buckets
 
     with emulate_gpu(), small_buckets():
         yield

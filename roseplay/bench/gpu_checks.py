@@ -196,7 +196,7 @@ def check_nothing_waits(device: str, attention: str) -> dict[str, Any]:
     """Steps of all kinds of sampling, launched while torch raises for whatever would wait for the device."""
     from roseplay.core.request import Request
     from roseplay.core.step import Step, StepEntry
-    from roseplay.model.gpu.graphs import waiting_is_an_error
+    from roseplay.kernels.cuda.graphs import waiting_is_an_error
     from roseplay.model.loader import load_model
     from roseplay.model.runner import ModelRunner
 

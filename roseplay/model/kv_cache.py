@@ -103,7 +103,7 @@ def choose_num_blocks(
     requests within ``gpu_bytes``), but never too few for one request of ``max_model_len``.
 
     Args:
-        gpu_bytes: what the KV cache may take of a GPU, see ``memory.kv_cache_bytes``.
+        gpu_bytes: what the KV cache may take of a GPU, see ``gpu_memory.kv_cache_bytes``.
 
     Raises ``ValueError``, with the numbers, when the memory does not hold a single usable block, or by default
     not one request of ``max_model_len``.

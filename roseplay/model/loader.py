@@ -12,12 +12,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.kernels.cpu.pack import SharedInputs, pack_linears
+from roseplay.kernels.fuse import fuse_activations, fuse_small_operations
 from roseplay.model import exclusive
 from roseplay.model.attention import ATTENTION_NAME
-from roseplay.model.fuse import fuse_activations, fuse_small_operations
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
-from roseplay.model.pack import SharedInputs, pack_linears
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source, quiet

@@ -15,19 +15,18 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import DeviceLostError, Step, StepResult
-from roseplay.model import exclusive, speed
+from roseplay.kernels.cpu.recorded_steps import RecordedSteps
+from roseplay.kernels.cuda.attention.backend import TritonBackend, available
+from roseplay.kernels.cuda.emulation import emulating
+from roseplay.kernels.cuda.graphs import RecordedGraph, StepGraphs, cuda_graphs
+from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.attention import Paged, make_backend
-from roseplay.model.attention.triton.backend import TritonBackend, available
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
-from roseplay.model.gpu import memory
-from roseplay.model.gpu.emulation import emulating
-from roseplay.model.gpu.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, Launched
 from roseplay.model.loader import LoadedModel
-from roseplay.model.replay import RecordedSteps
 from roseplay.model.sampler import Logprobs, draw, likeliest
 from roseplay.model.step_sampler import StepSampler
 
@@ -77,7 +76,7 @@ class ModelRunner:
             loaded.dtype,
             loaded.device,
             loaded.max_model_len,
-            memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
+            gpu_memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
             if profile is not None
             else None,
         )
@@ -122,7 +121,7 @@ class ModelRunner:
         """What others could take now."""
         if not self._on_gpu:
             return FreeMemory(free_memory())
-        return FreeMemory(free_memory(), *memory.free_bytes(self.loaded.device))
+        return FreeMemory(free_memory(), *gpu_memory.free_bytes(self.loaded.device))
 
     def clear(self) -> None:
         """Forget all saved logits."""
@@ -227,19 +226,19 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def _profile(self, attention: str) -> memory.Profile:
+    def _profile(self, attention: str) -> gpu_memory.Profile:
         """What the largest step takes, on a cache that has nothing but the block which no request owns."""
         backend = make_backend(attention, self._make_cache(2))
         limit, device = self.loaded.max_model_len, self.loaded.device
 
         def run(num_tokens: int) -> None:
-            host = memory.largest_step(num_tokens, limit, min(memory.STEP_LOGITS, num_tokens), self.block_size)
+            host = gpu_memory.largest_step(num_tokens, limit, min(gpu_memory.STEP_LOGITS, num_tokens), self.block_size)
             logits = self._forward(Paged(backend, host.upload(device)))
-            requests = memory.greediest_requests(logits.shape[0])
+            requests = gpu_memory.greediest_requests(logits.shape[0])
             gathered = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # as beside saved logits
             Logprobs(gathered, requests, draw(gathered, requests, wait=False))
 
-        return memory.profile(run, memory.STEP_TOKENS, device)
+        return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 
     @torch.inference_mode()
     def _warm_up(self) -> None:
@@ -248,7 +247,7 @@ class ModelRunner:
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:
-            host = memory.largest_step(num_tokens, limit, 1, self.block_size)
+            host = gpu_memory.largest_step(num_tokens, limit, 1, self.block_size)
             likeliest(self._run(host.upload(self.loaded.device)))
             speed.wait_for(self.loaded.device)
 

@@ -22,12 +22,12 @@ from roseplay.config import SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import TokenLogprobs
 from roseplay.model.batch import Drawn
-from roseplay.model.cuts import cut_threshold
-from roseplay.model.noise import gumbel, gumbel_of, row_keys
+from roseplay.model.gumbel import gumbel, gumbel_of, row_keys
+from roseplay.model.top_k_top_p import cut_threshold
 from roseplay.model.upload import Download, pack_ints, to_device
 
 try:
-    from roseplay.model.cpu.argmax import argmax, can_argmax
+    from roseplay.kernels.cpu.argmax import argmax, can_argmax
 except ImportError:  # Numba is an extra
     argmax = None  # type: ignore[assignment]
 

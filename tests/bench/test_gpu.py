@@ -64,7 +64,7 @@ def test_checks_and_rows_of_an_engine(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_check_finds_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    from roseplay.model.gpu.graphs import StepGraphs
+    from roseplay.kernels.cuda.graphs import StepGraphs
 
     replay = StepGraphs.replay
     monkeypatch.setattr(StepGraphs, "replay", lambda self, *args: -replay(self, *args))

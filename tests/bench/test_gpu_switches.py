@@ -9,8 +9,8 @@ import torch
 
 from roseplay.bench.gpu_checks import TIE, agree_but_for_rounding, check_switches
 from roseplay.config import SamplingParams
-from roseplay.model.gpu.emulation import emulate_gpu
-from roseplay.model.gpu.graphs import small_buckets
+from roseplay.kernels.cuda.emulation import emulate_gpu
+from roseplay.kernels.cuda.graphs import small_buckets
 
 
 def logits_of(tokens: list[int]) -> Any:

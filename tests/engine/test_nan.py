@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from roseplay import Engine, SamplingParams
-from roseplay.model.gpu.emulation import emulate_gpu
-from roseplay.model.gpu.graphs import small_buckets
+from roseplay.kernels.cuda.emulation import emulate_gpu
+from roseplay.kernels.cuda.graphs import small_buckets
 from tests.engine.test_engine import wait_until
 from tests.engine.test_overlap import records
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model

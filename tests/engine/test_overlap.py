@@ -14,8 +14,8 @@ from roseplay.core.step import StepTooLargeError
 from roseplay.engine.errors import EngineError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
-from roseplay.model.gpu.emulation import emulate_gpu
-from roseplay.model.gpu.graphs import small_buckets
+from roseplay.kernels.cuda.emulation import emulate_gpu
+from roseplay.kernels.cuda.graphs import small_buckets
 from roseplay.model.launch import Launched
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG, wait_until

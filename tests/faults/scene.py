@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from roseplay import Engine, SamplingParams
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
-from roseplay.model.gpu.emulation import emulate_gpu
+from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.runner import ModelRunner
 from roseplay.play.playground import Playground
 from roseplay.play.web.guard import allowed_hosts

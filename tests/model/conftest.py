@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from roseplay.model import replay
+from roseplay.kernels.cpu import recorded_steps
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -21,6 +21,6 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="package")
 def short_warm_up() -> Iterator[None]:
     """A hundred engines start here: each records a size or two, the others when they come."""
-    before, replay.WARM_UP_TOKENS = replay.WARM_UP_TOKENS, 2
+    before, recorded_steps.WARM_UP_TOKENS = recorded_steps.WARM_UP_TOKENS, 2
     yield
-    replay.WARM_UP_TOKENS = before
+    recorded_steps.WARM_UP_TOKENS = before

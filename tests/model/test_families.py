@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from roseplay.model.attention.cpu import pieces
+from roseplay.kernels.cpu.attention import pieces
 from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
-from roseplay.model.gpu import memory
-from roseplay.model.gpu.memory import free_bytes, kv_cache_bytes, largest_step, profile
+from roseplay.kernels.cuda_memory import free_bytes, kv_cache_bytes, largest_step, profile
+from roseplay.model import gpu_memory
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner
@@ -87,7 +87,7 @@ def test_the_largest_step_draws_tokens_in_the_way_that_takes_most(monkeypatch: p
     """All of its rows are sorted, penalised and made into log-probabilities."""
     runner = make_runner(tiny_model(FAMILIES["llama"]()))
     with Operations() as seen:
-        monkeypatch.setattr(memory, "profile", lambda run, tokens, device: run(64))
+        monkeypatch.setattr(gpu_memory, "profile", lambda run, tokens, device: run(64))
         runner._profile("reference")
     for name in ("sort", "cumsum", "scatter_add_", "log_softmax"):
         largest = max((size for operation, size in seen.largest.items() if name in operation), default=0)

@@ -12,9 +12,9 @@ import torch
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.model import sampler
-from roseplay.model.cuts import cut_threshold
-from roseplay.model.noise import gumbel, row_keys
+from roseplay.model.gumbel import gumbel, row_keys
 from roseplay.model.sampler import sample, token_logprobs
+from roseplay.model.top_k_top_p import cut_threshold
 
 VOCABULARY = 1000
 

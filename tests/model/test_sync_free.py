@@ -14,17 +14,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
+from roseplay.kernels.cuda.emulation import emulate_gpu
+from roseplay.kernels.cuda.graphs import small_buckets
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
 from roseplay.model.attention import Paged
 from roseplay.model.batch import Drawn
-from roseplay.model.cuts import cut_threshold
 from roseplay.model.forward import PackedForward
-from roseplay.model.gpu.emulation import emulate_gpu
-from roseplay.model.gpu.graphs import small_buckets
 from roseplay.model.layout import RecordingBackend, null_batch
 from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample
+from roseplay.model.top_k_top_p import cut_threshold
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import make_runner
 from tests.model.test_sampler import MIXED, random_logits, request

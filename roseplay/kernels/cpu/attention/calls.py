@@ -1,0 +1,135 @@
+"""Appending to KV blocks and attending to them where they lie, compiled by Numba where that is installed.
+
+Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here are the calls; the loops
+over rows and blocks are in ``decode_loops`` and ``prompt_loops``, what is done with a block in ``decode_vectors`` and
+``prompt_vectors``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from roseplay.kernels.cpu.attention.in_place import Decodes, Spans
+from roseplay.model.batch import Ints
+
+try:
+    from roseplay.kernels.cpu.attention import decode_loops, prompt_loops
+    from roseplay.kernels.cpu.parallel import share_out
+    from roseplay.kernels.cpu.rows import is_light, pieces_of
+except ImportError:  # an extra: without it all is gathered
+    decode_loops = None  # type: ignore[assignment]
+
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def available(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a cache of this dtype can be read in place."""
+    return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
+
+
+def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: Ints) -> None:
+    """Write ``k`` and ``v`` ``[tokens, kv_heads, dim]`` into the ``slots`` of a layer's blocks (of ``attend_in_place``).
+
+    What is not a finite number becomes 0, as in ``append_paged``.
+    """
+    heads, block_size = keys.shape[1:3]
+    for new, blocks in ((k, keys), (v, values)):
+        dim = blocks.shape[-1]
+        new = _heads_dense(new.to(blocks.dtype))
+        pieces = min(pieces_of(new)[1], len(slots))
+        places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
+        sizes = (len(slots), pieces, new.stride(0), heads, block_size, dim)
+        share_out(decode_loops.append(new.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(new))
+
+
+def attend_in_place(
+    q: torch.Tensor,
+    out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    decodes: Decodes,
+    *,
+    scaling: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> None:
+    """Rows of one query attend to their cached tokens.
+
+    Args:
+        q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
+        out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; the rows' tokens are written, others left alone.
+        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16; values alike.
+        scaling, softcap, sinks: as in ``AttentionBackend.attend``.
+
+    Scores and sums are float32 whatever the cache holds.
+    """
+    kv_heads, block_size, k_dim = keys.shape[1:]
+    kernel = decode_loops.attend(
+        q.dtype == torch.bfloat16,
+        keys.dtype == torch.bfloat16,
+        q.shape[1] // kv_heads,
+        k_dim,
+        values.shape[-1],
+        block_size,
+        bool(softcap),
+    )
+    q = _heads_dense(q)
+    floats, sink = _floats(scaling, softcap, sinks)
+    threads = torch.get_num_threads()
+    shares = _head_shares(kv_heads, threads)
+    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), threads, *decodes.arguments()]
+    # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
+    hold = (floats, decodes, sink if sinks is None else None)
+    share_out(kernel, arguments, len(decodes.tokens) * shares, hold)
+
+
+def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
+    """Queries of the spans for ``attend_prompts``; None where it cannot attend with q and keys of these shapes."""
+    if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
+        return None
+    return prompt_loops.span_queries(q.shape[1] // keys.shape[1])
+
+
+def attend_prompts(
+    q: torch.Tensor,
+    out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spans: Spans,
+    *,
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> None:
+    """Spans of queries attend to what is cached up to each of them; the rest is as with ``attend_in_place``.
+
+    In bfloat16 what a token weighs is rounded before it is multiplied by the value, as torch does.
+    """
+    kv_heads, block_size, k_dim = keys.shape[1:]
+    group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
+    kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
+    q = _heads_dense(q)
+    floats, sink = _floats(scaling, softcap, sinks)
+    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments += [q.stride(0), kv_heads, 0 if sinks is None else len(sink), window or 0, *spans.arguments()]
+    share_out(kernel, arguments, len(spans.tokens) * kv_heads, hold=(floats, spans, sink))
+
+
+def _floats(scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """Scaling and softcap, 0 for none; the sinks, of which there is one that is not looked at where there are none."""
+    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
+    return np.array([scaling, softcap or 0.0], np.float32), sink
+
+
+def _head_shares(kv_heads: int, threads: int) -> int:
+    """In how many shares a row's KV heads are worked on: at least one a thread where there are as many, so that threads
+    get equal work however long the rows are; and no more, because the heads of a block lie side by side."""
+    return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
+
+
+def _heads_dense(x: torch.Tensor) -> torch.Tensor:
+    """``[tokens, heads, dim]`` with a token's heads side by side; tokens may be further apart."""
+    return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()

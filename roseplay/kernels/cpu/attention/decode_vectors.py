@@ -1,0 +1,167 @@
+"""One stretch of a block's tokens attended by the query heads of a group, in explicit vectors of 16 float32.
+
+A number's place in the vectors (``lane_order``) is not its place in memory where bfloat16 is read: two of them are
+loaded as one 32-bit number, whose upper half is the second and, shifted up, whose lower half the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from roseplay.kernels.cpu.simd import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emitter
+
+LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
+
+
+def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which of a token's ``dim`` numbers lies in each lane, -1 for none; whole vectors of 16."""
+    pairs = dim // (2 * LANES) * 2 * LANES if narrow else 0
+    order = np.arange(pairs).reshape(-1, LANES, 2).transpose(0, 2, 1).reshape(-1)
+    rest = np.full(-(-(dim - pairs) // LANES) * LANES, -1)
+    rest[: dim - pairs] = np.arange(pairs, dim)
+    return np.concatenate([order, rest]).astype(np.int64)
+
+
+class AttentionEmitter(Emitter):
+    """The steps of attention to 16 tokens; ``narrow`` blocks are bfloat16."""
+
+    def __init__(self, builder: Any, narrow: bool) -> None:
+        super().__init__(builder)
+        self.narrow = narrow
+
+    def state(self, pointer: Any, vectors: int) -> list[Any]:
+        return [self.numbers(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
+
+    def token(self, pointer: Any, number: int, dim: int) -> list[Any]:
+        """Key or value of the token ``number``, in ``lane_order``."""
+        b, begin, vectors = self.builder, number * dim, []
+        pairs = dim // (2 * LANES) if self.narrow else 0
+        sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
+        for i in range(pairs):
+            at = b.gep(pointer, [ir.Constant(INT, begin + 2 * LANES * i)])
+            both = self.numbers(at, 0, INT, LANES)
+            vectors += [b.bitcast(b.shl(both, sixteen), FLOATS), b.bitcast(b.and_(both, upper), FLOATS)]
+        for first in range(2 * LANES * pairs, dim, LANES):
+            count = min(LANES, dim - first)
+            part = self.numbers(pointer, begin + first, ir.IntType(16) if self.narrow else FLOAT, count)
+            if count < LANES:
+                lanes = [*range(count), *[count] * (LANES - count)]
+                part = b.shuffle_vector(part, ir.Constant(part.type, None), ir.Constant(INTS, lanes))
+            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.narrow else part)
+        return vectors
+
+    def merge(self, x: Any, y: Any, width: int) -> Any:
+        """Add lanes that are ``width`` apart, of two vectors at once: x's sums go where the lane has not the bit ``width``."""
+        near = [(LANES if lane & width else 0) + (lane & ~width) for lane in range(LANES)]
+        far = [lane + width for lane in near]
+        b = self.builder
+        return b.fadd(
+            *(b.shuffle_vector(x, y, ir.Constant(INTS, lanes)) for lanes in (near, far)),
+            flags=FAST,
+        )
+
+    def scores(self, queries: list[list[Any]], keys: Any, tokens: int, k_dim: int) -> list[Any]:
+        """For each head a vector: the products of its query with 16 tokens' keys, a lane a token.
+
+        The 16 vectors of partial products are added up in pairs, which halves their number four times. From the
+        ``tokens`` th on a lane repeats the last token.
+        """
+        waiting: list[list[tuple[int, Any]]] = [[] for _ in queries]
+        for number in range(LANES):
+            key = self.token(keys, min(number, tokens - 1), k_dim)
+            for query, pending in zip(queries, waiting, strict=True):
+                total = self.builder.fmul(query[0], key[0], flags=FAST)
+                for x, y in zip(query[1:], key[1:], strict=True):
+                    total = self.fma(x, y, total)
+                width = 1
+                while pending and pending[-1][0] == width:
+                    total, width = self.merge(pending.pop()[1], total, width), 2 * width
+                pending.append((width, total))
+        return [pending[0][1] for pending in waiting]
+
+    def cap(self, scores: Any, cap: Any) -> Any:
+        """``cap * tanh(scores / cap)``, with tanh |x| = (1 - e**-2|x|) / (1 + e**-2|x|)."""
+        b, one = self.builder, ir.Constant(FLOATS, [1.0] * LANES)
+        x = b.fdiv(scores, cap)
+        size = self.call(f"llvm.fabs.v{LANES}f32", FLOATS, x)
+        e = self.exp(b.fmul(size, ir.Constant(FLOATS, [-2.0] * LANES)))
+        tanh = b.fdiv(b.fsub(one, e), b.fadd(one, e))
+        return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", FLOATS, tanh, x))
+
+    def seen(self, begin: Any, end: Any, tokens: int) -> Any:
+        """The lanes whose token is one of ``begin`` to ``end - 1``."""
+        b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
+        there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
+        first, last = (self.all(b.trunc(bound, INT)) for bound in (begin, end))
+        return b.and_(there, b.and_(b.icmp_signed(">=", lanes, first), b.icmp_signed("<", lanes, last)))
+
+    def fold(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
+        """Take a head's 16 scores into its running maximum and sum; what they weigh, and how much the past fades."""
+        b = self.builder
+        scores = b.select(seen, scores, ir.Constant(FLOATS, [LOWEST] * LANES))
+        old = b.load(top)
+        highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, scores)
+        highest = self.call("llvm.maxnum.f32", FLOAT, highest, old)
+        fade = self.exp(self.all(b.fsub(old, highest)))
+        shares = self.exp(b.fsub(scores, self.all(highest)))
+        shares = b.select(seen, shares, ir.Constant(FLOATS, [0.0] * LANES))
+        zero = ir.Constant(FLOAT, 0.0)
+        sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, shares)
+        past = b.fmul(b.load(weight), b.extract_element(fade, ir.Constant(INT, 0)))
+        b.store(b.fadd(past, sum_), weight)
+        b.store(highest, top)
+        return shares, fade
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight, total, shape):
+    """Online softmax (Milakov and Gimelshein 2018) of a group's heads over some tokens of one block.
+
+    Args:
+        query: pointer to the heads' queries, times the scale, each in ``lane_order`` and whole vectors.
+        keys, values: pointers to the first token's; float32, or bfloat16 as uint16.
+        begin, end: the tokens that are seen, counted from the first.
+        softcap: 0 for none, as ``shape`` must say too.
+        top, weight, total: pointers to each head's running maximum, sum, and weighted values (in ``lane_order``).
+        shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
+    """
+    heads, k_dim, v_dim, tokens, capped = map(int, shape.literal_value.split(","))
+    narrow = keys.dtype.bitwidth == 16
+    signature = types.void(query, keys, values, begin, end, softcap, top, weight, total, shape)
+    k_vectors, v_vectors = (len(lane_order(dim, narrow)) // LANES for dim in (k_dim, v_dim))
+
+    def generate(context, builder, signature, args):
+        query, keys, values, begin, end, softcap, top, weight, total, _ = args
+        emit = AttentionEmitter(builder, narrow)
+
+        def of_head(pointer, head, numbers):
+            return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
+
+        queries = [emit.state(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
+        seen = emit.seen(begin, end, tokens)
+        shares, totals = [], []
+        for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
+            if capped:
+                scores = emit.cap(scores, emit.all(softcap))
+            share, fade = emit.fold(scores, seen, of_head(top, head, 1), of_head(weight, head, 1))
+            past = emit.state(of_head(total, head, v_vectors * LANES), v_vectors)
+            shares.append(share)
+            totals.append([builder.fmul(x, fade, flags=FAST) for x in past])
+        for number in range(tokens):
+            value = emit.token(values, number, v_dim)
+            for head in range(heads):
+                share = emit.lane(shares[head], number)
+                totals[head] = [emit.fma(share, x, y) for x, y in zip(value, totals[head], strict=True)]
+        for head in range(heads):
+            for i, x in enumerate(totals[head]):
+                at = of_head(total, head, v_vectors * LANES)
+                place = builder.gep(at, [ir.Constant(INT, LANES * i)])
+                builder.store(x, builder.bitcast(place, FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate

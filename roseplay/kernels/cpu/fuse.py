@@ -1,0 +1,112 @@
+"""Small operations of a decoder in one compiled pass each, for a CPU: the modules that go in their place. Needs Numba."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.activations import GELUTanh
+
+from roseplay.kernels.cpu import activations, norms, rotary, rows
+from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
+from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_modules, replace_rotary
+
+
+def fuse(model: PreTrainedModel) -> None:
+    """Replace norms, rotary embeddings, GELUs and, where gate and up are one product (``pack_linears``), gated SiLUs."""
+    replace_modules(model, FusedRMSNorm.of)
+    replace_modules(model, FusedLayerNorm.of)
+    replace_modules(model, lambda module: FusedGELU.of(module, model.dtype))
+    replace_modules(model, FusedGate.of)
+    replace_rotary(model, rotary.rotate, rotary.can_rotate)
+
+
+class FusedRMSNorm(nn.Module):
+    """In place of ``plain``, which still computes what is of another dtype."""
+
+    def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float, plus_one: bool) -> None:
+        super().__init__()
+        self.plain, self.weight, self.eps, self.plus_one = plain, weight, eps, plus_one
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedRMSNorm | None:
+        """For an RMS norm that multiplies by its weight, or by one more."""
+        parts = parts_of_rms_norm(module)
+        if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
+            return None
+        weight, eps = parts
+        norms = (cls(module, weight, eps, plus_one) for plus_one in (False, True))
+        return next((norm for norm in norms if agrees(module, norm, len(weight), weight)), None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != self.weight.dtype or not rows.fits(x):
+            return self.plain(x)  # type: ignore[no-any-return]
+        return norms.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
+
+
+class FusedLayerNorm(nn.Module):
+    """In place of ``plain``, which still computes what is of another dtype."""
+
+    def __init__(self, plain: nn.LayerNorm) -> None:
+        super().__init__()
+        self.plain, self.weight, self.bias, self.eps = plain, plain.weight, plain.bias, plain.eps
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedLayerNorm | None:
+        if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1 or module.bias is None:
+            return None
+        weight = module.weight
+        norm = cls(module)
+        alike = rows.fits(weight) and rows.fits(module.bias) and weight.dtype == module.bias.dtype
+        return norm if alike and agrees(module, norm, len(weight), weight) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != self.weight.dtype or not rows.fits(x):
+            return self.plain(x)  # type: ignore[no-any-return]
+        return norms.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class FusedGELU(nn.Module):
+    """In place of torch's GELU by the tanh approximation."""
+
+    @classmethod
+    def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedGELU | None:
+        by_tanh = type(module) is nn.GELU and module.approximate == "tanh"
+        if not by_tanh and type(module) is not GELUTanh:
+            return None
+        gelu = cls()
+        return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not rows.takes(x.dtype):
+            return nn.functional.gelu(x, approximate="tanh")
+        return activations.gelu_tanh(x)
+
+
+class FusedGate(nn.Module):
+    """``down(silu(gate(x)) * up(x))``, with gate and up in one product."""
+
+    def __init__(self, plain: nn.Module, both: MergedLinear) -> None:
+        super().__init__()
+        assert isinstance(plain.down_proj, nn.Module)
+        self.down_proj = plain.down_proj
+        self.dim = both.sizes[0]
+        self._both = [both]  # not a child a second time
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedGate | None:
+        gate, up = getattr(module, "gate_proj", None), getattr(module, "up_proj", None)
+        if not isinstance(gate, MergedPart) or not isinstance(up, MergedPart) or not hasattr(module, "down_proj"):
+            return None
+        alike = gate.merged is up.merged and (gate.number, up.number) == (0, 1) and len(set(gate.merged.sizes)) == 1
+        if not alike or len(gate.merged.sizes) != 2:
+            return None
+        found, linear = cls(module, gate.merged), gate.merged.linear
+        return found if agrees(module, found, linear.in_features, linear.packed) else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        product = self._both[0].linear(x)
+        out = product.new_empty((*x.shape[:-1], self.dim))
+        activations.silu_times(product, out)
+        down: torch.Tensor = self.down_proj(out)
+        return down

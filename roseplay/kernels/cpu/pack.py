@@ -1,0 +1,185 @@
+"""Weights laid out once, at load, in the order that the CPU's matrix kernels read them: ours (``matmul``) where they fit
+the CPU, else oneDNN's.
+
+``F.linear`` lays its weight out anew on every call, which for the few rows of a decode step costs about as much as the
+product itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+try:
+    from roseplay.kernels.cpu import matmul
+    from roseplay.kernels.cpu.tiles import STRIP
+except ImportError:  # Numba is an extra
+    matmul = None  # type: ignore[assignment]
+
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+class PackedLinear(nn.Module):
+    """``x [..., in] -> [..., out]`` with a weight that only one kernel can read.
+
+    Args:
+        weight: ``[out, in]``, float32 or bfloat16, on the CPU. It is copied.
+        bias: ``[out]`` or None.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.strips = matmul is not None and matmul.fits(weight)
+        if self.strips:
+            self.packed = matmul.lay_out(weight.detach())
+            self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * STRIP)
+            if bias is not None:
+                self.bias[: self.out_features] = bias.detach()
+        else:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+            self.bias = None if bias is None else bias.detach()
+        # Some models ask a layer's weight for its dtype or shape; its values are in `packed` alone.
+        self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.strips and self.bias is not None:
+            return matmul.multiply(x, self.packed, self.bias, self.out_features)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return product
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether there are packed products for a dtype on this CPU."""
+    if device.type != "cpu" or dtype not in _DTYPES or not torch.backends.mkldnn.is_available():
+        return False
+    if not all(hasattr(torch.ops.mkldnn, op) for op in ("_reorder_linear_weight", "_linear_pointwise")):
+        return False
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+class MergedLinear:
+    """Linear layers that are given the same input, as one product of their weights one below the other.
+
+    The model calls them one by one (``MergedPart``). The first call computes all, the others take their part if they are
+    given the very same tensor; for another one they would compute again.
+    """
+
+    def __init__(self, layers: list[nn.Linear]) -> None:
+        self.sizes = [layer.out_features for layer in layers]
+        biases: list[torch.Tensor] = [
+            torch.zeros(layer.out_features, dtype=layer.weight.dtype) if layer.bias is None else layer.bias
+            for layer in layers
+        ]
+        bias = torch.cat(biases) if any(layer.bias is not None for layer in layers) else None
+        self.linear = PackedLinear(torch.cat(tuple(layer.weight for layer in layers)), bias)
+        self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
+
+    def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        last = self._last
+        if last is None or last[0] is not x:
+            last = self._last = (x, self.linear(x).split(self.sizes, -1))
+        if number == len(self.sizes) - 1:
+            self._last = None  # hold on to nothing between steps
+        return last[1][number]
+
+
+class MergedPart(nn.Module):
+    """One of the layers of ``merged``, under its own name in the model."""
+
+    def __init__(self, merged: MergedLinear, number: int, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.merged, self.number = merged, number
+        self.out_features, self.in_features = weight.shape
+        self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.merged.part(x, self.number)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, number={self.number}"
+
+
+@torch.no_grad()
+def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int:
+    """Replace a model's linear layers by packed ones; returns how many.
+
+    The plain weights are let go one by one, unless something else holds them: a tied embedding, or the model's owner.
+
+    Args:
+        together: layers that are given the same input, in the order in which they are called (``shared_inputs``).
+    """
+    if not can_pack(model.device, model.dtype):
+        return 0
+    groups = {id(layer): group for group in together for layer in group}
+    merged: dict[int, MergedLinear] = {}
+    packed = 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            # Subclasses may do more than multiply.
+            if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
+                group = groups.get(id(child))
+                if group is None:
+                    setattr(module, name, PackedLinear(child.weight, child.bias))
+                else:
+                    if id(group) not in merged:
+                        merged[id(group)] = MergedLinear(group)
+                    number = next(i for i, layer in enumerate(group) if layer is child)
+                    setattr(module, name, MergedPart(merged[id(group)], number, child.weight))
+            elif type(child) is Conv1D and child.weight.dtype in _DTYPES:
+                setattr(module, name, PackedLinear(child.weight.T, child.bias))
+            else:
+                continue
+            packed += 1
+    return packed
+
+
+class SharedInputs:
+    """While it is entered, watches which linear layers of one parent are given the very same tensor, one after another."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.groups: list[list[nn.Linear]] = []
+        self._parents = {
+            id(child): id(module)
+            for module in model.modules()
+            for child in module.children()
+            if type(child) is nn.Linear and child.weight.dtype in _DTYPES
+        }
+        self._layers = [child for child in model.modules() if id(child) in self._parents]
+        self._open: tuple[int, int] | None = None
+        self._input: torch.Tensor | None = None  # held, so that its id stays its own
+        self._called: dict[int, int] = {}
+
+    def __enter__(self) -> SharedInputs:
+        self._hooks = [layer.register_forward_pre_hook(self._saw) for layer in self._layers]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._open = self._input = None
+        # A layer that is called several times in a pass is no one's sibling.
+        self.groups = [g for g in self.groups if len(g) > 1 and all(self._called[id(layer)] == 1 for layer in g)]
+
+    def _saw(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        assert isinstance(layer, nn.Linear)
+        self._called[id(layer)] = self._called.get(id(layer), 0) + 1
+        parent = self._parents[id(layer)]
+        first = self.groups[-1][0] if self.groups else None
+        if (
+            self._open
+            and self._open == (parent, id(args[0]))
+            and first is not None
+            and first.weight.dtype == layer.weight.dtype
+        ):
+            self.groups[-1].append(layer)
+        else:
+            self.groups.append([layer])
+        self._open, self._input = (parent, id(args[0])), args[0]

@@ -1,0 +1,199 @@
+"""Kernels that Numba compiled, run by all threads: one alone, or many one after another as a program.
+
+To wake a thread takes as long as a small kernel, so a whole step of a model should wake them once. A program is a list
+of kernels, each cut into pieces. Every thread goes through the list; it takes pieces of a kernel as long as there are
+any, then waits until the last piece is done. Who takes which piece is left to chance: a thread that something else
+holds up takes fewer of them, and one that never comes is not missed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from roseplay.kernels.cpu import simd, tape
+from roseplay.kernels.cpu.simd import address, call, compiled, moved, pointer
+
+# Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
+# other down.
+_one_at_a_time = threading.Lock()
+_of_thread = threading.local()
+
+# A kernel in a program, in int64: its arguments' address and its pieces in one cache line, counters of pieces that were
+# taken and that are done in the next.
+_ARGUMENTS, _PIECES, _TAKEN, _DONE, _ROW = 0, 1, 8, 9, 16
+_LINE = 64  # bytes
+# Looks at a counter, about ten microseconds, before another process is let have the core.
+_PATIENCE = 500
+
+
+def share_out(
+    kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), *, light: bool = False
+) -> None:
+    """Call a kernel for each of so many pieces, by as many threads as torch has.
+
+    Args:
+        kernel: a C function of a pointer to int64 (its own address, then ``arguments``) and of the piece's number.
+        hold: what the arguments point to beside tensors; kept as long as the call can be repeated.
+        light: it is done before another thread would be awake, and shared only by threads that are.
+    """
+    tape.run(Work(kernel, arguments, pieces, hold, light))
+
+
+class Work:
+    """A kernel with its arguments; called, it does all pieces."""
+
+    def __init__(
+        self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), light: bool = False
+    ) -> None:
+        self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
+        self.hold, self.light = hold, light
+
+    def __call__(self) -> None:
+        if self.light or self.pieces == 1 or torch.get_num_threads() == 1:
+            _in_turn()(self.arguments, self.pieces)
+        else:
+            Program([self])()
+
+    @staticmethod
+    def joined(works: list[Work]) -> Program:
+        return Program(works)
+
+
+class Program:
+    """Kernels one after another, each begun when the one before is done; called, it runs them."""
+
+    def __init__(self, works: list[Work]) -> None:
+        self._works = works
+        self._light = all(work.light or work.pieces == 1 for work in works)
+        self._rows = _aligned(len(works) * _ROW).reshape(-1, _ROW)
+        self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
+        self._rows[:, _PIECES] = [work.pieces for work in works]
+        self._arguments = np.array([_take_part().address, self._rows.ctypes.data, len(works), _yield_address()])
+
+    def __call__(self) -> None:
+        threads = 1 if self._light else torch.get_num_threads()
+        with _one_at_a_time:
+            self._rows[:, _TAKEN : _DONE + 1] = 0
+            if threads == 1:
+                _in_turn()(self._arguments, 1)
+            else:
+                _use_threads(threads)
+                _together()(self._arguments, threads)
+
+
+def _aligned(numbers: int) -> Any:
+    """Zeros that begin with a cache line."""
+    room = np.zeros(numbers + _LINE // 8, np.int64)
+    skip = -room.ctypes.data % _LINE // 8
+    return room[skip : skip + numbers]
+
+
+def _use_threads(number: int) -> None:
+    """As many of Numba's threads as torch has. Numba's first call starts its own, and with them sets OpenMP's number, which
+    is torch's too where both use one OpenMP: it is put back."""
+    if getattr(_of_thread, "threads", None) == number:
+        return
+    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+    if torch.get_num_threads() != number:
+        torch.set_num_threads(number)
+    _of_thread.threads = number
+
+
+@cache
+def _yield_address() -> int:
+    """Of the system's function that lets others run; 0 where there is none of that name."""
+    function = getattr(ctypes.CDLL(None), "sched_yield", None) if platform.system() != "Windows" else None
+    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0
+
+
+@cache
+def _together() -> Any:
+    """Compiled once for all kernels, because what makes a loop parallel takes longer to compile than they do."""
+
+    def together(arguments, pieces):
+        for piece in numba.prange(pieces):
+            call(arguments[0], address(arguments, 0), np.int64(piece))
+
+    return compiled(together, parallel=True)
+
+
+@cache
+def _in_turn() -> Any:
+    def in_turn(arguments, pieces):
+        for piece in range(pieces):
+            call(arguments[0], address(arguments, 0), np.int64(piece))
+
+    return compiled(in_turn)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _count(context, counter):
+    """One more, for all threads to see; what it was."""
+
+    def generate(context, builder, signature, args):
+        return builder.atomic_rmw("add", args[0], ir.Constant(ir.IntType(64), 1), "acq_rel")
+
+    return types.int64(counter), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _look(context, counter):
+    """What other threads have counted; what they did before can be read afterwards."""
+
+    def generate(context, builder, signature, args):
+        return builder.load_atomic(args[0], "acquire", 8)
+
+    return types.int64(counter), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pause(context):
+    """Tell an x86 core that it is waiting."""
+
+    def generate(context, builder, signature, args):
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            found = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(found, [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@cache
+def _take_part() -> Any:
+    """A thread's way through a program."""
+
+    def take_part(given, thread):
+        rows = pointer(given[1], types.int64)
+        for number in range(given[2]):
+            row = moved(rows, number * _ROW)
+            arguments, pieces = pointer(row[_ARGUMENTS], types.int64), row[_PIECES]
+            taken, done = moved(row, _TAKEN), moved(row, _DONE)
+            piece = _count(taken)
+            while piece < pieces:
+                call(arguments[0], arguments, piece)
+                _count(done)
+                piece = _count(taken)
+            waited = 0
+            while _look(done) < pieces:
+                waited += 1
+                if given[3] and waited % _PATIENCE == 0:
+                    call(given[3], arguments, thread)
+                else:
+                    _pause()
+
+    return simd.kernel(take_part)

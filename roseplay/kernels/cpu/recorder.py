@@ -1,0 +1,138 @@
+"""Torch's operations put on a tape as they run, each with its result where it will lie in every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from roseplay.kernels.cpu.arena import Arena
+
+try:
+    from roseplay.kernels.cpu import residual_add
+except ImportError:  # Numba is an extra
+    residual_add = None  # type: ignore[assignment]
+
+_ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
+
+
+class NotReplayableError(RuntimeError):
+    """A step does something that cannot be recorded; says what."""
+
+
+class Recorder(TorchDispatchMode):
+    """Puts torch's operations on ``calls``, with results that lie in the arena."""
+
+    def __init__(self, arena: Arena, calls: list[Callable[[], Any]]) -> None:
+        super().__init__()
+        self._arena, self._calls = arena, calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        found = list(result) if isinstance(result, list | tuple) else [result]
+        if not all(isinstance(x, torch.Tensor) for x in found):
+            raise NotReplayableError(f"{func} tells the host numbers")
+        mutable = func._schema.is_mutable
+        if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
+            return result  # a view lies where it lies
+        if any(tag in func.tags for tag in _UNFIT) and not _takes_by_number(func, args):
+            raise NotReplayableError(f"{func} depends on numbers or chance")
+        # What is kept for replays must not keep a place from being used again later in the step.
+        args, kwargs = (
+            _mapped(self._arena.alias, args),
+            {name: _mapped(self._arena.alias, kwargs[name]) for name in kwargs},
+        )
+        if mutable:
+            self._calls.append(partial(func, *args, **kwargs))
+            return result
+        kept = [self._arena.tensor(x) for x in found]
+        if (
+            func is torch.ops.aten.add.Tensor
+            and residual_add is not None
+            and not kwargs
+            and residual_add.can_add(args[0], args[1])
+        ):
+            residual_add.add(args[0], args[1], self._arena.alias(kept[0]))
+        elif func._overloadpacket.__name__ not in _ALLOCATIONS:
+            self._calls.append(_written_to(func, args, kwargs, found, [self._arena.alias(x) for x in kept]))
+        return kept[0] if isinstance(result, torch.Tensor) else type(result)(kept)
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """Those of an operation's arguments, also in lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    return type(value)(_mapped(change, part) for part in value) if isinstance(value, list | tuple) else value
+
+
+def _takes_by_number(func: Any, args: Any) -> bool:
+    """Whether it is an index by whole numbers: one by a mask has as many results as the mask says."""
+    if func._overloadpacket is not torch.ops.aten.index:
+        return False
+    return all(index is None or index.dtype == torch.int64 for index in args[1])
+
+
+def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.numel() > 0 and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def _written_to(
+    func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], kept: list[torch.Tensor]
+) -> Callable[[], Any]:
+    """The operation with its results written to ``kept``: by its variant that does so, if it has one that gives the same.
+
+    ``found`` is copied there now.
+    """
+    for x, y in zip(kept, found, strict=True):
+        x.copy_(y)
+    if func._overloadpacket.__name__ in ("_to_copy", "clone"):
+        return partial(kept[0].copy_, args[0])
+    if func not in _variants:
+        _variants[func] = _find_variant(func, args, kwargs, found)
+    variant = _variants[func]
+    if variant is not None:
+        return partial(variant[0], *args, **kwargs, **dict(zip(variant[1], kept, strict=True)))
+
+    def compute_and_copy() -> None:
+        for x, y in zip(kept, _tensors([func(*args, **kwargs)]), strict=True):
+            x.copy_(y)
+
+    return compute_and_copy
+
+
+_variants: dict[Any, tuple[Any, list[str]] | None] = {}
+
+
+def _find_variant(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
+    """The overload that writes its results to tensors it is given, and the names it gives these."""
+    for name in func._overloadpacket.overloads():
+        variant = getattr(func._overloadpacket, name)
+        names = [argument.name for argument in variant._schema.arguments if argument.is_out]
+        if not names or len(names) != len(found):
+            continue
+        outs = [torch.empty_like(x) for x in found]
+        places = [x.data_ptr() for x in outs]
+        try:
+            variant(*args, **kwargs, **dict(zip(names, outs, strict=True)))
+        except (RuntimeError, TypeError):  # another overload's
+            continue
+        if places == [x.data_ptr() for x in outs] and all(map(same_bits, found, outs)):
+            return variant, names
+    return None
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num())

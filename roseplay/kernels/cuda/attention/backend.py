@@ -1,0 +1,227 @@
+"""Attention for CUDA devices, in Triton; on a CPU it runs in Triton's interpreter (``TRITON_INTERPRET=1``), for tests.
+
+Nothing here asks the device for anything, and what is launched depends on shapes alone, so that a step can be captured
+in a CUDA graph and replayed with other numbers in the batch's tensors: for a graph whose batch was captured with one
+token a row, with batches of at most one token a row; for any other, with any batch that fits its tensors.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from roseplay.kernels.cuda.attention.tiles import (
+    Tiles,
+    choose_splits,
+    choose_tiles,
+    floor_power_of_2,
+    max_splits,
+    next_power_of_2,
+)
+from roseplay.model.attention.interface import register_backend
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+# The interpreter has no multiprocessors; these many make it split contexts as a GPU does.
+_INTERPRETED_PROCESSORS = 4
+_INTERPRETED_SHARED_MEMORY = 227 * 1024
+# Numbers of one layer's keys that a program of append moves: 16 bytes for each of its 128 threads.
+_APPEND_NUMBERS = 1024
+# Numbers of the parts that a program of the joining kernel holds.
+_JOIN_NUMBERS = 8192
+# Keys of the smallest tile, with which contexts are cut into most splits.
+_LEAST_BLOCK_N = 16
+
+
+_LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A launch of the attention kernel: ``grid`` is query tiles, parts of heads, splits of each context."""
+
+    tiles: Tiles
+    decode_only: bool
+    splits: int
+    grid: tuple[int, int, int]
+
+
+def available() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+class TritonBackend:
+    """See ``AttentionBackend`` for the calls.
+
+    Tokens behind the last row (padding of a bucket) attend to nothing and come out as zeros; their keys and values go to
+    the slots that the batch names, -1 meaning block 0.
+
+    Raises ``ValueError`` without Triton, or without a CUDA device unless Triton interprets.
+    """
+
+    name = "triton"
+    in_place = False
+
+    def __init__(self, cache: KVCache) -> None:
+        if not available():
+            raise ValueError("attention='triton' needs Triton: install roseplay[triton]")
+        import triton
+
+        self._interpreted = bool(triton.knobs.runtime.interpret)
+        if cache.device.type != "cuda" and not self._interpreted:
+            raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
+        self.cache = cache
+        self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
+
+    def variants(self, most_keys: int) -> Iterator[None]:
+        """Each time round, attention is launched with another number of splits of those that contexts of so many keys may
+        get: each is a kernel of its own, to be compiled before anybody waits for it."""
+        try:
+            splits = 1
+            while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
+                self._forced = splits, most_keys
+                yield
+                splits *= 2
+        finally:
+            self._forced = None
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        if batch.batched_append:
+            self._append(layer, k, v, batch.slot_mapping)
+            return
+        for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
+            self._append(layer, k[begin:end], v[begin:end], batch.slot_mapping[begin:end])
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
+
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        num_tokens, num_heads = q.shape[:2]
+        block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
+        plan = self._plan(layer, num_heads, batch, window)
+        tiles = plan.tiles
+        out = q.new_empty((num_tokens, num_heads, v_dim))
+        parts = lse = out
+        if plan.splits > 1:
+            parts = out.new_empty((plan.splits, *out.shape), dtype=torch.float32)
+            lse = out.new_empty((plan.splits, num_tokens, num_heads), dtype=torch.float32)
+        q = q.to(keys.dtype)
+        with torch.cuda.device_of(q):
+            attend_kernel[plan.grid](
+                parts, lse, q, keys, values, batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
+                q if sinks is None else sinks,
+                num_tokens, batch.seq_lens.shape[0], batch.block_tables.stride(0),
+                _LOG2_E * scaling * (2 / softcap if softcap else 1), _LOG2_E * (softcap or 0),
+                q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+                NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
+                BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
+                K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
+                SPLITS=plan.splits, DECODE=plan.decode_only,
+                WINDOW=window or 0, SOFTCAP=bool(softcap), SINKS=sinks is not None,
+                WIDEN=self._interpreted, PRECISION="tf32x3" if keys.dtype == torch.float32 else "tf32",
+                num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+            )  # fmt: skip
+            if plan.splits > 1:
+                block_v = min(_pad(v_dim), _JOIN_NUMBERS // plan.splits)
+                join_kernel[num_tokens, num_heads, -(-v_dim // block_v)](
+                    out, parts, lse, num_tokens, NUM_HEADS=num_heads, V_DIM=v_dim, BLOCK_V=block_v, SPLITS=plan.splits
+                )
+        return out
+
+    def _plan(self, layer: int, num_heads: int, batch: PagedBatch, window: int | None) -> _Plan:
+        """What to launch; the same in all layers of a kind, so worked out once a step."""
+        kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
+        v_dim = self.cache.values[layer].shape[-1]
+        name = ("triton", num_heads, kv_heads, k_dim, v_dim, window)
+        if name not in batch.memo:
+            num_processors, shared_memory = self._device
+            decode_only = _one_token_a_row(batch)
+            num_rows, group = batch.seq_lens.shape[0], num_heads // kv_heads
+            tiles = choose_tiles(
+                decode_only=decode_only,
+                num_tokens=batch.num_tokens,
+                num_rows=num_rows,
+                group=group,
+                k_dim=k_dim,
+                v_dim=v_dim,
+                itemsize=self.cache.dtype.itemsize,
+                shared_memory=shared_memory,
+            )
+            query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
+            head_parts = kv_heads * -(-group // tiles.heads)
+            forced, longest = self._forced or (None, batch.block_tables.shape[1] * block_size)
+            most_keys = min(longest, window + tiles.block_q) if window else longest
+            if forced is not None:
+                splits = min(forced, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
+            else:
+                splits = choose_splits(
+                    decode_only=decode_only,
+                    programs=query_tiles * head_parts,
+                    most_keys=most_keys,
+                    block_n=tiles.block_n,
+                    num_processors=num_processors,
+                )
+            batch.memo[name] = _Plan(tiles, decode_only, splits, (query_tiles, head_parts, splits))
+        found: _Plan = batch.memo[name]
+        return found
+
+    def _append(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        from roseplay.kernels.cuda.attention.append import append_kernel
+
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        num_tokens, num_heads, k_dim = k.shape
+        v_dim = v.shape[2]
+        block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // _pad(max(k_dim, v_dim))))
+        with torch.cuda.device_of(k):
+            append_kernel[num_tokens, -(-num_heads // block_h)](
+                k, v, keys, values, slot_mapping,
+                k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+                keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+                NUM_HEADS=num_heads, BLOCK_H=block_h, BLOCK_SIZE=self.cache.block_size,
+                K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
+            )  # fmt: skip
+
+    @cached_property
+    def _device(self) -> tuple[int, int]:
+        """Multiprocessors, and bytes of shared memory that one program may have."""
+        if self.cache.device.type != "cuda":
+            return _INTERPRETED_PROCESSORS, _INTERPRETED_SHARED_MEMORY
+        import triton
+
+        index = torch.device(self.cache.device).index
+        index = torch.cuda.current_device() if index is None else index
+        told = triton.runtime.driver.active.utils.get_device_properties(index)
+        return told["multiprocessor_count"], told["max_shared_mem"]
+
+
+def _one_token_a_row(batch: PagedBatch) -> bool:
+    """Whether token r is the only one of row r, for all tokens; padding rows at the end may have none."""
+    counts = np.diff(batch.host_cu_seqlens_q)
+    return len(counts) == batch.num_tokens and bool(counts.max() <= 1 and (np.diff(counts) <= 0).all())
+
+
+def _pad(dim: int) -> int:
+    return max(16, next_power_of_2(dim))
+
+
+register_backend(TritonBackend.name, TritonBackend)

@@ -1,0 +1,119 @@
+"""Giving a model's modules something that computes the same, and proving on random numbers that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+_TOKENS = 3  # of a trial
+_ROTARY = "apply_rotary_pos_emb"
+
+
+@torch.inference_mode()
+def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Module | None]) -> int:
+    """Put what ``make`` gives for a module in its place, where that is not None; returns how many."""
+    replaced = 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            new = make(child)
+            if new is not None:
+                setattr(module, name, new)
+                replaced += 1
+    return replaced
+
+
+def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
+    """The weight ``[dim]`` and the epsilon of what is an RMS norm by its name and attributes, else None."""
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
+        return None
+    return (weight, eps) if isinstance(weight, nn.Parameter) and weight.dim() == 1 else None
+
+
+@torch.inference_mode()
+def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
+    """Whether both give the same for a few tokens of random numbers ``[1, tokens, dim]``; False where either cannot."""
+    x = random_like((1, _TOKENS, dim), like)
+    try:
+        return same(plain(x), new(x))
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name said
+        return False
+
+
+@torch.inference_mode()
+def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Callable[..., bool]) -> int:
+    """Let attention modules rotate queries and keys by ``rotate(q, k, cos, sin)`` where that ``fits`` and agrees with what
+    they have; returns how many.
+
+    A module's forward is a function of its modelling file; the module gets a copy of it that finds another function under
+    the name of the old one.
+    """
+    trials: dict[tuple[Any, int], bool] = {}
+    replaced = 0
+    for module in model.modules():
+        forward, dim = type(module).forward, getattr(module, "head_dim", None)
+        if (
+            not isinstance(forward, FunctionType)
+            or _ROTARY not in forward.__code__.co_names
+            or "forward" in vars(module)
+        ):
+            continue
+        plain = forward.__globals__.get(_ROTARY)
+        if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
+            continue
+        if (plain, dim) not in trials:
+            trials[plain, dim] = _rotates_alike(plain, rotate, fits, dim, next(model.parameters()))
+        if not trials[plain, dim]:
+            continue
+        names = {**forward.__globals__, _ROTARY: _choose(plain, rotate, fits)}
+        copied = FunctionType(
+            forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
+        )  # fmt: skip
+        copied.__kwdefaults__ = forward.__kwdefaults__
+        module.forward = MethodType(copied, module)  # type: ignore[method-assign]
+        replaced += 1
+    return replaced
+
+
+def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
+    """The new one where it takes what it is given, else the old one."""
+
+    def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
+        if args or more or not fits(q, k, cos, sin):
+            return plain(q, k, cos, sin, *args, **more)
+        return rotate(q, k, cos, sin)
+
+    return apply
+
+
+def _rotates_alike(
+    plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool], dim: int, like: torch.Tensor
+) -> bool:
+    q, k = (random_like((1, _TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
+    cos, sin = (random_like((1, _TOKENS, dim), like) for _ in range(2))
+    if not fits(q, k, cos, sin):
+        return False
+    try:
+        return all(same(x, y) for x, y in zip(plain(q, k, cos, sin), rotate(q, k, cos, sin), strict=True))
+    except (RuntimeError, TypeError, ValueError):  # made for other shapes
+        return False
+
+
+def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Of ``like``'s dtype and device; always the same numbers, and torch's generator stays as it is."""
+    generator = torch.Generator(like.device).manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
+
+
+def same(right: torch.Tensor, found: torch.Tensor) -> bool:
+    """But for rounding: a few units in the last place."""
+    if right.shape != found.shape or right.dtype != found.dtype:
+        return False
+    tolerance = 4 * torch.finfo(right.dtype).eps
+    return torch.allclose(right.float(), found.float(), rtol=tolerance, atol=tolerance * float(right.abs().max()))

@@ -1,0 +1,156 @@
+"""Prompt attention with products of our own, against the same spelled out in float64."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from roseplay.kernels.cpu.attention import calls
+from roseplay.kernels.cpu.attention.in_place import SHORT_QUERIES, plan_spans
+
+prompt_loops = pytest.importorskip("roseplay.kernels.cpu.attention.prompt_loops", reason="Numba is not installed")
+
+DTYPES = [
+    pytest.param(
+        dtype, marks=pytest.mark.skipif(not prompt_loops.fits(dtype, 2), reason="this CPU has no such vectors")
+    )
+    for dtype in (torch.float32, torch.bfloat16)
+]
+
+
+class Prompts:
+    """Rows of ``counts`` queries with ``pasts`` tokens before them, in blocks that lie anywhere; what belongs to none of them
+    is far too large not to be noticed."""
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        counts: list[int],
+        pasts: list[int],
+        heads: tuple[int, int] = (4, 2),
+        dims: tuple[int, int] = (32, 32),
+        block_size: int = 4,
+    ) -> None:
+        generator = torch.Generator().manual_seed(sum(counts) + dims[0])
+        self.counts, self.seq_lens = np.array(counts), np.array(counts) + np.array(pasts)
+        blocks = -(-self.seq_lens // block_size)
+        order = iter(torch.randperm(int(blocks.sum()), generator=generator).add(1).tolist())
+        self.tables = np.zeros((len(counts), int(blocks.max()) + 2), np.int64)
+        shape = int(blocks.sum()) + 1, heads[1], block_size
+        self.keys, self.values = (torch.full((*shape, dim), 1e4, dtype=dtype) for dim in dims)
+        for row, length in enumerate(self.seq_lens):
+            for column in range(blocks[row]):
+                block = self.tables[row, column] = next(order)
+                filled = min(block_size, length - column * block_size)
+                for cache, dim in ((self.keys, dims[0]), (self.values, dims[1])):
+                    cache[block, :, :filled] = torch.randn(heads[1], filled, dim, generator=generator).to(dtype)
+        self.q = torch.randn(int(self.counts.sum()), heads[0], dims[0], generator=generator).to(dtype)
+        self.starts = np.concatenate([[0], np.cumsum(counts)])
+
+    def attended(self, **settings: Any) -> torch.Tensor:
+        batch: Any = SimpleNamespace(
+            host_cu_seqlens_q=self.starts, host_seq_lens=self.seq_lens, host_block_tables=self.tables
+        )
+        span = calls.prompt_span(self.q, self.keys)
+        assert span is not None
+        spans = plan_spans(batch, span)
+        assert spans is not None
+        out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
+        asked = {"scaling": self.q.shape[-1] ** -0.5, "window": None, "softcap": None, "sinks": None, **settings}
+        calls.attend_prompts(self.q, out, self.keys, self.values, spans, **asked)
+        return out
+
+    def spelled_out(
+        self, window: int | None = None, softcap: float | None = None, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        found = []
+        group = self.q.shape[1] // self.keys.shape[1]
+        for row, (count, length) in enumerate(zip(self.counts, self.seq_lens, strict=True)):
+            k, v = (
+                torch.cat(list(cache[self.tables[row]]), 1)[:, :length].double().repeat_interleave(group, 0)
+                for cache in (self.keys, self.values)
+            )
+            q = self.q[self.starts[row] : self.starts[row + 1]].transpose(0, 1).double()
+            scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+            if softcap:
+                scores = torch.tanh(scores / softcap) * softcap
+            back = torch.arange(length - count, length)[:, None] - torch.arange(length)
+            scores = scores.masked_fill((back < 0) | (back >= (window or length)), -torch.inf)
+            if sinks is not None:
+                scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, count, 1)], -1)
+            found.append((scores.softmax(-1)[..., :length] @ v).transpose(0, 1))
+        return torch.cat(found).to(self.q.dtype)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    narrow = found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=1e-2 if narrow else 1e-5, atol=1e-2 if narrow else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("heads", "dims", "block_size", "window", "softcap", "sinks"),
+    [
+        ((4, 4), (8, 8), 4, None, None, False),
+        ((9, 3), (32, 32), 16, 150, None, False),
+        ((8, 1), (64, 64), 24, 6, None, True),
+        ((2, 2), (24, 12), 3, 1, 3.0, True),
+    ],
+)
+def test_it_is_the_same_as_spelled_out(
+    dtype: torch.dtype,
+    heads: tuple[int, int],
+    dims: tuple[int, int],
+    block_size: int,
+    window: int | None,
+    softcap: float | None,
+    sinks: bool,
+) -> None:
+    """With a past and without, of one stretch and of several."""
+    prompts = Prompts(dtype, [33, 140, 50], [0, 130, 5], heads, dims, block_size)
+    asked: dict[str, Any] = {"window": window, "softcap": softcap}
+    asked["sinks"] = torch.linspace(-2, 30, heads[0]).to(dtype) if sinks else None
+    close(prompts.attended(**asked), prompts.spelled_out(**asked))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_query_sees_the_same_in_any_chunk_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
+    """Bit for bit: what is answered must not depend on how the scheduler cuts a prompt."""
+    whole, part = Prompts(dtype, [300], [0]), Prompts(dtype, [300], [0])
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        expected = whole.attended(window=170)
+    finally:
+        torch.set_num_threads(before)
+    part.q, part.counts, part.starts = part.q[217:], part.counts - 217, np.array([0, 83])
+    assert torch.equal(part.attended(window=170), expected[217:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_short_rows_are_left_to_the_decodes_kernel(dtype: torch.dtype) -> None:
+    prompts = Prompts(dtype, [SHORT_QUERIES, SHORT_QUERIES + 1, 1], [3, 0, 9])
+    found, expected = prompts.attended(), prompts.spelled_out()
+    begin, end = prompts.starts[1:3]
+    close(found[begin:end], expected[begin:end])
+    assert (found[:begin] == 7).all() and (found[end:] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_queries_that_do_not_lie_in_one_piece_and_large_scores(dtype: torch.dtype) -> None:
+    prompts = Prompts(dtype, [40], [0], (4, 4))
+    together = torch.stack([prompts.q * 300, prompts.q], 1)
+    prompts.q = together[:, 0]
+    found = prompts.attended()
+    assert not prompts.q.is_contiguous() and torch.isfinite(found).all()
+    close(found, prompts.spelled_out())
+
+
+def test_what_it_does_not_take() -> None:
+    keys = torch.zeros(1, 2, 4, 7)
+    assert calls.prompt_span(torch.zeros(1, 4, 7, dtype=torch.float64), keys) is None
+    assert calls.prompt_span(torch.zeros(1, 4, 7).bfloat16(), keys.bfloat16()) is None  # an odd size

@@ -1,0 +1,108 @@
+"""Products in explicit vectors: the plain ones, but for rounding, whatever the sizes and however many rows and threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+matmul = pytest.importorskip("roseplay.kernels.cpu.matmul", reason="Numba is not installed")
+
+STRIP, available = matmul.STRIP, matmul.available
+DTYPES = [
+    pytest.param(dtype, marks=pytest.mark.skipif(not available(dtype), reason="this CPU has no such vectors"))
+    for dtype in (torch.float32, torch.bfloat16)
+]
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    strips = matmul.lay_out(weight)
+    wide = torch.zeros(len(strips) * STRIP)
+    if bias is not None:
+        wide[: len(bias)] = bias
+    return matmul.multiply(x, strips, wide, len(weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [*range(1, 14), 24, 25, 97, 200])
+def test_any_number_of_rows(rows: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(rows)
+    x, weight, bias = torch.randn(rows, 50, dtype=dtype), torch.randn(70, 50, dtype=dtype), torch.randn(70)
+    expected = functional.linear(x.double(), weight.double(), bias.double()).to(dtype)
+    torch.testing.assert_close(
+        product(x, weight, bias), expected, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("outer", [1, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("inner", [2, 6, 64, 130])
+def test_any_size_of_a_weight(outer: int, inner: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(outer + inner)
+    x, weight = torch.randn(2, 3, inner, dtype=dtype), torch.randn(inner, outer, dtype=dtype).T
+    found = product(x, weight)
+    assert found.shape == (2, 3, outer)
+    expected = functional.linear(x.double(), weight.double()).to(dtype)
+    torch.testing.assert_close(found, expected, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_is_the_same_in_any_company_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
+    x, weight = torch.randn(64, 512, dtype=dtype), torch.randn(200, 512, dtype=dtype)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        together = product(x, weight)
+        torch.set_num_threads(1)
+        for count in (1, 2, 5, 12, 33):
+            assert torch.equal(product(x[3 : 3 + count], weight), together[3 : 3 + count])
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_rows(threads: int, dtype: torch.dtype) -> None:
+    """As of a step from which nothing is sampled."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert product(torch.empty(1, 0, 512, dtype=dtype), torch.randn(200, 512, dtype=dtype)).shape == (1, 0, 200)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inner", [2048, 3072])
+def test_rows_that_lie_far_apart(inner: int, dtype: torch.dtype) -> None:
+    """By a multiple of 2 KiB and more: they are moved, and fewer of them are worked on at once."""
+    torch.manual_seed(inner)
+    x, weight = torch.randn(100, inner, dtype=dtype), torch.randn(40, inner, dtype=dtype)
+    expected = functional.linear(x.double(), weight.double()).to(dtype)
+    rounding = 8e-3 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(product(x, weight), expected, rtol=rounding, atol=2e-3)
+    assert torch.equal(product(x[7:8], weight), product(x, weight)[7:8])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parts_of_a_larger_tensor_and_what_is_not_finite(dtype: torch.dtype) -> None:
+    x, weight = torch.randn(4, 128, dtype=dtype)[:, 32:96], torch.randn(40, 64, dtype=dtype)
+    x[1, 5], x[2, 7] = torch.nan, torch.inf
+    found = product(x, weight)
+    assert found[1].isnan().all() and found[2].isinf().all()
+    expected = functional.linear(x.float(), weight.float())[[0, 3]]
+    torch.testing.assert_close(found[[0, 3]].float(), expected, rtol=8e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_does_not_go_together_is_refused(dtype: torch.dtype) -> None:
+    weight = torch.randn(8, 16, dtype=dtype)
+    with pytest.raises(RuntimeError, match="the weight"):
+        product(torch.randn(2, 14, dtype=dtype), weight)
+    with pytest.raises(RuntimeError, match="the weight"):
+        product(torch.randn(2, 16, dtype=torch.float64), weight)
+
+
+def test_what_cannot_be_laid_out() -> None:
+    assert not matmul.fits(torch.randn(4, 5, dtype=torch.bfloat16))  # numbers go in pairs
+    assert not matmul.fits(torch.randn(4, 4, dtype=torch.float16))

@@ -1,0 +1,81 @@
+"""Packed weights: the same products, less memory held twice, and nothing of a model in memory touched."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
+
+from roseplay.config import EngineConfig
+from roseplay.kernels.cpu.pack import PackedLinear, can_pack
+from roseplay.model.loader import load_model
+from tests.model.families import FAMILIES, tiny_model
+
+needs_packing = pytest.mark.skipif(
+    not can_pack(torch.device("cpu"), torch.float32), reason="this torch has no packed products"
+)
+
+
+@needs_packing
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 7, 32, 65])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("strips", [True, False], ids=["ours", "oneDNN"])
+def test_a_packed_product_is_the_plain_one(
+    dtype: torch.dtype, rows: int, bias: bool, strips: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not strips:
+        monkeypatch.setattr("roseplay.kernels.cpu.pack.matmul", None)
+    torch.manual_seed(rows)
+    weight, x = torch.randn(50, 24, dtype=dtype), torch.randn(1, rows, 24, dtype=dtype)
+    offset = torch.randn(50, dtype=dtype) if bias else None
+    with torch.inference_mode():
+        found = PackedLinear(weight, offset)(x)
+    expected = functional.linear(x, weight, offset)
+    assert found.shape == (1, rows, 50)
+    torch.testing.assert_close(
+        found, expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2 if dtype == torch.bfloat16 else 1e-4
+    )
+
+
+@needs_packing
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_linear_layers_are_packed_unless_the_switch_is_off(family: str) -> None:
+    model = tiny_model(FAMILIES[family]())
+    packed = load_model(model, EngineConfig()).model
+    plain = load_model(model, EngineConfig(pack_weights=False)).model
+    kinds = [type(module) for module in packed.modules()]
+    assert PackedLinear in kinds
+    assert nn.Linear not in kinds and Conv1D not in kinds
+    assert PackedLinear not in [type(module) for module in plain.modules()]
+
+
+@needs_packing
+def test_a_model_in_memory_keeps_its_layers_and_weights() -> None:
+    model = tiny_model(FAMILIES["gpt2"]())
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    load_model(model, EngineConfig())
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+@needs_packing
+def test_the_plain_weight_is_let_go() -> None:
+    layer = nn.Linear(16, 16)
+    plain = weakref.ref(layer.weight)
+    packed = PackedLinear(layer.weight, layer.bias)
+    del layer
+    gc.collect()
+    assert plain() is None
+    assert packed.weight.device.type == "meta" and packed.weight.shape == (16, 16)
+
+
+def test_only_a_cpu_packs_and_only_what_it_can() -> None:
+    assert not can_pack(torch.device("cuda"), torch.float32)
+    assert not can_pack(torch.device("cpu"), torch.float16)

@@ -1,0 +1,142 @@
+"""Kernels that all threads share: every piece once, one kernel after the other, whoever does or does not come."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba", reason="Numba is not installed")
+
+from numba import types
+
+from roseplay.kernels.cpu import parallel, residual_add, tape
+from roseplay.kernels.cpu.simd import kernel, pointer
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Also more than there are cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def _append(given, piece):
+    """Doubles a piece's part of a list of numbers, and adds one."""
+    numbers, pieces = given[2], given[3]
+    values = pointer(given[1], types.int64)
+    for i in range(numbers * piece // pieces, numbers * (piece + 1) // pieces):
+        values[i] = 2 * values[i] + 1
+
+
+def _shift(given, piece):
+    """To each number its neighbour on the right: right only when all of the kernel before it is done."""
+    numbers, pieces = given[3], given[4]
+    values, out = pointer(given[1], types.int64), pointer(given[2], types.int64)
+    for i in range(numbers * piece // pieces, numbers * (piece + 1) // pieces):
+        out[i] = values[(i + 1) % numbers]
+
+
+APPEND, SHIFT = kernel(_append), kernel(_shift)
+
+
+def test_a_program_runs_kernels_in_order_and_each_piece_once(threads: int) -> None:
+    values, shifted = np.arange(50), np.zeros(50, np.int64)
+    recorded = tape.Tape()
+
+    def step() -> None:
+        for pieces in (1, 7, 50):
+            places = values.ctypes.data, shifted.ctypes.data
+            parallel.share_out(APPEND, [places[0], 50, pieces], pieces)
+            parallel.share_out(SHIFT, [*places, 50, pieces], pieces, light=pieces == 7)
+            parallel.share_out(SHIFT, [places[1], places[0], 50, pieces], pieces)
+
+    def expected(before: np.ndarray) -> np.ndarray:
+        for _ in range(3):
+            before = np.roll(2 * before + 1, -2)
+        return before
+
+    begin = values.copy()
+    with tape.record(recorded):
+        step()
+    assert (values == expected(begin)).all()
+    assert len(recorded.calls) == 9
+    recorded.join()
+    assert len(recorded.calls) == 1
+    gc.collect()
+    for _ in range(100):
+        begin = values % 1000
+        values[:] = begin
+        recorded.replay()
+        assert (values == expected(begin)).all()
+
+
+def test_what_torch_computes_in_between_keeps_its_place() -> None:
+    values, x = np.arange(8), torch.zeros(1)
+    recorded = tape.Tape()
+    with tape.record(recorded):
+        parallel.share_out(APPEND, [values.ctypes.data, 8, 1], 1)
+        recorded.calls.append(lambda: x.add_(int(values[0])))
+        parallel.share_out(APPEND, [values.ctypes.data, 8, 2], 2)
+    recorded.join()
+    assert len(recorded.calls) == 3
+    values[:] = 0
+    recorded.replay()
+    assert x.item() == 1 and (values == 3).all()
+
+
+def test_a_recorded_sum_keeps_what_it_adds() -> None:
+    """Which may be a tensor that nobody else has."""
+    x, y, out = torch.ones(8), torch.ones(8), torch.empty(8)
+    held, recorded = weakref.ref(y), tape.Tape()
+    with tape.record(recorded):
+        residual_add.add(x, y, out)
+    del y
+    gc.collect()
+    assert held() is not None
+    recorded.join()
+    recorded.replay()
+    assert (out == 2).all()
+    del recorded
+    gc.collect()
+    assert held() is None
+
+
+def test_two_programs_at_once(threads: int) -> None:
+    """Of two engines of one process: neither takes the other's pieces, and both end."""
+    wrong: list[bool] = []
+
+    def run() -> None:
+        values = np.zeros(64, np.int64)
+        program = parallel.Program([parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16) for _ in range(20)])
+        for _ in range(200):
+            values[:] = 0
+            program()
+            wrong.append(bool((values != 2**20 - 1).any()))
+
+    callers = [threading.Thread(target=run) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert len(wrong) == 400 and not any(wrong)
+
+
+def test_a_program_goes_on_when_no_other_thread_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given three threads' shares, one after the other, by one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    monkeypatch.setattr(parallel, "_together", parallel._in_turn)
+    try:
+        values = np.zeros(64, np.int64)
+        parallel.Program([parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16) for _ in range(5)])()
+        assert (values == 31).all()
+    finally:
+        torch.set_num_threads(before)

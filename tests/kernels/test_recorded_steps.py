@@ -1,0 +1,301 @@
+"""Recorded decode steps: the same logits as without, for whichever requests and blocks; and what cannot be recorded."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from transformers import PreTrainedModel
+
+from roseplay.config import EngineConfig
+from roseplay.core.step import Step, StepEntry
+from roseplay.kernels.cpu.arena import Arena
+from roseplay.kernels.cpu.attention import calls
+from roseplay.kernels.cpu.recorded_steps import SIZES
+from roseplay.kernels.cpu.recorder import Recorder
+from roseplay.kernels.cpu.tape import Tape, record
+from roseplay.model.loader import load_model
+from roseplay.model.runner import ModelRunner
+from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
+from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
+
+needs_numba = pytest.mark.skipif(
+    not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
+)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size is recorded when it comes a second time, and none before."""
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.RECORD_AFTER", 1)
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_S", 0)
+
+
+def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
+    """One whose steps are replayed, and one whose steps are not."""
+    tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
+    made = [Driver(make_runner(model, replay_steps=replays), tokens) for replays in (True, False)]
+    return made[0], made[1]
+
+
+@needs_numba
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30, 30, 30])
+    graphs = []
+    for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 8]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert plain.result.graph is None
+    recorded = replaying.runner.recorded
+    assert recorded is not None
+    assert recorded.refused is None
+    # a prompt; the size for the first time; recorded; checked; replayed
+    assert graphs == [False, False, False, False, *[True] * 5]
+
+
+@needs_numba
+def test_small_sizes_are_recorded_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_S", 30)
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_TOKENS", 3)
+    replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)
+    for counts in [{0: 1}, {0: 1, 1: 2}, {2: 3}]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        assert replaying.result.graph
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    replaying.step({0: 1, 1: 1, 2: 1, 3: 1})
+    assert not replaying.result.graph
+
+
+@needs_numba
+def test_sizes_come_and_go_and_requests_change() -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES["llama"]()), [LENGTH - 1] * 5)
+    replayed = 0
+    for number in range(40):
+        running = [i for i in range(5) if (number >> i) & 1 or number % 5 == i]
+        counts = {i: 1 if replaying.computed[i] else 2 + i for i in running if replaying.computed[i] < LENGTH - 3}
+        found, expected = replaying.step(counts), plain.step(counts)
+        replayed += bool(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert replayed > 15
+    assert replaying.runner.recorded is not None and len(replaying.runner.recorded) >= 3
+
+
+@needs_numba
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt_oss"])
+def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [40] * 4)
+    graphs = []
+    for counts in [{0: 2, 1: 4}, {2: 6}, {0: 1, 1: 5}, {0: 1, 3: 3, 2: 1, 1: 1}, {0: 6}, {3: 3, 1: 3}, {2: 1, 3: 5}]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert graphs == [False, False, False, True, True, True, True]
+
+
+@needs_numba
+def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60, 60])
+    for _ in range(4):
+        replaying.step({0: 1, 1: 1})
+    assert replaying.result.graph
+    replaying.batched_append = False
+    replaying.step({0: 1, 1: 1})
+    assert replaying.result.graph is False
+    replaying.batched_append = True
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.SHORT_QUERIES", 4)  # of a longer chunk
+    for _ in range(5):
+        replaying.step({0: 5})
+    assert replaying.result.graph is False
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.MOST_UNWANTED", 2)
+    for _ in range(5):
+        replaying.step({1: 4})
+    assert replaying.result.graph is False
+
+
+@needs_numba
+@pytest.mark.parametrize("settings", [{"attention": "gather"}, {"attention": "reference"}, {"replay_steps": False}])
+def test_what_switches_it_off(settings: dict[str, object]) -> None:
+    assert make_runner(tiny_model(FAMILIES["llama"]()), **settings).recorded is None
+
+
+class Moody(nn.Module):
+    """Adds something that no list of operations on the step's tensors can know."""
+
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__()
+        self.plain, self.steps = plain, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.plain(x) + self.steps
+
+
+class Asking(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.plain(x) * (2.0 if x.abs().max().item() > 1e9 else 1.0)
+
+
+class Failing(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(_get_current_dispatch_mode(), Recorder):
+            raise ValueError("not now")
+        return self.plain(x)
+
+
+class Keeping(Moody):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.plain(x)
+        return self.kept
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(Moody, "a replay gave other logits"), (Asking, "numbers"), (Keeping, "keeps tensors"), (Failing, "not now")],
+)
+def test_a_step_that_is_more_than_its_operations_is_not_replayed(kind: type[Moody], why: str) -> None:
+    config = EngineConfig(num_blocks=32, block_size=BLOCK_SIZE)
+    loaded = load_model(tiny_model(FAMILIES["llama"]()), config)
+    layer = loaded.model.model.layers[0]
+    layer.mlp = kind(layer.mlp)
+    driver = Driver(ModelRunner(loaded, config), [random_tokens(20, VOCABULARY, 0)])
+    for _ in range(6):
+        driver.step({0: 1})
+        assert not driver.result.graph
+    recorded = driver.runner.recorded
+    assert recorded is not None and recorded.refused is not None and why in recorded.refused
+
+
+@needs_numba
+def test_two_engines_do_not_record_each_other() -> None:
+    model = tiny_model(FAMILIES["llama"]())
+    replaying, plain = drivers(model, [20])
+    other, _ = drivers(model, [20])
+    for _ in range(8):
+        found, expected = replaying.step({0: 1}), plain.step({0: 1})
+        other.step({0: 1})
+        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert replaying.result.graph and other.result.graph
+
+
+@needs_numba
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss"])
+def test_a_size_in_between_is_filled_up(family: str) -> None:
+    """To the next size of a list, or to a larger one that is recorded; nobody's blocks are written to."""
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [30] * 11)
+    everyone = range(11)
+    for driver in (replaying, plain):
+        driver.step({i: 2 + i % 3 for i in everyone})
+    graphs = []
+    for running in [everyone] * 4 + [range(3, 11), range(9), range(1, 10, 2), [4]]:
+        counts = dict.fromkeys(running, 1)
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    recorded = replaying.runner.recorded
+    assert recorded is not None and len(recorded) == 1 and 11 not in SIZES
+    assert graphs == [False, False, False, True, True, True, False, False]  # 5 are less than half of 12
+    for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
+        torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-4, atol=1e-4)
+
+
+@needs_numba
+def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.MOST_UNWANTED", 3)
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [30] * 11)
+    for _ in range(4):
+        replaying.step(dict.fromkeys(range(11), 1))
+    assert replaying.result.graph
+    replaying.step(dict.fromkeys(range(8), 1))  # of 12
+    assert not replaying.result.graph
+
+
+@needs_numba
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_oss", "gemma2"])
+def test_two_threads_replay_a_step_as_one_runs_it(family: str) -> None:
+    replaying, plain = drivers(tiny_model(FAMILIES[family]()), [60] * 5)
+    threads = torch.get_num_threads()
+    graphs = []
+    try:
+        for counts in [{0: 5, 1: 40, 2: 1, 3: 33, 4: 2}, *[dict.fromkeys(range(5), 1)] * 8]:
+            torch.set_num_threads(2)
+            found = replaying.step(counts)
+            graphs.append(replaying.result.graph)
+            torch.set_num_threads(1)
+            expected = plain.step(counts)
+            for i in counts:
+                torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    finally:
+        torch.set_num_threads(threads)
+    assert graphs[-1]
+
+
+@needs_numba
+def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> None:
+    """A chunk of a prompt, of a size that is about to be recorded and checked."""
+    replaying, plain = drivers(tiny_model(FAMILIES["llama"]()), [60])
+    for _ in range(4):
+        for driver in (replaying, plain):
+            driver.blocks.give(driver.requests[0], driver.computed[0] + 4)
+            driver.runner.execute(Step(driver.steps, [StepEntry(driver.requests[0], driver.computed[0], 4)]))
+            driver.computed[0] += 4
+            driver.steps += 1
+    for _ in range(5):
+        found, expected = replaying.step({0: 4}), plain.step({0: 4})
+        torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert replaying.runner.recorded is not None and replaying.runner.recorded.refused is None
+    assert replaying.result.graph
+
+
+@torch.inference_mode()
+def test_a_tape_calls_what_was_computed_with_new_numbers() -> None:
+    x, table = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
+
+    def compute() -> torch.Tensor:
+        y = (x.T @ x).softmax(-1)[table]
+        y.add_(1)
+        mean, largest = y.mean(0), y.max(1)
+        return torch.cat([mean[None], largest.values[None].to(torch.float64).float(), y.view(1, 4)[:, :2]])
+
+    arena, tape = Arena(), Tape()
+    with record(tape), Recorder(arena, tape.calls):
+        out = compute()
+    gc.collect()
+    assert arena.in_use == 1
+    for number in range(3):
+        x += number
+        table.copy_(table.flip(0))
+        expected = compute()
+        tape.replay()
+        assert torch.equal(out, expected)
+
+
+def test_an_arena_gives_a_place_again_when_nothing_lies_there() -> None:
+    arena = Arena()
+    first = arena.tensor(torch.empty(100))
+    place = first.data_ptr()
+    part, alias = first[50:], arena.alias(first)
+    del first
+    other = arena.tensor(torch.empty(100))
+    assert other.data_ptr() != place and arena.in_use == 2  # a view keeps it, an alias does not
+    assert alias.data_ptr() == place
+    del part
+    again = arena.tensor(torch.empty(3, 7).T)
+    assert again.data_ptr() == place and again.stride() == (1, 7)
+    outside = torch.empty(3)
+    assert arena.alias(outside) is outside
+    arena.reset()
+    assert arena.tensor(torch.empty(2)).data_ptr() == min(place, other.data_ptr())
+    large = arena.tensor(torch.empty(10**6))
+    large.fill_(1)
+    assert large.sum() == 10**6
