@@ -15,6 +15,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 # Small modules that any part above core may use.
 SHARED = {"clock", "settings", "config", "json_text", "arguments"}
 
+# Small modules that any part above core may use.
+SHARED = {"clock", "settings", "config", "json_text", "arguments"}
+
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
     "settings": set(),
@@ -23,7 +26,7 @@ MAY_IMPORT = {
     "config": {"settings"},
     "arguments": {"settings"},
     "core": {"config"},
-    "model": {"config", "core", "kernels"},
+    "model": {"config", "core"},
     "kernels": {"config", "core", "model"},
     "engine": {"clock", "config", "core", "model", "kernels"},
     "traffic": {"clock", "config", "core", "engine"},

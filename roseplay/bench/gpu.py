@@ -154,9 +154,8 @@ def _emulated(on: bool) -> Iterator[None]:
         yield
         return
     from roseplay.kernels.cuda.emulation import emulate_gpu
-    from roseplay.kernels.cuda.graphs import small_buckets
 
-    with emulate_gpu(), small_buckets():
+    with emulate_gpu():
         yield
 
 

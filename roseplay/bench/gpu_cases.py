@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from roseplay.model.attention import AttentionBackend, make_backend
+from roseplay.model.attention import AttentionBackend, AttentionParams, make_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 
@@ -67,7 +67,7 @@ _LARGE_FACTORS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What varies; see ``AttentionBackend.attend`` for the words.
+    """What varies; see ``AttentionParams`` for the words.
 
     Attributes:
         rows: a name in ``ROWS``, ``DRAFT_ROWS`` or ``LARGE_ROWS``.
@@ -163,13 +163,13 @@ class Problem:
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    settings: dict[str, Any]
+    params: AttentionParams
 
     def attend(self, backend: AttentionBackend, batch: PagedBatch | None = None) -> torch.Tensor:
         """Append and attend, in layer 0."""
         batch = batch or self.batch
         backend.append(0, self.k, self.v, batch)
-        return backend.attend(0, self.q, self.k, self.v, batch, **self.settings)
+        return backend.attend(0, self.q, self.k, self.v, batch, self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket
         q.unflatten(1, (heads, k_dim)),
         k.unflatten(1, (kv_heads, k_dim)),
         v.unflatten(1, (kv_heads, v_dim)),
-        {"scaling": k_dim**-0.5, "window": case.window, "softcap": case.softcap, "sinks": sinks},
+        AttentionParams(k_dim**-0.5, case.window, case.softcap, sinks),
     )
 
 

@@ -194,6 +194,7 @@ def agree_but_for_rounding(
 
 def check_nothing_waits(device: str, attention: str) -> dict[str, Any]:
     """Steps of all kinds of sampling, launched while torch raises for whatever would wait for the device."""
+    import roseplay.kernels  # noqa: F401
     from roseplay.core.request import Request
     from roseplay.core.step import Step, StepEntry
     from roseplay.kernels.cuda.graphs import waiting_is_an_error

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import roseplay.kernels  # noqa: F401
 from roseplay.bench.bandwidth import read_bandwidth
 from roseplay.bench.gpu_cases import (
     TOLERANCE,
@@ -31,7 +32,7 @@ from roseplay.bench.gpu_cases import (
     relative_error,
     right_answer,
 )
-from roseplay.model.attention import make_backend
+from roseplay.model.attention import AttentionParams, make_backend
 from roseplay.model.kv_cache import KVCache, LayerShape
 
 _FAR_BEYOND_CACHES = 2**29  # bytes that the layers of a timed launch hold together
@@ -147,8 +148,8 @@ def _put(source: Problem, target: Problem) -> None:
         getattr(target.batch, name).copy_(getattr(source.batch, name))
     target.cache.keys[0].copy_(source.cache.keys[0])
     target.cache.values[0].copy_(source.cache.values[0])
-    if target.settings["sinks"] is not None:
-        target.settings["sinks"].copy_(source.settings["sinks"])
+    if target.params.sinks is not None and source.params.sinks is not None:
+        target.params.sinks.copy_(source.params.sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> flo
         if append:
             backend.append(layer, k, v, batch)
         else:
-            backend.attend(layer, q, k, v, batch, scaling=shape.dim**-0.5)
+            backend.attend(layer, q, k, v, batch, AttentionParams(shape.dim**-0.5))
 
     return _time(call, layers, device)
 

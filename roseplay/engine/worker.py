@@ -366,6 +366,7 @@ def run_worker(
     from roseplay.model.runner import ModelRunner
 
     try:
+        _register_kernels()
         model = load_model(model, config)
         runner = ModelRunner(model, config)
         worker = Worker(runner, config, knobs, model.eos_token_ids, inbox, send, clock)
@@ -385,3 +386,12 @@ def run_worker(
         send(Failed(f"the engine's loop ended: {_one_line(error)}"))
     finally:
         runner.close()
+
+
+def _register_kernels() -> None:
+    """Import the kernels, which register themselves; without that package the model computes the same, only slower."""
+    try:
+        import roseplay.kernels  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "roseplay.kernels":
+            raise

@@ -78,6 +78,7 @@ class HostBatch:
     Attributes:
         places: in ``input_ids``, of tokens that the step before draws and the host does not know yet (they are 0 here).
         sources: their rows in ``Drawn.tokens``.
+        cuda_graphs: whether the step may be replayed as a CUDA graph.
     """
 
     input_ids: Ints
@@ -89,7 +90,8 @@ class HostBatch:
     logits_rows: Ints
     places: Ints
     sources: Ints
-    batched_append: bool
+    batched_append: bool = True
+    cuda_graphs: bool = True
 
     @property
     def num_tokens(self) -> int:
@@ -201,6 +203,7 @@ def pack_step(
         places=places,
         sources=sources,
         batched_append=step.batched_append,
+        cuda_graphs=step.cuda_graphs,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from roseplay.model.attention import Paged
+from roseplay.model.attention import AttentionParams, Paged
 from roseplay.model.batch import PagedBatch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
@@ -16,7 +16,6 @@ class RecordingBackend:
     """An ``AttentionBackend`` that keeps the shapes it is given and attends to nothing."""
 
     name = "recording"
-    in_place = False
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
@@ -29,17 +28,7 @@ class RecordingBackend:
         self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
 
     def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        batch: PagedBatch,
-        *,
-        scaling: float,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: torch.Tensor | None = None,
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         if q.shape[1] % k.shape[1]:
             raise RuntimeError(f"{q.shape[1]} query heads do not share out over {k.shape[1]} key heads")

@@ -12,9 +12,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
-from roseplay.kernels.cpu.pack import SharedInputs, pack_linears
-from roseplay.kernels.fuse import fuse_activations, fuse_small_operations
 from roseplay.model import exclusive
+from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
@@ -120,19 +119,14 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
     if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
         raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
     model.eval()
-    fuse_activations(model)
     try:
         freeze_rope(model, max_model_len)
-        with SharedInputs(model) as inputs:
-            shapes, vocab_size = record_layout(model)
+        shapes, vocab_size = record_layout(model)
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     device, dtype = model.device, model.dtype
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
-    if config.pack_weights:
-        pack_linears(model, inputs.groups)
-    if config.fuse_ops:
-        fuse_small_operations(model)
+    accelerator_for(device).prepare(model, config)
     return LoadedModel(
         model=model,
         config=model.config,

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import ATTENTION_NAME, Paged, make_backend
+from roseplay.model.attention import ATTENTION_NAME, Paged, default_backend, make_backend
 from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
@@ -167,7 +167,7 @@ def compare_with_eager(model: PreTrainedModel) -> float:
     model.set_attn_implementation(ATTENTION_NAME)
     shapes, _ = record_layout(model)
     cache = KVCache(shapes, num_blocks=64, block_size=BLOCK_SIZE, dtype=torch.float32, device=torch.device("cpu"))
-    forward, backend = PackedForward(model), make_backend("cpu", cache)
+    forward, backend = PackedForward(model), make_backend(default_backend(cache.device), cache)
     first, second = (Request(i, prompt, SamplingParams()) for i, prompt in enumerate(prompts))
     first.block_table, second.block_table = list(range(1, 31, 2)), list(range(2, 32, 2))
     ends = [(2 * WINDOW, len(prompts[1]) - 2), (len(prompts[0]) - 1, len(prompts[1]) - 1), tuple(map(len, prompts))]

@@ -15,23 +15,19 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import DeviceLostError, Step, StepResult
-from roseplay.kernels.cpu.recorded_steps import RecordedSteps
-from roseplay.kernels.cuda.attention.backend import TritonBackend, available
-from roseplay.kernels.cuda.emulation import emulating
-from roseplay.kernels.cuda.graphs import RecordedGraph, StepGraphs, cuda_graphs
 from roseplay.model import exclusive, gpu_memory, speed
-from roseplay.model.attention import Paged, make_backend
+from roseplay.model.accelerator import Accelerator, accelerator_for
+from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, Launched
 from roseplay.model.loader import LoadedModel
-from roseplay.model.sampler import Logprobs, draw, likeliest
+from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 
 _WARM_UP_PROMPT = 64  # tokens: more than any backend's short ones
-_WARM_UP_TILE = 128  # tokens of a prompt that takes a GPU's largest tiles
 
 
 class ModelRunner:
@@ -64,10 +60,11 @@ class ModelRunner:
         self._on_gpu = loaded.device.type == "cuda"
         if self._on_gpu:
             torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
-        self.runs_ahead = self._on_gpu or emulating()
+        accelerator = accelerator_for(loaded.device)
+        self.runs_ahead = self._on_gpu or accelerator.runs_ahead
         self._forward = PackedForward(loaded.model)
-        self._sampler = StepSampler(self._release_memory)
-        attention = _default_attention(loaded.device) if config.attention == "auto" else config.attention
+        self._sampler = StepSampler(self._release_memory, accelerator.argmax)
+        attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         profile = self._profile(attention) if self._on_gpu else None
         self.memory_limit = profile.tokens if profile is not None else None
         self.num_blocks = choose_num_blocks(
@@ -83,12 +80,10 @@ class ModelRunner:
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)
         self.times = speed.StepTimes(speed.even_context(loaded), loaded.max_model_len)
-        self._warm_up()
-        self.graphs = self._make_graphs() if self.runs_ahead else None
-        self.recorded = self._make_recorded(config) if not self.runs_ahead else None
+        self.accelerator = self._warm_up(accelerator, config)
 
     def info(self) -> EngineInfo:
-        loaded, graphs = self.loaded, self.graphs
+        loaded = self.loaded
         return EngineInfo(
             model=loaded.name,
             architecture=type(loaded.model).__name__,
@@ -103,8 +98,8 @@ class ModelRunner:
             max_model_len=loaded.max_model_len,
             kv_bytes_per_token=bytes_per_token(loaded.kv_shapes, loaded.dtype),
             threads=torch.get_num_threads(),
-            cuda_graphs=len(graphs) if graphs is not None else 0,
-            no_cuda_graphs=graphs.refused if graphs is not None else None,
+            cuda_graphs=self.accelerator.num_graphs,
+            no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
         )
 
@@ -179,7 +174,7 @@ class ModelRunner:
         timer = DeviceTimer(self.loaded.device)
         self.cache.copy_blocks(step.copies)
         prepared = time.perf_counter_ns()
-        logits, graph = self._compute(host, step)
+        logits, graph = self._compute(host)
         computed = time.perf_counter_ns()
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
@@ -194,21 +189,16 @@ class ModelRunner:
             observe=self.times.observe,
         )
 
-    def _compute(self, host: HostBatch | None, step: Step) -> tuple[torch.Tensor, bool | None]:
-        """Logits in the model's dtype, a row for each wanted entry, until the next step; and whether a graph gave them."""
+    def _compute(self, host: HostBatch | None) -> tuple[torch.Tensor, bool | None]:
+        """Logits in the model's dtype, a row for each wanted entry, until the next step; and whether a replay gave them."""
         if host is None:
             empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
             return empty, None
-        graphs = self.graphs
-        bucket = graphs.find(host) if graphs is not None and step.cuda_graphs else None
-        if graphs is not None and bucket is not None:
-            return graphs.replay(bucket, host, self._sampler.drawn), True
-        if self.recorded is not None:
-            found = self.recorded.run(host)
-            if found is not None:
-                return found
-        none = graphs is None and (self.recorded is None or self.recorded.refused is not None)
-        return self._run(host.upload(self.loaded.device, self._sampler.drawn)), None if none else False
+        found = self.accelerator.run(host, self._sampler.drawn)
+        if found is not None:
+            return found
+        logits = self._run(host.upload(self.loaded.device, self._sampler.drawn))
+        return logits, False if self.accelerator.replays else None
 
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch))
@@ -241,14 +231,14 @@ class ModelRunner:
         return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 
     @torch.inference_mode()
-    def _warm_up(self) -> None:
-        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for a kernel to be compiled; then
-        see how long steps take."""
+    def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig) -> Accelerator:
+        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for what a first run sets up;
+        start the accelerator; then see how long steps take."""
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:
             host = gpu_memory.largest_step(num_tokens, limit, 1, self.block_size)
-            likeliest(self._run(host.upload(self.loaded.device)))
+            accelerator.argmax(self._run(host.upload(self.loaded.device)))
             speed.wait_for(self.loaded.device)
 
         took = {}
@@ -256,41 +246,6 @@ class ModelRunner:
             begin = time.perf_counter()
             run(num_tokens)
             took[num_tokens] = time.perf_counter() - begin
-        if isinstance(self.backend, TritonBackend):
-            for _ in self.backend.variants(-(-limit // self.block_size) * self.block_size):
-                for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
-                    run(num_tokens)
+        started = accelerator(self._run, self.loaded, self.backend, config)
         self.times.measure(run, took)
-
-    @torch.inference_mode()
-    def _make_graphs(self) -> StepGraphs:
-        loaded = self.loaded
-        graphs = StepGraphs(
-            self._run,
-            table_columns=-(-loaded.max_model_len // self.block_size),
-            block_size=self.block_size,
-            vocab_size=loaded.vocab_size,
-            dtype=loaded.dtype,
-            device=loaded.device,
-            new_graph=cuda_graphs(loaded.device) if self._on_gpu else RecordedGraph,
-        )
-        graphs.capture()
-        if graphs.refused is not None:
-            self._release_memory()
-        return graphs
-
-    @torch.inference_mode()
-    def _make_recorded(self, config: EngineConfig) -> RecordedSteps | None:
-        if not config.replay_steps or not self.backend.in_place:
-            return None
-        recorded = RecordedSteps(self._run, -(-self.loaded.max_model_len // self.block_size))
-        if self.block_size > 1 and self.loaded.max_model_len > 1:
-            recorded.warm_up()
-        return recorded
-
-
-def _default_attention(device: torch.device) -> str:
-    """What ``attention="auto"`` takes."""
-    if device.type == "cuda" and available():
-        return "triton"
-    return "cpu"  # runs anywhere
+        return started

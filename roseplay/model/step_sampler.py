@@ -46,14 +46,16 @@ class StepSampler:
 
     Args:
         release_memory: called before another try with fewer rows.
+        argmax: computes ``sampler.likeliest``.
 
     Attributes:
         saved_logits: float32 ``[vocabulary]`` by key.
         drawn: the last step's tokens, for the step behind it.
     """
 
-    def __init__(self, release_memory: Callable[[], None]) -> None:
+    def __init__(self, release_memory: Callable[[], None], argmax: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._release_memory = release_memory
+        self._argmax = argmax
         self._limit = MemoryLimit(None)
         self.saved_logits: dict[int, torch.Tensor] = {}
         self.drawn: Drawn | None = None
@@ -96,7 +98,7 @@ class StepSampler:
         def sample_part(entries: list[int]) -> tuple[torch.Tensor, torch.Tensor, Logprobs]:
             rows = self._gather_logits(step, entries, row_of, logits)
             requests = [step.entries[i].request for i in entries]
-            tokens = draw(rows, requests, self.drawn)
+            tokens = draw(rows, requests, self.drawn, argmax=self._argmax)
             known = tokens.clamp(min=0)  # what has no token goes on from any until the host knows
             return tokens, known, Logprobs(rows, requests, known)
 

@@ -10,7 +10,6 @@ import torch
 from roseplay.bench.gpu_checks import TIE, agree_but_for_rounding, check_switches
 from roseplay.config import SamplingParams
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import small_buckets
 
 
 def logits_of(tokens: list[int]) -> Any:
@@ -48,7 +47,7 @@ def test_drawn_answers():
 
 
 def test_the_switches_pass_on_a_cpu():
-    with emulate_gpu(), small_buckets():
+    with emulate_gpu():
         found = check_switches("cpu", "reference")
     assert found["passed"], found
     assert found["answers"] == 12

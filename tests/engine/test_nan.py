@@ -11,7 +11,6 @@ import torch
 
 from roseplay import Engine, SamplingParams
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import small_buckets
 from tests.engine.test_engine import wait_until
 from tests.engine.test_overlap import records
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
@@ -40,7 +39,6 @@ def engine(request: pytest.FixtureRequest, model: Any) -> Iterator[Engine]:
     with contextlib.ExitStack() as stack:
         if gpu:
             stack.enter_context(emulate_gpu())
-            stack.enter_context(small_buckets())
         settings = {"attention": "reference"} if gpu else {}
         yield stack.enter_context(Engine(model, block_size=4, num_blocks=100, **settings))
 

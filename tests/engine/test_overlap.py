@@ -15,7 +15,6 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import small_buckets
 from roseplay.model.launch import Launched
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG, wait_until
@@ -42,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def open_engine(model: Any, **settings: Any) -> Engine:
     """As on a GPU."""
-    with emulate_gpu(), small_buckets():
+    with emulate_gpu():
         return Engine(model, **{"block_size": 4, "num_blocks": 100, "attention": "reference", **settings})
 
 

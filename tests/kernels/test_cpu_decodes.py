@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from roseplay.kernels.cpu.attention import calls
-from roseplay.kernels.cpu.attention.in_place import Decodes
+from roseplay.kernels.cpu.attention.plan import Decodes
+from roseplay.model.attention import AttentionParams
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
 
@@ -64,7 +65,7 @@ def case(
 def attended(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, **more: Any) -> torch.Tensor:
     rows = Decodes(np.arange(len(q)), *(more.pop(name) for name in ("tables", "seq_lens", "firsts")))
     out = torch.empty(*q.shape[:2], values.shape[-1], dtype=q.dtype)
-    calls.attend_in_place(q, out, keys, values, rows, **more)
+    calls.attend_in_place(q, out, keys, values, rows, AttentionParams(**more))
     return out
 
 
@@ -170,11 +171,12 @@ def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
     script = (
         "import numpy as np, torch\n"
         "from roseplay.kernels.cpu.attention.calls import attend_in_place\n"
-        "from roseplay.kernels.cpu.attention.in_place import Decodes\n"
+        "from roseplay.kernels.cpu.attention.plan import Decodes\n"
+        "from roseplay.model.attention import AttentionParams\n"
         "torch.set_num_threads(1)\n"
         "q, blocks, one = torch.ones(1, 1, 8), torch.ones(2, 1, 4, 8), np.ones(1, np.int64)\n"
         "rows = Decodes(one - 1, one[:, None], one, one - 1)\n"
-        "attend_in_place(q, q.clone(), blocks, blocks, rows, scaling=1.0, softcap=None, sinks=None)\n"
+        "attend_in_place(q, q.clone(), blocks, blocks, rows, AttentionParams(1.0))\n"
         "print(torch.get_num_threads())"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from roseplay.kernels.cpu.attention import calls
-from roseplay.kernels.cpu.attention.in_place import SHORT_QUERIES, plan_spans
+from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Plan
+from roseplay.model.attention import AttentionParams
 
 prompt_loops = pytest.importorskip("roseplay.kernels.cpu.attention.prompt_loops", reason="Numba is not installed")
 
@@ -57,11 +58,10 @@ class Prompts:
         )
         span = calls.prompt_span(self.q, self.keys)
         assert span is not None
-        spans = plan_spans(batch, span)
-        assert spans is not None
+        spans = Plan(batch).spans(span)
         out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
-        asked = {"scaling": self.q.shape[-1] ** -0.5, "window": None, "softcap": None, "sinks": None, **settings}
-        calls.attend_prompts(self.q, out, self.keys, self.values, spans, **asked)
+        params = AttentionParams(self.q.shape[-1] ** -0.5, **settings)
+        calls.attend_prompts(self.q, out, self.keys, self.values, spans, params)
         return out
 
     def spelled_out(

@@ -24,7 +24,7 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda import graphs
 from roseplay.kernels.cuda.attention.tiles import choose_tiles
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets, small_buckets
+from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
 from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.loader import load_model
@@ -37,7 +37,7 @@ DECODES, MIXED = (1, 2, 4, 8), (8, 16, 32)
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu() -> Iterator[None]:
-    with emulate_gpu(), small_buckets(DECODES, MIXED):
+    with emulate_gpu(DECODES, MIXED):
         yield
 
 
@@ -79,8 +79,7 @@ def host_of(rows: list[tuple[int, int]]) -> HostBatch:
     ],
 )
 def test_the_smallest_size_that_holds_a_step_is_taken(model, rows, bucket):
-    found_graphs = graph_runner(model).graphs
-    assert found_graphs is not None
+    found_graphs = graph_runner(model).accelerator.graphs
     host = host_of(rows)
     found = found_graphs.find(host)
     assert (found and found.tokens) == (bucket and bucket.tokens)
@@ -135,8 +134,8 @@ def schedule(prompts: list[list[int]], seed: int) -> Iterator[dict[int, int]]:
 def test_replayed_steps_give_the_logits_of_the_model(family: str):
     model = tiny_model(FAMILIES[family]())
     runner = graph_runner(model)
-    assert runner.graphs is not None
-    assert len(runner.graphs) == len(make_buckets()), runner.graphs.refused
+    graphs = runner.accelerator.graphs
+    assert len(graphs) == len(make_buckets(DECODES, MIXED)), graphs.refused
     prompts = [random_tokens(length, 97, length) for length in (1, 5, 13, 20, 31)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     for seed in range(2):
@@ -153,10 +152,9 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(family: str):
     model = tiny_model(FAMILIES[family]())
-    with small_buckets((1, 2, 4), (8, 16)):
+    with emulate_gpu((1, 2, 4), (8, 16)):
         runner = make_runner(model, attention="triton")
-    assert runner.graphs is not None
-    assert len(runner.graphs) == 5, runner.graphs.refused
+    assert len(runner.accelerator.graphs) == 5, runner.accelerator.graphs.refused
     prompts = [random_tokens(length, 97, length) for length in (1, 6, 11)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     driver = Driver(runner, prompts)
@@ -304,7 +302,7 @@ def smallest(num_tokens: int, num_rows: int) -> Bucket:
     """The size that a step of prompts and decodes takes on a GPU."""
     counts = [1] * (num_rows - 1) + [num_tokens - num_rows + 1]
     host = host_of([(0, count) for count in counts])
-    return next(bucket for bucket in make_buckets(graphs.DECODES, graphs.MIXED) if bucket.holds(host))
+    return next(bucket for bucket in make_buckets() if bucket.holds(host))
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 5, 8, 33, 34, 100, 256])
@@ -409,7 +407,7 @@ def test_a_model_that_cannot_be_captured_runs_as_it_is(model, monkeypatch: pytes
 
     monkeypatch.setattr(RecordedGraph, "capture", capture)
     runner = graph_runner(model)
-    assert (runner.info().cuda_graphs, len(runner.graphs or ())) == (0, 0)
+    assert (runner.info().cuda_graphs, len(runner.accelerator.graphs)) == (0, 0)
     assert (
         runner.info().no_cuda_graphs == "AcceleratorError: CUDA error: operation not permitted when stream is capturing"
     )

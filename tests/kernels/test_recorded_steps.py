@@ -52,7 +52,7 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
         for i in counts:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
     assert plain.result.graph is None
-    recorded = replaying.runner.recorded
+    recorded = replaying.runner.accelerator.recorded
     assert recorded is not None
     assert recorded.refused is None
     # a prompt; the size for the first time; recorded; checked; replayed
@@ -85,7 +85,8 @@ def test_sizes_come_and_go_and_requests_change() -> None:
         for i in counts:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
     assert replayed > 15
-    assert replaying.runner.recorded is not None and len(replaying.runner.recorded) >= 3
+    recorded = replaying.runner.accelerator.recorded
+    assert recorded is not None and len(recorded) >= 3
 
 
 @needs_numba
@@ -124,7 +125,7 @@ def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_numba
 @pytest.mark.parametrize("settings", [{"attention": "gather"}, {"attention": "reference"}, {"replay_steps": False}])
 def test_what_switches_it_off(settings: dict[str, object]) -> None:
-    assert make_runner(tiny_model(FAMILIES["llama"]()), **settings).recorded is None
+    assert make_runner(tiny_model(FAMILIES["llama"]()), **settings).accelerator.recorded is None
 
 
 class Moody(nn.Module):
@@ -171,7 +172,7 @@ def test_a_step_that_is_more_than_its_operations_is_not_replayed(kind: type[Mood
     for _ in range(6):
         driver.step({0: 1})
         assert not driver.result.graph
-    recorded = driver.runner.recorded
+    recorded = driver.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is not None and why in recorded.refused
 
 
@@ -202,7 +203,7 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
         graphs.append(replaying.result.graph)
         for i in counts:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
-    recorded = replaying.runner.recorded
+    recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and len(recorded) == 1 and 11 not in SIZES
     assert graphs == [False, False, False, True, True, True, False, False]  # 5 are less than half of 12
     for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
@@ -253,7 +254,8 @@ def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> Non
     for _ in range(5):
         found, expected = replaying.step({0: 4}), plain.step({0: 4})
         torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
-    assert replaying.runner.recorded is not None and replaying.runner.recorded.refused is None
+    recorded = replaying.runner.accelerator.recorded
+    assert recorded is not None and recorded.refused is None
     assert replaying.result.graph
 
 

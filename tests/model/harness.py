@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+import roseplay.kernels  # noqa: F401
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry, StepResult

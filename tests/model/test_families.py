@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from roseplay.kernels.cpu.attention import pieces
+from roseplay.model.attention import gather
 from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
@@ -90,10 +90,10 @@ def test_equal_prompts_in_one_step_attend_together():
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
 def test_long_prompts_attend_in_spans(family: str, monkeypatch: pytest.MonkeyPatch):
     """Whole prompts and chunks that need several spans, the last one shorter."""
-    monkeypatch.setattr(pieces, "SPAN_QUERIES", 6)
-    assert worst_difference(tiny_model(FAMILIES[family]()), "cpu") < 1e-4
+    monkeypatch.setattr(gather, "MASKED_QUERIES", 6)
+    assert worst_difference(tiny_model(FAMILIES[family]()), "gather") < 1e-4
     model = tiny_model(FAMILIES[family]())
     prompts = [random_tokens(31, VOCABULARY, seed) for seed in range(2)]
-    driver = Driver(make_runner(model), prompts)
+    driver = Driver(make_runner(model, attention="gather"), prompts)
     for i, logits in driver.step({0: 31, 1: 31}).items():
         assert (logits - eager_logits(model, prompts[i])[-1]).abs().max() < 1e-4

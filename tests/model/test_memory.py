@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
-from roseplay.kernels.cuda_memory import free_bytes, kv_cache_bytes, largest_step, profile
 from roseplay.model import gpu_memory
+from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, largest_step, profile
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner

@@ -15,7 +15,6 @@ from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import small_buckets
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
 from roseplay.model.attention import Paged
@@ -138,7 +137,7 @@ def test_no_step_waits_before_its_result_is_asked_for(graphs: bool, monkeypatch:
     monkeypatch.setattr(runner_module, "make_backend", lambda name, cache: Silent())
     # As on a GPU: by default a sampler may wait for a CPU.
     monkeypatch.setattr(step_sampler, "draw", functools.partial(draw, wait=False))
-    with emulate_gpu(), small_buckets((16,), (32, 64)):
+    with emulate_gpu((16,), (32, 64)):
         runner = make_runner(tiny_model(FAMILIES["llama"]()))
     asked = [request(answer=(4, 4, 9), logprobs=2, **params) for params in MIXED]
     for i, r in enumerate(asked):

@@ -25,7 +25,7 @@ import torch
 
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.arena import Arena
-from roseplay.kernels.cpu.attention.in_place import SHORT_QUERIES, Decodes
+from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
 from roseplay.kernels.cpu.recorder import NotReplayableError, Recorder
 from roseplay.kernels.replace_modules import same
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
@@ -86,11 +86,9 @@ class RecordedStep:
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
             self.logits = forward(batch)
         self.tape.join()
-        for key, planned in batch.memo.items():
-            if isinstance(planned, Decodes):
-                self._decodes[key[1]] = planned  # type: ignore[index]
-            elif isinstance(planned, list) and planned:
-                raise NotReplayableError("its attention gathers blocks")
+        self._decodes = {
+            window: decodes for window, decodes in Plan.of(batch).decodes_of.items() if decodes is not None
+        }
         batch.memo.clear()
         return self._wanted(host)
 

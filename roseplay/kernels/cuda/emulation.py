@@ -6,21 +6,35 @@ It makes nothing faster. It lets tests, and ``roseplay bench gpu --device cpu``,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-_emulating = False
+import torch
 
-
-def emulating() -> bool:
-    return _emulating
+from roseplay.kernels.cuda.accelerator import CudaAccelerator
+from roseplay.kernels.cuda.graphs import Graph, RecordedGraph, make_buckets
+from roseplay.model.accelerator import accelerator_for, register_accelerator
 
 
 @contextlib.contextmanager
-def emulate_gpu() -> Iterator[None]:
-    """Models that are loaded meanwhile, in this process, run their steps as on a GPU."""
-    global _emulating
-    before, _emulating = _emulating, True
+def emulate_gpu(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
+    """Models that are loaded meanwhile, in this process, run their steps as on a GPU.
+
+    Args:
+        decodes, mixed: sizes of graphs, see ``make_buckets``; capturing those of a GPU takes longer than tests run.
+    """
+    cpu = accelerator_for(torch.device("cpu"))
+
+    class EmulatedGPU(CudaAccelerator):
+        buckets = make_buckets(decodes, mixed)
+        prepare = staticmethod(cpu.prepare)
+        argmax = staticmethod(cpu.argmax)
+
+        @staticmethod
+        def graph_factory(device: torch.device) -> Callable[[], Graph]:
+            return RecordedGraph
+
+    register_accelerator("cpu", EmulatedGPU)
     try:
         yield
     finally:
-        _emulating = before
+        register_accelerator("cpu", cpu)

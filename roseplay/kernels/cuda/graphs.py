@@ -50,9 +50,8 @@ class Bucket:
         return host.decodes_only if self.decodes_only else host.num_rows < self.rows
 
 
-def make_buckets(decodes: tuple[int, ...] | None = None, mixed: tuple[int, ...] | None = None) -> list[Bucket]:
+def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MIXED) -> list[Bucket]:
     """Smallest first, decodes before mixed steps of any size. Mixed ones have a row more than they hold, for padding."""
-    decodes, mixed = decodes or _sizes[0], mixed or _sizes[1]
     found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
         most = min(tokens, max(decodes))
@@ -61,20 +60,6 @@ def make_buckets(decodes: tuple[int, ...] | None = None, mixed: tuple[int, ...] 
             rows = held + 1
             found.append(Bucket(tokens, rows + (rows == tokens), held))
     return found
-
-
-_sizes: tuple[tuple[int, ...], tuple[int, ...]] = (DECODES, MIXED)
-
-
-@contextlib.contextmanager
-def small_buckets(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
-    """Fewer and smaller sizes for models that are loaded meanwhile, where capturing all would take longer than running."""
-    global _sizes
-    before, _sizes = _sizes, (decodes, mixed)
-    try:
-        yield
-    finally:
-        _sizes = before
 
 
 class Graph(Protocol):
@@ -205,13 +190,13 @@ class StepGraphs:
         dtype: torch.dtype,
         device: torch.device,
         new_graph: Callable[[], Graph],
-        buckets: list[Bucket] | None = None,
+        buckets: list[Bucket],
     ) -> None:
         self._forward = forward
         self._block_size = block_size
         self._device = device
         self._new_graph = new_graph
-        self.buckets = make_buckets() if buckets is None else buckets
+        self.buckets = buckets
         self._graphs: dict[Bucket, tuple[Graph, PagedBatch]] = {}
         self.refused: str | None = None
         most = max(self.buckets, key=_ints)
@@ -244,7 +229,7 @@ class StepGraphs:
 
     def find(self, host: HostBatch) -> Bucket | None:
         """The smallest size that holds the step; None when it has to run as it is."""
-        if not host.batched_append:
+        if not host.cuda_graphs or not host.batched_append:
             return None
         return next((bucket for bucket in self.buckets if bucket in self._graphs and bucket.holds(host)), None)
 

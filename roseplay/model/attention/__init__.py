@@ -1,19 +1,29 @@
-"""Attention: the interface, and the backends. Importing it registers them and transformers' hook."""
+"""Attention: the interface, and the plain backends. Importing it registers these and transformers' hook."""
 
-from roseplay.kernels.cpu.attention.backend import CPUBackend, GatherBackend
-from roseplay.kernels.cuda.attention.backend import TritonBackend
-from roseplay.model.attention.interface import ATTENTION_NAME, BACKENDS, AttentionBackend, Paged, carry, make_backend
+from roseplay.model.attention.gather import GatherBackend
+from roseplay.model.attention.interface import (
+    ATTENTION_NAME,
+    BACKENDS,
+    AttentionBackend,
+    AttentionParams,
+    Paged,
+    carry,
+    default_backend,
+    make_backend,
+    register_backend,
+)
 from roseplay.model.attention.reference import ReferenceBackend
 
 __all__ = [
     "ATTENTION_NAME",
     "BACKENDS",
     "AttentionBackend",
-    "CPUBackend",
+    "AttentionParams",
     "GatherBackend",
     "Paged",
     "ReferenceBackend",
-    "TritonBackend",
     "carry",
+    "default_backend",
     "make_backend",
+    "register_backend",
 ]

@@ -23,6 +23,28 @@ from roseplay.model.kv_cache import KVCache
 ATTENTION_NAME = "roseplay"
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionParams:
+    """How a layer attends.
+
+    Attributes:
+        scaling: of the scores.
+        window: a token sees itself and the ``window - 1`` before it.
+        softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
+        sinks: ``[heads]``: a score that takes part in each softmax and has no value (GPT-OSS).
+    """
+
+    scaling: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a softmax of scaled scores, as torch's own attention computes it."""
+        return self.softcap is None and self.sinks is None
+
+
 class AttentionBackend(Protocol):
     """How keys and values get into the KV cache, and how queries read them.
 
@@ -31,42 +53,36 @@ class AttentionBackend(Protocol):
     """
 
     name: str
-    in_place: bool  # decodes read blocks where they lie, by calls that can be recorded (see ``replay``)
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         """Write the batch's keys and values into their slots: one write, or one a row (``batch.batched_append``)."""
 
     def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        batch: PagedBatch,
-        *,
-        scaling: float,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: torch.Tensor | None = None,
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         """Each token attends to its request's tokens up to its own position; called after ``append``.
 
         Args:
             k, v: the batch's own keys and values, for what needs no look into the cache.
-            scaling: of the scores.
-            window: a token sees itself and the ``window - 1`` before it.
-            softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
-            sinks: ``[heads]``: a score that takes part in each softmax and has no value (GPT-OSS).
 
         Returns ``[tokens, heads, v_dim]``.
         """
 
 
 BACKENDS: dict[str, Callable[[KVCache], AttentionBackend]] = {}
+_defaults: dict[str, str] = {}
 
 
-def register_backend(name: str, make: Callable[[KVCache], AttentionBackend]) -> None:
+def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], *, default_on: str | None = None) -> None:
+    """Make a backend known by its name, and as the best one for a type of device (``"cpu"``, ``"cuda"``)."""
     BACKENDS[name] = make
+    if default_on is not None:
+        _defaults[default_on] = name
+
+
+def default_backend(device: torch.device) -> str:
+    """The name of the best backend for a device: what was registered for it, else the one that is right on all."""
+    return _defaults.get(device.type, "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:
@@ -127,18 +143,13 @@ def roseplay_attention(
     layer: int = module.layer_idx  # type: ignore[assignment]
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
     paged.backend.append(layer, k, v, paged.batch)
-    out = paged.backend.attend(
-        layer,
-        q,
-        k,
-        v,
-        paged.batch,
+    params = AttentionParams(
         scaling=q.shape[-1] ** -0.5 if scaling is None else float(scaling),
         window=sliding_window if sliding_window and sliding_window > 0 else None,
         softcap=softcap,
         sinks=s_aux,
     )
-    return out.unsqueeze(0), None
+    return paged.backend.attend(layer, q, k, v, paged.batch, params).unsqueeze(0), None
 
 
 AttentionInterface.register(ATTENTION_NAME, roseplay_attention)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from roseplay.model.attention.append import append_paged
-from roseplay.model.attention.interface import register_backend
+from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -14,7 +14,6 @@ class ReferenceBackend:
     """Slow and simple; see ``AttentionBackend`` for the calls. It reads only the cache, never ``k`` and ``v``."""
 
     name = "reference"
-    in_place = False
 
     def __init__(self, cache: KVCache) -> None:
         self.cache = cache
@@ -23,17 +22,7 @@ class ReferenceBackend:
         append_paged(self.cache, layer, k, v, batch)
 
     def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        batch: PagedBatch,
-        *,
-        scaling: float,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: torch.Tensor | None = None,
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         out = q.new_zeros((q.shape[0], q.shape[1], v.shape[-1]))
         # The device's own numbers, as a kernel reads them.
@@ -46,17 +35,19 @@ class ReferenceBackend:
             group = q.shape[1] // keys.shape[0]
             keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
 
-            scores = q[begin:end].transpose(0, 1).float() @ keys.transpose(1, 2) * scaling  # [heads, queries, seq_len]
-            if softcap is not None:
-                scores = softcap * torch.tanh(scores / softcap)
+            scores = (
+                q[begin:end].transpose(0, 1).float() @ keys.transpose(1, 2) * params.scaling
+            )  # [heads, queries, seq_len]
+            if params.softcap is not None:
+                scores = params.softcap * torch.tanh(scores / params.softcap)
             position = torch.arange(seq_len - (end - begin), seq_len, device=q.device)[:, None]
             other = torch.arange(seq_len, device=q.device)[None, :]
             visible = other <= position
-            if window is not None:
-                visible &= other > position - window
+            if params.window is not None:
+                visible &= other > position - params.window
             scores = scores.masked_fill(~visible, float("-inf"))
-            if sinks is not None:
-                sink = sinks.float().view(-1, 1, 1).expand(-1, end - begin, 1)
+            if params.sinks is not None:
+                sink = params.sinks.float().view(-1, 1, 1).expand(-1, end - begin, 1)
                 weights = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
             else:
                 weights = scores.softmax(-1)

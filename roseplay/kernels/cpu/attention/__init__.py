@@ -1,1 +1,1 @@
-"""Attention for CPUs: blocks read in place by kernels that Numba compiles, or gathered for torch's own attention."""
+"""Attention for CPUs: blocks read where they lie, by kernels that Numba compiles."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from roseplay.kernels.cpu.attention.in_place import Decodes, Spans
+from roseplay.kernels.cpu.attention.plan import Decodes, Spans
+from roseplay.model.attention import AttentionParams
 from roseplay.model.batch import Ints
 
 try:
@@ -49,10 +50,7 @@ def attend_in_place(
     keys: torch.Tensor,
     values: torch.Tensor,
     decodes: Decodes,
-    *,
-    scaling: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    params: AttentionParams,
 ) -> None:
     """Rows of one query attend to their cached tokens.
 
@@ -60,7 +58,7 @@ def attend_in_place(
         q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
         out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; the rows' tokens are written, others left alone.
         keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16; values alike.
-        scaling, softcap, sinks: as in ``AttentionBackend.attend``.
+        params: its window is the one that ``decodes`` were planned for.
 
     Scores and sums are float32 whatever the cache holds.
     """
@@ -72,16 +70,23 @@ def attend_in_place(
         k_dim,
         values.shape[-1],
         block_size,
-        bool(softcap),
+        bool(params.softcap),
     )
     q = _heads_dense(q)
-    floats, sink = _floats(scaling, softcap, sinks)
+    floats, sink = _floats(params)
     threads = torch.get_num_threads()
     shares = _head_shares(kv_heads, threads)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
-    arguments += [q.stride(0), kv_heads, shares, 0 if sinks is None else len(sink), threads, *decodes.arguments()]
+    arguments += [
+        q.stride(0),
+        kv_heads,
+        shares,
+        0 if params.sinks is None else len(sink),
+        threads,
+        *decodes.arguments(),
+    ]
     # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
-    hold = (floats, decodes, sink if sinks is None else None)
+    hold = (floats, decodes, sink if params.sinks is None else None)
     share_out(kernel, arguments, len(decodes.tokens) * shares, hold)
 
 
@@ -98,11 +103,7 @@ def attend_prompts(
     keys: torch.Tensor,
     values: torch.Tensor,
     spans: Spans,
-    *,
-    scaling: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    params: AttentionParams,
 ) -> None:
     """Spans of queries attend to what is cached up to each of them; the rest is as with ``attend_in_place``.
 
@@ -110,18 +111,24 @@ def attend_prompts(
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
     group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
-    kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(softcap))
+    kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(params.softcap))
     q = _heads_dense(q)
-    floats, sink = _floats(scaling, softcap, sinks)
+    floats, sink = _floats(params)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
-    arguments += [q.stride(0), kv_heads, 0 if sinks is None else len(sink), window or 0, *spans.arguments()]
+    arguments += [
+        q.stride(0),
+        kv_heads,
+        0 if params.sinks is None else len(sink),
+        params.window or 0,
+        *spans.arguments(),
+    ]
     share_out(kernel, arguments, len(spans.tokens) * kv_heads, hold=(floats, spans, sink))
 
 
-def _floats(scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:
     """Scaling and softcap, 0 for none; the sinks, of which there is one that is not looked at where there are none."""
-    sink = np.zeros(1, np.float32) if sinks is None else sinks.float().contiguous().numpy()
-    return np.array([scaling, softcap or 0.0], np.float32), sink
+    sink = np.zeros(1, np.float32) if params.sinks is None else params.sinks.float().contiguous().numpy()
+    return np.array([params.scaling, params.softcap or 0.0], np.float32), sink
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:

@@ -25,7 +25,7 @@ from roseplay.kernels.cuda.attention.tiles import (
     max_splits,
     next_power_of_2,
 )
-from roseplay.model.attention.interface import register_backend
+from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -68,7 +68,6 @@ class TritonBackend:
     """
 
     name = "triton"
-    in_place = False
 
     def __init__(self, cache: KVCache) -> None:
         if not available():
@@ -101,24 +100,15 @@ class TritonBackend:
             self._append(layer, k[begin:end], v[begin:end], batch.slot_mapping[begin:end])
 
     def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        batch: PagedBatch,
-        *,
-        scaling: float,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: torch.Tensor | None = None,
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads = q.shape[:2]
         block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
-        plan = self._plan(layer, num_heads, batch, window)
+        softcap, sinks = params.softcap, params.sinks
+        plan = self._plan(layer, num_heads, batch, params.window)
         tiles = plan.tiles
         out = q.new_empty((num_tokens, num_heads, v_dim))
         parts = lse = out
@@ -131,13 +121,13 @@ class TritonBackend:
                 parts, lse, q, keys, values, batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
                 q if sinks is None else sinks,
                 num_tokens, batch.seq_lens.shape[0], batch.block_tables.stride(0),
-                _LOG2_E * scaling * (2 / softcap if softcap else 1), _LOG2_E * (softcap or 0),
+                _LOG2_E * params.scaling * (2 / softcap if softcap else 1), _LOG2_E * (softcap or 0),
                 q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
                 K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
                 SPLITS=plan.splits, DECODE=plan.decode_only,
-                WINDOW=window or 0, SOFTCAP=bool(softcap), SINKS=sinks is not None,
+                WINDOW=params.window or 0, SOFTCAP=bool(softcap), SINKS=sinks is not None,
                 WIDEN=self._interpreted, PRECISION="tf32x3" if keys.dtype == torch.float32 else "tf32",
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
@@ -224,4 +214,4 @@ def _pad(dim: int) -> int:
     return max(16, next_power_of_2(dim))
 
 
-register_backend(TritonBackend.name, TritonBackend)
+register_backend(TritonBackend.name, TritonBackend, default_on="cuda" if available() else None)

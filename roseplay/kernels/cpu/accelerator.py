@@ -1,0 +1,67 @@
+"""Everything that makes steps on a CPU faster, but for attention: packed weights, fused operations, recorded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from transformers import PreTrainedModel
+
+from roseplay.config import EngineConfig
+from roseplay.kernels.cpu.attention.backend import CPUBackend
+from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
+from roseplay.kernels.cpu.recorded_steps import RecordedSteps
+from roseplay.kernels.replace_modules import replace_gelus
+from roseplay.model.accelerator import Accelerator, register_accelerator
+from roseplay.model.attention import AttentionBackend
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.layout import record_layout
+from roseplay.model.loader import LoadedModel
+from roseplay.model.sampler import likeliest
+
+try:
+    from roseplay.kernels.cpu import argmax, fuse
+except ImportError:  # Numba is an extra
+    argmax = fuse = None  # type: ignore[assignment]
+
+
+class CPUAccelerator(Accelerator):
+    """Attributes: recorded: the recorded steps; None where blocks are not read in place, or with ``replay_steps`` off."""
+
+    def __init__(
+        self,
+        forward: Callable[[PagedBatch], torch.Tensor],
+        loaded: LoadedModel,
+        backend: AttentionBackend,
+        config: EngineConfig,
+    ) -> None:
+        super().__init__(forward, loaded, backend, config)
+        self.recorded: RecordedSteps | None = None
+        if config.replay_steps and isinstance(backend, CPUBackend) and backend.in_place:
+            self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size))
+            if config.block_size > 1 and loaded.max_model_len > 1:
+                self.recorded.warm_up()
+
+    @property
+    def replays(self) -> bool:
+        return self.recorded is not None and self.recorded.refused is None
+
+    @staticmethod
+    def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
+        replace_gelus(model)
+        if config.pack_weights and can_pack(model.device, model.dtype):
+            with SharedInputs(model) as inputs:
+                record_layout(model)
+            pack_linears(model, inputs.groups)
+        if config.fuse_ops and fuse is not None:
+            fuse.fuse(model)
+
+    @staticmethod
+    def argmax(logits: torch.Tensor) -> torch.Tensor:
+        return argmax.argmax(logits) if argmax is not None and argmax.can_argmax(logits) else likeliest(logits)
+
+    def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
+        return self.recorded.run(host) if self.recorded is not None else None
+
+
+register_accelerator("cpu", CPUAccelerator)

@@ -1,0 +1,86 @@
+"""Everything that makes steps on a GPU faster, but for attention: fused operations, and steps as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from transformers import PreTrainedModel
+
+from roseplay.config import EngineConfig
+from roseplay.kernels.cuda import fuse
+from roseplay.kernels.cuda.attention.backend import TritonBackend
+from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
+from roseplay.kernels.replace_modules import replace_gelus
+from roseplay.model.accelerator import Accelerator, register_accelerator
+from roseplay.model.attention import AttentionBackend
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.gpu_memory import largest_step
+from roseplay.model.loader import LoadedModel
+
+_WARM_UP_TILE = 128  # tokens of a prompt that takes the largest tiles
+
+
+class CudaAccelerator(Accelerator):
+    """Attributes: buckets: sizes of the graphs; graphs: those that were captured."""
+
+    runs_ahead = True
+    buckets = make_buckets()
+
+    def __init__(
+        self,
+        forward: Callable[[PagedBatch], torch.Tensor],
+        loaded: LoadedModel,
+        backend: AttentionBackend,
+        config: EngineConfig,
+    ) -> None:
+        super().__init__(forward, loaded, backend, config)
+        if isinstance(backend, TritonBackend):
+            _compile_variants(forward, loaded, backend, config.block_size)
+        self.graphs = StepGraphs(
+            forward,
+            table_columns=-(-loaded.max_model_len // config.block_size),
+            block_size=config.block_size,
+            vocab_size=loaded.vocab_size,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            new_graph=self.graph_factory(loaded.device),
+            buckets=self.buckets,
+        )
+        self.graphs.capture()
+        self.num_graphs, self.no_graphs = len(self.graphs), self.graphs.refused
+        if self.no_graphs is not None and loaded.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @staticmethod
+    def graph_factory(device: torch.device) -> Callable[[], Graph]:
+        return cuda_graphs(device)
+
+    @property
+    def replays(self) -> bool:
+        return True
+
+    @staticmethod
+    def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
+        replace_gelus(model)
+        if config.fuse_ops:
+            fuse.fuse(model)
+
+    def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
+        bucket = self.graphs.find(host)
+        return None if bucket is None else (self.graphs.replay(bucket, host, drawn), True)
+
+
+def _compile_variants(
+    forward: Callable[[PagedBatch], torch.Tensor], loaded: LoadedModel, backend: TritonBackend, block_size: int
+) -> None:
+    """Run steps with every attention kernel that may be needed, so that nobody waits for one to be compiled."""
+    limit = loaded.max_model_len
+    for _ in backend.variants(-(-limit // block_size) * block_size):
+        for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
+            forward(largest_step(num_tokens, limit, 1, block_size).upload(loaded.device))
+    if loaded.device.type == "cuda":
+        torch.cuda.synchronize(loaded.device)
+
+
+register_accelerator("cuda", CudaAccelerator)

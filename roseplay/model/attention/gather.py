@@ -1,0 +1,137 @@
+"""torch's own attention, request by request, on keys and values gathered from their blocks: right on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+
+from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.interface import AttentionParams, register_backend
+from roseplay.model.batch import PagedBatch
+from roseplay.model.kv_cache import KVCache
+
+# Queries of a request that attend at once where a mask is needed: it bounds the memory of the mask and the scores.
+MASKED_QUERIES = 256
+
+
+class GatherBackend:
+    """See ``AttentionBackend`` for the calls."""
+
+    name = "gather"
+
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        append_paged(self.cache, layer, k, v, batch)
+
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
+    ) -> torch.Tensor:
+        out = q.new_empty((*q.shape[:2], v.shape[-1]))
+        self.attend_rows(range(batch.num_rows), layer, q, k, v, batch, params, out)
+        return out
+
+    def attend_rows(
+        self,
+        rows: Iterable[int],
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: PagedBatch,
+        params: AttentionParams,
+        out: torch.Tensor,
+    ) -> None:
+        """``attend`` for some of the batch's rows, into their tokens of ``out``."""
+        bounds, seq_lens = batch.host_cu_seqlens_q.tolist(), batch.host_seq_lens.tolist()
+        window = params.window
+        for row in rows:
+            begin, end, seq_len = bounds[row], bounds[row + 1], seq_lens[row]
+            count, past = end - begin, seq_len - (end - begin)
+            if not count:
+                continue
+            # Blocks that lie behind every query's window are not gathered.
+            start = max(0, past - window + 1) // self.cache.block_size if window else 0
+            first_key = start * self.cache.block_size
+            if past:
+                keys = self._gather(self.cache.keys[layer], batch, row, start, seq_len)
+                values = self._gather(self.cache.values[layer], batch, row, start, seq_len)
+            else:
+                keys, values = (x[begin:end].transpose(0, 1)[None] for x in (k, v))
+            queries = q[begin:end].transpose(0, 1)[None]
+            if not past and params.plain and (window is None or window >= count):
+                out[begin:end] = _sdpa(queries, keys, values, None, count > 1, params.scaling)[0].transpose(0, 1)
+                continue
+            for at in range(0, count, MASKED_QUERIES):
+                stop = min(count, at + MASKED_QUERIES)
+                low, high = max(0, past + at - window + 1) if window else 0, past + stop
+                seen = slice(low - first_key, high - first_key)
+                mask = None if stop - at == 1 else _mask(past + at, stop - at, low, high, window, q.device)
+                part = queries[:, :, at:stop], keys[:, :, seen], values[:, :, seen]
+                if params.plain:
+                    result = _sdpa(*part, mask, False, params.scaling)
+                else:
+                    result = _spelled_out(*part, mask, params)
+                out[begin + at : begin + stop] = result[0].transpose(0, 1)
+
+    def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, start: int, seq_len: int) -> torch.Tensor:
+        """``[1, kv_heads, tokens, dim]``, from a row's block ``start`` on.
+
+        What one head has in one block is taken as a part, so that a head's tokens come out in one piece. Which parts is
+        worked out once a step.
+        """
+        num_blocks, heads, block_size, dim = blocks.shape
+        parts = batch.memo.get((row, start, heads))
+        if parts is None:
+            table = batch.block_tables[row, start : -(-seq_len // block_size)]
+            order = torch.arange(heads, device=blocks.device)
+            parts = batch.memo[row, start, heads] = (table * heads + order[:, None]).flatten()
+        return blocks.view(num_blocks * heads, -1).index_select(0, parts).view(1, heads, -1, dim)
+
+
+def _mask(
+    first_query: int, queries: int, first_key: int, last_key: int, window: int | None, device: torch.device
+) -> torch.Tensor:
+    """Which keys each query sees, bool ``[queries, keys]``, both given by their positions."""
+    behind = torch.arange(first_query, first_query + queries, device=device)[:, None]
+    behind = behind - torch.arange(first_key, last_key, device=device)
+    return (behind >= 0) & (behind < window) if window else behind >= 0
+
+
+def _sdpa(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scaling: float
+) -> torch.Tensor:
+    """``q`` ``[1, heads, queries, k_dim]``, ``k`` and ``v`` ``[1, kv_heads, keys, dim]``; like ``q`` with ``v_dim``."""
+    _, heads, queries, dim = q.shape
+    kv_heads = k.shape[1]
+    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: they are its queries
+        grouped = q.reshape(1, kv_heads, heads // kv_heads, dim)
+        return F.scaled_dot_product_attention(grouped, k, v, scale=scaling).reshape(1, heads, 1, -1)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, scale=scaling, enable_gqa=heads != kv_heads
+    )
+
+
+def _spelled_out(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, params: AttentionParams
+) -> torch.Tensor:
+    """The same for what SDPA cannot do; scores in float32."""
+    _, heads, queries, dim = q.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    grouped = q.reshape(1, kv_heads, -1, dim)
+    scores = (grouped @ k.transpose(2, 3)).float().view(1, heads, queries, keys) * params.scaling
+    if params.softcap is not None:
+        scores = torch.tanh(scores / params.softcap) * params.softcap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    if params.sinks is not None:
+        sink = params.sinks.float().view(1, heads, 1, 1).expand(-1, -1, queries, 1)
+        scores = torch.cat([scores, sink], -1)
+    weights = scores.softmax(-1)[..., :keys].to(v.dtype)
+    return (weights.reshape(1, kv_heads, -1, keys) @ v).view(1, heads, queries, -1)
+
+
+register_backend(GatherBackend.name, GatherBackend)
