@@ -7,9 +7,10 @@ import math
 from typing import Any, NoReturn
 
 
-def encode(value: Any) -> bytes:
-    """Compact JSON in UTF-8."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+def encode(value: Any, *, allow_nan: bool = True) -> bytes:
+    """Returns compact JSON in UTF-8; without ``allow_nan`` raises ``ValueError`` for a number that is not finite."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=allow_nan)
+    return text.encode("utf-8", "replace")
 
 
 def strict_json(text: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""How the C library treats memory that the page's process has freed."""
+"""How the C library of the page's process treats freed memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ARENAS = 2
 
 
 def return_freed_memory() -> bool:
-    """Have freed memory returned to the system, from the next allocation on; whether the C library can do so (glibc can).
+    """Have freed memory returned to the system from now on; returns whether the C library supports it (glibc does).
 
-    By itself glibc raises the size from which a buffer has pages of its own to that of the largest one freed so far, up to
-    32 MB, and keeps twice that in each of up to eight arenas a core. A server whose threads build large replies now and
-    then holds hundreds of MB of free memory after an hour. A process that computes should not call this: its buffers
-    would be given back and asked for again in every step.
+    By default glibc raises the size above which a buffer gets pages of its own to that of the largest one freed so far,
+    up to 32 MB, and keeps twice that in each of up to eight arenas per core. A server whose threads now and then build
+    large replies holds hundreds of MB of free memory after an hour. A process that computes should not call this: its
+    buffers would be returned and requested again in every step.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""A burst: many requests at one moment, and what sharing saved of their prompts."""
+"""Bursts: many requests at once, and what sharing saved of their prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPEATED = "What is a KV block?"
 
 
 def kind_of(name: str) -> str:
-    """The key of a kind of burst, given its key or its label; raises ``ValueError`` for anything else."""
+    """Returns the key of a kind of burst, given its key or label; raises ``ValueError`` for anything else."""
     wanted = str(name).strip().lower()
     for key, label in LABELS.items():
         if wanted in (key, label) or wanted.replace(" ", "_").replace("-", "_") == key:
@@ -26,10 +26,10 @@ def kind_of(name: str) -> str:
 
 
 def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:
-    """The prompts of a burst; the same arguments give the same ones.
+    """Returns the prompts of a burst; the same arguments give the same prompts.
 
-    They begin with the seed, so that two bursts have nothing in common: what one computed would be found in the
-    prefix cache by the next, and whatever was changed in between would seem to have helped.
+    They begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's
+    prompts in the prefix cache, and whatever was changed in between would seem to have helped.
     """
     turn = seed % len(QUESTIONS)
     bodies = [f"{seed}: {question}" for question in QUESTIONS[turn:] + QUESTIONS[:turn]]
@@ -39,7 +39,7 @@ def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, 
 
 
 class Burst:
-    """The requests of one burst and how they fare."""
+    """The requests of one burst and their progress."""
 
     def __init__(self, burst_id: int, kind: str, size: int, seed: int, block_size: int) -> None:
         self.burst_id = burst_id
@@ -48,10 +48,10 @@ class Burst:
         self.seed = seed
         self.requests: list[TrackedRequest] = []
         self._block_size = block_size
-        self._told: dict[str, Any] | None = None
+        self._sent: dict[str, Any] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Prompt tokens of the burst: in all, computed so far, and saved because somebody had computed them."""
+        """Returns prompt tokens of the burst (in all, computed, saved) and its times to first token."""
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
         ttft = Percentiles.of_seconds(tracked.ttft_s for tracked in self.requests)
         return {
@@ -69,12 +69,12 @@ class Burst:
             "ttft_p95": None if ttft.p95 is None else round(ttft.p95, 1),
         }
 
-    def news(self) -> dict[str, Any] | None:
-        """The figures if they have changed since the last time they were asked for here."""
-        if self._told and self._told["done"] == self.size:
+    def changed_figures(self) -> dict[str, Any] | None:
+        """Returns the figures if they have changed since the last call, else ``None``."""
+        if self._sent and self._sent["done"] == self.size:
             return None
         figures = self.figures()
-        if figures == self._told:
+        if figures == self._sent:
             return None
-        self._told = figures
+        self._sent = figures
         return figures

@@ -1,4 +1,4 @@
-"""What is said in the lanes of a tab: asking, asking again, beginning anew, and how the answers are drawn."""
+"""The chats in the lanes of all tabs: send, regenerate, start anew, and the settings of their answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from roseplay.recording.request_registry import TrackedRequest
 
 
 class ChatService:
-    """The chats of all tabs. Every method may be called from any thread.
+    """The chats of all tabs. Thread-safe.
 
     Args:
         engine: a ``roseplay.Engine``.
-        submit: hands a prompt, its ``SamplingParams`` and what is known of it to the engine, see ``Playground``.
-        abort: ends a request by its id.
+        submit: submits a prompt with its ``SamplingParams`` and facts about its sender, see ``Playground``.
+        abort: ends a request by id.
     """
 
     def __init__(
@@ -40,11 +40,13 @@ class ChatService:
         system: str | None = None,
         edit: bool = False,
     ) -> list[int]:
-        """Go on with the chats of some lanes of a tab, each with its own seed; answers the requests' ids.
+        """Continue the chats of some lanes, each with its own seed; returns the requests' ids.
 
-        A lane that is still answering is stopped first. Without ``params`` or ``system`` each lane has the tab's
-        settings; with ``edit`` the prompt takes the place of the lane's last question. Raises ``ValueError`` for an
-        empty or too long prompt.
+        An unfinished answer in a lane is aborted first. ``params`` and ``system`` default to the lane's settings; with
+        ``edit`` the prompt replaces the lane's last question.
+
+        Raises:
+            ValueError: the prompt is empty or too long.
         """
         text = checked_prompt(prompt)
         check_chars(len(text), self._engine.info.max_model_len)
@@ -55,65 +57,68 @@ class ChatService:
             if drawn.seed is None:
                 drawn = dataclasses.replace(drawn, seed=lane_seed(turn, lane.number))
             said = settings.system if system is None else checked_system(system)
-            ids.append(self._go_on(tab, lane, text, drawn, said, instead=edit))
+            ids.append(self._ask(tab, lane, text, drawn, said, instead=edit))
         return ids
 
     def regenerate(self, *, lanes: Sequence[int], tab_id: str) -> list[int]:
-        """Ask the last question of these lanes again, with another seed; answers the requests' ids.
+        """Ask the last question of these lanes again with another seed; returns the requests' ids.
 
-        Lanes that were asked nothing yet are passed over; ``ValueError`` where that is all of them.
+        Lanes without a question are skipped.
+
+        Raises:
+            ValueError: no lane has one.
         """
         tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             last, settings = lane.chat.last, self.settings(tab_id, lane.number)
             if last is not None:
                 drawn = settings.params(lane_seed(turn, lane.number))
-                ids.append(self._go_on(tab, lane, last.question, drawn, settings.system, instead=True))
+                ids.append(self._ask(tab, lane, last.question, drawn, settings.system, instead=True))
         if not ids:
             raise ValueError("nothing was asked yet: there is no answer to generate again")
         return ids
 
     def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:
-        """Stop and clear these lanes of a tab; answers how many had a chat."""
+        """Abort and clear the chats of these lanes; returns how many there were."""
         tab = self._tabs.open(tab_id)
         cleared = [lane for lane in [tab.lane(number) for number in lanes] if lane.chat.turns]
         for lane in cleared:
             with lane.chat.lock:
-                self._leave(lane)
+                self._abort_answer(lane)
                 lane.chat.clear()
         return len(cleared)
 
     def settings(self, tab_id: str, lane: int = 0) -> Settings:
-        """How answers of a tab's lane are drawn; 0 for the lanes that have no settings of their own."""
+        """Returns the settings of a tab's lane; for lane 0, those of lanes without settings of their own."""
         tab, default = self._tabs.renew(tab_id), defaults(self._engine.info.max_model_len)
         return tab.settings.of(lane, default) if tab else default
 
     def own_settings(self, tab_id: str, lane: int) -> list[str]:
-        """Names of what a lane has of its own; for lane 0, of what differs from the defaults."""
+        """Returns the names of a lane's own settings; for lane 0, of those that differ from the defaults."""
         tab = self._tabs.renew(tab_id)
         return tab.settings.own(lane) if tab else []
 
     def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
-        """Change settings of all lanes (0) or of one; answers what holds there now. ``ValueError`` says what is wrong."""
+        """Change settings of one lane, or of all with lane 0; returns the new ones. Raises ``ValueError``."""
         check_lane(lane, least=0)
         tab, longest = self._tabs.open(tab_id), self._engine.info.max_model_len
         tab.settings.change(lane, changes, defaults(longest), longest)
         return self.settings(tab_id, lane)
 
     def reset_settings(self, *, lane: int, tab_id: str) -> Settings:
-        """Give a lane what all lanes have; for lane 0, give all lanes the defaults."""
+        """Reset a lane to the settings of all lanes; with lane 0, all lanes to the defaults."""
         check_lane(lane, least=0)
         self._tabs.open(tab_id).settings.reset(lane)
         return self.settings(tab_id, lane)
 
-    def _go_on(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:
-        """The next turn of a lane's chat, or another one ``instead`` of its last; answers its request's id."""
+    def _ask(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:
+        """Submit the next turn of a lane's chat, or ``instead`` replace its last one; returns the request's id."""
         with lane.chat.lock:
             before = lane.chat.turns[:-1] if instead else lane.chat.turns
             prompt, left_out = next_prompt(
                 before, system=system, question=question, max_new_tokens=params.max_new_tokens, engine=self._engine
             )
-            self._leave(lane)
+            self._abort_answer(lane)
             turn = Turn(question, left_out)
             about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "title": question}
             tracked = self._submit(prompt, params, **about)
@@ -122,13 +127,13 @@ class ChatService:
             lane.chat.go_on(before, turn)
         return tracked.request_id
 
-    def _leave(self, lane: Lane) -> None:
-        """Stop the answer that a lane waits for, if it does."""
+    def _abort_answer(self, lane: Lane) -> None:
+        """Abort the lane's unfinished answer, if any."""
         tracked = lane.chat.last.tracked if lane.chat.last else None
         if tracked and not tracked.finished:
             self._abort(tracked.request_id)
 
 
 def lane_seed(turn: int, lane: int) -> int:
-    """Other in each lane and each time."""
+    """Returns a seed that differs between lanes and between calls of ``send``."""
     return 1000 * turn + lane

@@ -1,4 +1,4 @@
-"""A chat: its turns, what of them goes into the next prompt, and where each token lies in the text of an answer."""
+"""A chat: its turns, how many of them fit into the next prompt, and where each token lies in an answer's text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roseplay.recording.request_registry import TrackedRequest
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together
-MAX_MESSAGES = 256  # that a program sends as one conversation
+MAX_MESSAGES = 256  # in one conversation sent by a program
 ROLES = ("system", "user", "assistant", "tool")
 CHARS_PER_TOKEN = 16
 MAX_PROMPT_CHARS = 1_000_000
@@ -30,11 +30,11 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as far as it has come.
+    """An answer so far.
 
     Attributes:
-        text: of the tokens below; once it has ended, with what its end added.
-        ends: characters of ``text`` up to the end of each token. Text behind the last one belongs to the last one.
+        text: of the tokens below; once ended, including what the end added.
+        ends: characters of ``text`` up to the end of each token; the last token also has the text behind it.
         times_ns: when each token was published.
         figures: state, counts and latencies, see ``figures_of``.
     """
@@ -49,7 +49,7 @@ class Turn:
     """A question and its answer.
 
     Args:
-        question: what the user wrote.
+        question: as the user wrote it.
         left_out: earlier turns that did not fit into its prompt.
     """
 
@@ -66,7 +66,7 @@ class Turn:
 
     @property
     def tracked(self) -> TrackedRequest | None:
-        """Its request; None once the chat has gone on without it."""
+        """Its request; ``None`` after ``settle``."""
         return self._tracked
 
     @property
@@ -77,7 +77,7 @@ class Turn:
         if tracked is None:
             return Answer("", (), (), {})
         stream, figures = tracked.stream, figures_of(tracked)
-        ended = tracked.finished  # asked first: then the text below is whole
+        ended = tracked.finished  # read first: then the text below is complete
         times = stream.token_times_ns
         ends = stream.text_ends
         count = min(len(ends), len(times))
@@ -85,7 +85,7 @@ class Turn:
         return Answer(text, ends[:count], times[:count], figures)
 
     def settle(self) -> None:
-        """The chat goes on: the answer stays as it is now, and its request is let go."""
+        """Keep the answer as it is and let go of its request, because the chat goes on."""
         if self._settled is None:
             answer = self.answer
             if answer.figures.get("reason") is None:
@@ -94,7 +94,7 @@ class Turn:
 
     @property
     def in_history(self) -> bool:
-        """Whether later prompts hold it: not if it failed or was stopped before its first word."""
+        """Whether later prompts include it: not if it failed or was stopped before its first word."""
         answer = self.answer
         return answer.figures.get("state") != "error" and bool(answer.text.strip())
 
@@ -104,10 +104,10 @@ class Turn:
 
 
 class Chat:
-    """The turns of a lane, oldest first. Readers take ``state`` at once and need no lock; writers hold ``lock``.
+    """The turns of a lane, oldest first. Readers take ``state``, which is replaced as a whole; writers hold ``lock``.
 
-    Every change of which turns there are makes a new edition. Their numbers come from ``editions``, which no two chats
-    of a server share, so that a page that remembers one knows whether it is of this chat.
+    Each change of the list of turns gets a new edition number, unique among all chats of the server, so that a page can
+    tell whether the edition that it remembers is of this chat.
     """
 
     editions = itertools.count(1)
@@ -125,7 +125,7 @@ class Chat:
         return self.turns[-1] if self.turns else None
 
     def go_on(self, before: Sequence[Turn], turn: Turn) -> None:
-        """The chat is now ``before`` and this new turn; the oldest go where that is too much."""
+        """Replace the turns by ``before`` and this new one; the oldest are dropped beyond the limits."""
         for earlier in before:
             earlier.settle()
         kept = list(before)[-(MAX_TURNS - 1) :]
@@ -140,7 +140,7 @@ class Chat:
 
 
 def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[str, str]]:
-    """A conversation as chat messages."""
+    """Returns a conversation as chat messages."""
     messages = [{"role": "system", "content": system}] if system.strip() else []
     for turn in turns:
         messages.append({"role": "user", "content": turn.question})
@@ -149,29 +149,29 @@ def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[
 
 
 def max_prompt_chars(max_model_len: int) -> int:
-    """Characters that a prompt may have, all its messages together, before it is tokenized to see whether it fits.
+    """Returns the most characters of a prompt, all its messages together, that is tokenized to see whether it fits.
 
-    Tokenizing takes time in proportion to the text, and no text of more than so many characters a token fits in practice.
+    Tokenizing takes time in proportion to the text; in practice no text with more characters per token fits.
     """
     return min(CHARS_PER_TOKEN * max_model_len, MAX_PROMPT_CHARS)
 
 
 def check_chars(chars: int, max_model_len: int) -> None:
-    """``ValueError`` for a prompt of too many characters."""
+    """Raises ``ValueError`` for a prompt of too many characters."""
     limit = max_prompt_chars(max_model_len)
     if chars > limit:
         raise ValueError(f"the prompt has {chars:,} characters: use at most {limit:,} with this model")
 
 
 def checked_prompt(prompt: Any) -> str:
-    """The prompt without surrounding white space; ``ValueError`` where nothing is left."""
+    """Returns the prompt without surrounding white space; raises ``ValueError`` if nothing is left."""
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("the prompt is empty: write something to send")
     return prompt.strip()
 
 
 def checked_system(system: Any) -> str:
-    """A system prompt, "" for None; ``ValueError`` where it is no text or too long."""
+    """Returns a system prompt, "" for ``None``; raises ``ValueError`` if it is no text or too long."""
     if not isinstance(system, str | None):
         raise ValueError(f"system is {shown(system)}: use text")
     check_system(system or "")
@@ -179,9 +179,9 @@ def checked_system(system: Any) -> str:
 
 
 def checked_messages(messages: Any) -> list[Message]:
-    """Chat messages with nothing but role and content; else ``ValueError``.
+    """Returns chat messages with nothing but role and content; raises ``ValueError``.
 
-    Only the usual roles are taken: many templates write a role as it is into the prompt, where it could pass for a
+    Only the usual roles are accepted: many templates write a role into the prompt as it is, where it could act as a
     control token.
     """
     if isinstance(messages, str):
@@ -204,8 +204,11 @@ def checked_messages(messages: Any) -> list[Message]:
 
 
 def as_prompt(messages: Sequence[Message], engine: Any) -> Any:
-    """What ``engine.submit`` takes for messages: themselves where the model has a chat template, plain text where it has
-    none, and where it has no tokenizer either a token a byte."""
+    """Returns messages as a prompt for ``engine.submit``.
+
+    That is the messages if the model has a chat template, plain text if not, and one token per byte without a
+    tokenizer.
+    """
     if engine.tokenizer is not None and getattr(engine.tokenizer, "chat_template", None):
         return list(messages)
     text = "\n\n".join(str(message["content"]) for message in messages)
@@ -222,10 +225,10 @@ def next_prompt(
     max_new_tokens: int,
     engine: Any,
 ) -> tuple[list[int], int]:
-    """The prompt that asks ``question`` after as many of the newest ``turns`` as fit with an answer of ``max_new_tokens``.
+    """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and how many were left out.
 
-    Returns its token ids, and how many turns were left out. The question is never left out: if it does not fit, ``submit``
-    raises.
+    The prompt is token ids; an answer of ``max_new_tokens`` fits as well. The question is never left out: if it does not
+    fit, ``submit`` raises.
     """
     info: EngineInfo = engine.info
     history = [turn for turn in turns if turn.in_history]
@@ -240,7 +243,7 @@ def next_prompt(
             return False
         return True
 
-    if fits(0):  # as nearly always
+    if fits(0):  # nearly always
         return tried[0], 0
     skipped = bisect_left(range(len(history)), True, lo=1, key=fits) if history else 0
     if skipped not in tried:
@@ -249,7 +252,7 @@ def next_prompt(
 
 
 def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
-    """State, counts and latencies of a request, for a lane."""
+    """Returns state, counts and latencies of a request, for a lane."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     gaps = sorted(metrics.itl_ns)
     return {
@@ -267,7 +270,7 @@ def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
 
 
 def state_of(tracked: TrackedRequest) -> str:
-    """``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
+    """Returns ``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
     reason = tracked.stream.finish_reason
     if reason is not None:
         return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")

@@ -1,7 +1,7 @@
-"""The rail's sliders and switches, which are the engine's knobs.
+"""The rail's sliders and switches for the engine's knobs.
 
-A knob may change elsewhere: in another tab, or by a program. The page hears of it from its poll, and ``knobs.js`` moves
-the controls through the event ``sync``, once the user's hand is off them.
+A knob may also change elsewhere, in another tab or by a program. The page learns of it from its poll, and ``knobs.js``
+moves the controls through the event ``sync`` as soon as the user has let go of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def slider(
     step: float = 1,
     bare: bool = False,
 ) -> gr.Slider:
-    """A slider in the page's dress; ``bare``: without its number box."""
+    """A slider in the page's style; ``bare``: without its number box."""
     classes = ["rp-slider", "rp-nonum"] if bare else ["rp-slider"]
     return gr.Slider(
         low, high, value, step=step, label=label, info=hint, buttons=[], min_width=0, interactive=True, elem_id=name,
@@ -59,7 +59,7 @@ def switch(label: str, hint: str, on: bool, name: str, *, interactive: bool = Tr
 
 
 def number_box(value: str, label: str, name: str) -> gr.Textbox:
-    """A small native text field that stands where a slider's own number box would."""
+    """A small text field in place of a slider's own number box."""
     return gr.Textbox(
         value, label=label, container=False, show_label=False, min_width=0, elem_id=name, elem_classes="rp-num", max_lines=1,
         interactive=True,
@@ -67,7 +67,7 @@ def number_box(value: str, label: str, name: str) -> gr.Textbox:
 
 
 class StopSlider:
-    """A slider over the places of ``Stops`` and a box for values between them, for one knob."""
+    """A slider over the positions of ``Stops``, and a box for values in between, for one knob."""
 
     def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
         self._playground, self._knob, self._stops = playground, knob, stops
@@ -83,14 +83,14 @@ class StopSlider:
         self.slider.input(
             self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET
         )
-        # In the queue, because only there a warning reaches the user. Enter and leaving the box both end typing.
+        # Queued, since only then a warning reaches the user. Enter and leaving the box both end typing.
         gr.on(
             [self.box.submit, self.box.blur], self._typed, self.box, [self.slider, self.box], show_progress="hidden",
             api_visibility="private", api_name=f"_{self._name}_typed",
         )  # fmt: skip
 
     def shown(self) -> list[Any]:
-        """What slider and box should show now."""
+        """Returns the current values of slider and box."""
         value = self._playground.knobs()[self._knob]
         return [self._stops.place(value), self._stops.text(value)]
 
@@ -163,7 +163,7 @@ class Controls:
 
     def _setter(self, knob: str) -> Callable[[Any], None]:
         def change(value: Any) -> None:
-            # An emptied number box sends nothing: the knob stays as it is until there is a number.
+            # An empty number box sends None: the knob stays as it is until there is a number.
             if value is not None:
                 self._playground.set_knobs({knob: value if isinstance(value, bool) else int(value)})
 
@@ -173,7 +173,7 @@ class Controls:
         self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})
 
     def _slow_typed(self, text: str) -> str:
-        """Acts on slow motion where it is on; whether it is says the engine, the switch may be on its way."""
+        """Change the factor if slow motion is on; the engine knows, the switch's event may be on its way."""
         factor, now = _factor(text), self._playground.knobs()["slow_motion"]
         if factor is None:
             gr.Warning("Slow motion takes a number above 1, at most 1000.")
@@ -184,7 +184,7 @@ class Controls:
 
 
 def _factor(text: str) -> float | None:
-    """``×4`` or ``4`` as a number; None for what slow motion cannot be."""
+    """Returns ``×4`` or ``4`` as a number; ``None`` if slow motion cannot have it."""
     try:
         factor = float(str(text).strip().lstrip("×xX"))
     except ValueError:

@@ -1,8 +1,8 @@
-"""From telemetry to what the browser polls: frames, ten a second, encoded once and shared by every tab.
+"""From telemetry to what the browser polls: ten frames a second, encoded once and shared by all tabs.
 
-A frame is a JSON object with the steps, tokens, request events and knob changes since the frame before, and four
-times a second the figures of the KPI strip. Times are milliseconds since ``PageTime.zero_ns``. While nothing happens
-there are no frames.
+A frame is a JSON object with the steps, tokens, request events and knob changes since the last frame and, four times a
+second, the figures of the KPI strip. Times are milliseconds since ``PageTime.zero_ns``. While nothing happens there are no
+frames.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roseplay.play.stats import Stats
 from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
-KEEP_S = 30.0  # frames kept, and how long ended requests are remembered
+KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
 _FREE = [0, -1, 0]
 
@@ -48,7 +48,7 @@ class PageTime:
 
 
 class FrameRing:
-    """The encoded frames of the last ``KEEP_S`` seconds. Sequence numbers start at 1; ``next`` is the one to come."""
+    """The encoded frames of the last ``KEEP_S`` seconds, numbered from 1; ``next`` is the number of the next one."""
 
     def __init__(self, keep_s: float = KEEP_S, capacity: int = 512) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class FrameRing:
         self.next = 1
 
     def append(self, frame: dict[str, Any]) -> bytes:
-        """Number the frame, encode it and keep it; answers it encoded."""
+        """Number, encode and keep a frame; returns it encoded."""
         with self._lock:
             frame["seq"] = self.next
             encoded = encode(frame)
@@ -68,7 +68,7 @@ class FrameRing:
         return encoded
 
     def since(self, cursor: int) -> tuple[int, list[bytes] | None]:
-        """The next cursor, and the frames from ``cursor`` on; None instead when the ring no longer holds them all."""
+        """Returns the next cursor and the frames from ``cursor`` on, ``None`` if they are no longer all there."""
         with self._lock:
             missing = self.next - cursor
             if cursor < 1 or missing < 0 or missing > len(self._frames):
@@ -76,23 +76,23 @@ class FrameRing:
             return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
 
     def restart(self) -> None:
-        """Forget all frames and leave a gap in the numbers, so that every browser begins anew from a snapshot."""
+        """Drop all frames and leave a gap in the numbers, so that every browser starts anew from a snapshot."""
         with self._lock:
             self._frames.clear()
             self.next += 1
 
     def recent(self, span_ms: float) -> tuple[int, list[bytes]]:
-        """The next cursor and the frames of so long before the newest: a page opened in a quiet hour shows what was last."""
+        """Returns the next cursor and the newest frames: a page opened while nothing happens shows the last."""
         with self._lock:
             since = self._frames[-1][0] - span_ms if self._frames else 0.0
             return self.next, [encoded for t, encoded in self._frames if t >= since]
 
 
 class FrameBuilder:
-    """Turns telemetry events into frames. One thread calls ``tick``.
+    """Turns telemetry events into frames. Only one thread may call ``tick``.
 
     Args:
-        tap: is given every frame, as it is and encoded.
+        tap: called with every frame, as an object and encoded.
     """
 
     def __init__(self, registry: RequestRegistry, page_time: PageTime, ring: FrameRing, tap: Tap | None = None) -> None:
@@ -109,9 +109,9 @@ class FrameBuilder:
         self.latest: dict[str, Any] = {}
 
     def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
-        """Make a frame of these events and of what they changed in the newest burst; whether there was anything.
+        """Make a frame of these events and of changes in the newest burst; returns whether there was anything.
 
-        When that fails, the events are lost to the charts, and browsers get a snapshot instead of the frame.
+        If that fails, charts miss the events, and browsers get a snapshot instead of the frame.
         """
         held, self._held = self._held, []
         try:
@@ -121,7 +121,7 @@ class FrameBuilder:
             raise
 
     def _skip(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent]) -> None:
-        """Take over from events that made no frame what a snapshot needs: which requests there are, and the blocks."""
+        """Keep what a snapshot needs of events that made no frame: which requests there are, and the blocks."""
         requests = [*held, *(event for event in events if isinstance(event, RequestEvent))]
         self._held = [
             event
@@ -151,7 +151,7 @@ class FrameBuilder:
                 frame["knobs"].append([self._time.ms(event.time_ns), event.step_id, changed])
         frame["blocks"] = self._changed_blocks(records)
         frame["stats"] = self._due_figures()
-        frame["burst"] = burst.news() if burst else None
+        frame["burst"] = burst.changed_figures() if burst else None
         if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst")):
             return False
         encoded = self._ring.append(frame)
@@ -160,7 +160,7 @@ class FrameBuilder:
         return True
 
     def _due_figures(self) -> dict[str, Any] | None:
-        """The KPI figures where a quarter of a second has passed and they have changed."""
+        """Returns the KPI figures if they have changed and the last ones are old enough."""
         now = time.monotonic()
         if now - self._figures_at < STATS_S:
             return None
@@ -173,11 +173,11 @@ class FrameBuilder:
         return figures
 
     def blocks(self) -> list[list[int]]:
-        """Every KV block that is not free, as in a frame: ``[block, references, owner, findable]``."""
+        """Returns all KV blocks that are not free, as in a frame: ``[block, references, owner, findable]``."""
         return [[block, *state] for block, state in sorted(self._blocks.items())]
 
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
-        """The newest state of each block that these steps changed. An owner of -1 is nobody."""
+        """Returns the newest state of each block that these steps changed. An owner of -1 is nobody."""
         newest = {change.block: change for record in records for change in record.block_changes}
         changed = []
         for block, change in newest.items():
@@ -244,7 +244,7 @@ class FrameBuilder:
 
 
 def describe(tracked: TrackedRequest) -> dict[str, Any]:
-    """Who sent a request, and how long its prompt is."""
+    """Returns who sent a request, and the length of its prompt."""
     return {
         "kind": tracked.kind,
         "lane": tracked.lane,
@@ -254,7 +254,7 @@ def describe(tracked: TrackedRequest) -> dict[str, Any]:
 
 
 def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
-    """All that events have told of a request so far, for a tab that missed them."""
+    """Returns the sum of a request's events so far, for a tab that missed them."""
     metrics = tracked.stream.metrics
     times = {
         "submitted": metrics.submitted_ns,
@@ -275,7 +275,7 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
 
 
 def outcome(tracked: TrackedRequest) -> dict[str, Any]:
-    """How a request ended."""
+    """Returns how a request ended."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     gaps = sorted(metrics.itl_s)
     return {

@@ -1,7 +1,7 @@
 """The page's tab Lab: one scenario run under two settings, A and B, and both results over each other.
 
-The controls are Gradio's own; what they do is said to the lab's routes by the tab's scripts (``static/lab*.js``), so that
-a run that takes minutes holds no event of the page.
+The controls are Gradio's own; what they do is said to the lab's routes by the tab's scripts (``static/lab*.js``), so
+that a run that takes minutes holds no event of the page.
 """
 
 from __future__ import annotations

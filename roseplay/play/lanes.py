@@ -1,4 +1,4 @@
-"""A lane: one chat of one tab, and what its tab does not have of it yet."""
+"""A lane: one chat of one tab, and what of it the tab does not have yet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 from roseplay.play.chats import Answer, Chat, Turn
 from roseplay.recording.schema import MAX_LANES
 
-_RATE_TOKENS = 32  # the lane's tok/s is over its newest tokens
+_RATE_TOKENS = 32  # a lane's tok/s is over this many tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a tab has of a lane: the edition of its chat, and of the newest turn then its request, characters, tokens and
-    the stamp of its figures. All earlier turns it has whole."""
+    """What a tab has of a lane.
+
+    That is the edition of its chat and, of the newest turn in it, the request, characters, tokens and the stamp of the
+    figures. All earlier turns it has completely.
+    """
 
     edition: int
     request_id: int
@@ -27,9 +30,9 @@ class Seen:
 
 
 def parse_seen(have: str) -> dict[int, Seen]:
-    """``have`` of a poll, six numbers a lane (its own, then those of ``Seen``) joined by dots, commas between lanes.
+    """Parse ``have`` of a poll: lanes separated by commas, each its number and a ``Seen``, joined by dots.
 
-    What cannot be read is not seen.
+    Unreadable parts count as not seen.
     """
     seen: dict[int, Seen] = {}
     for part in have.split(",")[: 2 * MAX_LANES] if have else ():
@@ -47,11 +50,11 @@ class Lane:
         self.number = number
         self.chat = Chat()
 
-    def news(self, seen: Seen | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
-        """What a tab that has ``seen`` lacks of this lane; None if nothing. ``ms`` turns engine times into the page's.
+    def update(self, seen: Seen | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
+        """Returns what a tab lacks that has ``seen``, ``None`` if nothing. ``ms`` converts engine times to the page's.
 
-        ``turns`` are those that are new or have grown; ``order``, where which turns there are has changed, names all of
-        them by their requests. The other figures are the newest turn's.
+        ``turns`` are new or have grown; ``order`` lists all turns by request if the list has changed. The other figures
+        are the newest turn's.
         """
         edition, turns = self.chat.state
         if edition == 0:
@@ -70,7 +73,7 @@ class Lane:
             "lane": self.number,
             "have": ".".join(map(str, (self.number, edition, request_id, now.chars, now.tokens, stamp))),
             "order": None if seen and seen.edition == edition else [turn.request_id for turn in turns],
-            "turns": [turn_news(turn, turn.answer if turn is not last else answer, seen, ms) for turn in lacking],
+            "turns": [turn_update(turn, turn.answer if turn is not last else answer, seen, ms) for turn in lacking],
             "rid": last.request_id if last else None,
             "title": last.question if last else "",
             "tok_s": rate(answer.times_ns),
@@ -82,15 +85,15 @@ class Lane:
 
 
 def lacks(seen: Seen | None, turn: Turn) -> bool:
-    """Whether a tab lacks some of a turn. The one that was its newest may have grown since."""
+    """Whether a tab lacks part of a turn. Its newest one may have grown since."""
     return seen is None or turn.born > seen.edition or turn.request_id == seen.request_id
 
 
-def turn_news(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int], float]) -> dict[str, Any]:
-    """What a tab lacks of a turn.
+def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int], float]) -> dict[str, Any]:
+    """Returns what a tab lacks of a turn.
 
-    ``widths`` are the lengths of new tokens in UTF-16 units, as scripts count; ``times`` when they were published, in
-    hundredths of a millisecond since the token before, for the first one since the page's zero.
+    ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts; ``times`` when they were published,
+    in hundredths of a millisecond since the previous token, for the first token since the page's zero.
     """
     had = seen if seen and seen.request_id == turn.request_id and seen.edition >= turn.born else None
     if had and (had.chars > len(answer.text) or had.tokens > len(answer.ends)):
@@ -113,12 +116,12 @@ def turn_news(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int],
 
 
 def utf16(text: str) -> int:
-    """Its length as JavaScript counts."""
+    """Returns the length of a text in UTF-16 units, as JavaScript counts."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
 def rate(times_ns: Sequence[int]) -> float | None:
-    """Tokens per second over the newest tokens; None below two."""
+    """Returns tokens per second over the newest tokens; ``None`` for fewer than two."""
     times = times_ns[-_RATE_TOKENS:]
     span = times[-1] - times[0] if len(times) > 1 else 0
     return round((len(times) - 1) * 1e9 / span, 1) if span > 0 else None

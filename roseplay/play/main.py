@@ -1,4 +1,4 @@
-"""Start the page: read the command line, take the port, load the model, serve, say when it answers."""
+"""Start the page: read the command line, bind the port, load the model, serve, report when it is ready."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from roseplay.play.allocator import return_freed_memory
 from roseplay.play.options import Options, parse
 
 PAGE_STARTS_WITHIN_S = 60.0
-# The embedded model is so small that all memory would be one sea of free blocks. These fill seven rows of the block
-# map, and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` win.
+# With the embedded model a pool of the usual size would look empty. These blocks fill seven rows of the block map,
+# and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` override it.
 WATCHABLE_BLOCKS = 449
-# Its matrices are too small to be worth a second thread, and the browser wants a core too. ``--threads`` wins.
+# Its matrices are too small for a second thread to help, and the browser needs a core. ``--threads`` overrides it.
 EMBEDDED_THREADS = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the page until it is interrupted; the exit code is 2 when it could not start."""
+    """Serve the page until interrupted; returns 2 if it could not start."""
     options = parse(argv)
     if threading.current_thread() is threading.main_thread():
         _end_in_order_at_signals()
@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end_in_order_at_signals() -> None:
-    """Have SIGTERM and a closed terminal do what Ctrl-C does, so that engine and recording are closed on the way out."""
+    """Treat SIGTERM and a closed terminal like Ctrl-C, so that engine and recording are closed on the way out."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets it
         signal.signal(signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM))
 
 
@@ -59,9 +59,9 @@ def _main(options: Options) -> int:
 
 def _play(listener: socket.socket, options: Options) -> int:
     """Serve the page of an engine."""
-    if options.record and Path(options.record).exists():  # before anybody waits for a model
+    if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
-    if options.config.worker == "process":  # else the engine computes in this one
+    if options.config.worker == "process":  # else this process computes
         return_freed_memory()
     try:
         engine = _start_engine(options)
@@ -105,7 +105,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """The port is taken before the model is loaded: who cannot have it should not wait for that."""
+    """Bind the port before the model is loaded: a port in use should be reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -130,7 +130,7 @@ def _start_engine(options: Options) -> Any:
 
 
 def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
-    """``said`` puts into words what it does at an address."""
+    """Run the server; ``said`` returns what it reports for its address."""
     import uvicorn
 
     from roseplay.play.web.guard import allowed_hosts
@@ -146,13 +146,13 @@ def _serve(playground: Any, listener: socket.socket, options: Options, said: Cal
 
 
 def _address(host: str, port: int) -> str:
-    """Where a browser on this machine finds the page."""
+    """Returns the address for a browser on this machine."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}"
 
 
 def _announce(address: str, said: str, server: Any) -> None:
-    """Say that the page is live once it really answers."""
+    """Report that the page is ready once it answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
     while time.monotonic() < deadline and not server.should_exit:

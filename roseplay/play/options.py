@@ -12,8 +12,8 @@ from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model
 from roseplay.config import EngineConfig, Knobs
 from roseplay.play.web.guard import default_host
 
-# Where the page wants something else than a library's user does. A process of its own keeps the engine's steps clear
-# of what serving the page does meanwhile (``roseplay bench page`` measures it).
+# Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
+# the interpreter (``roseplay bench page`` measures it).
 _DEFAULTS = {"worker": "process"}
 
 
@@ -32,7 +32,7 @@ class Options:
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
-    """Read the command line; ends the program with exit code 2 where it makes no sense."""
+    """Parse the command line; exits with code 2 if it is invalid."""
     parser = _parser()
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     if arguments["replay"] is not None:
@@ -49,7 +49,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
-    """A replay has no engine: what would set one up is refused rather than ignored."""
+    """A replay has no engine: flags that would set one up are refused rather than ignored."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
     given |= {name: 1 for name in ("model", "record") if arguments[name] is not None}
     if given:

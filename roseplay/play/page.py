@@ -11,11 +11,12 @@ from roseplay.play.controls import Controls
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel, plain
 from roseplay.play.playground import Playground
+from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traces import traces
-from roseplay.play.traffic import PromptBar, Traffic
+from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
 from roseplay.recording.schema import FRAME, HEADER, MAX_LANES
 
@@ -54,7 +55,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                 with gr.Column(elem_id="rp-rail", min_width=0):
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
                     controls = Controls(playground)
-                    traffic = Traffic(playground)
+                    traffic = TrafficSection(playground)
                     html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load=_SAVINGS)
                     foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
                     html(foot, elem_id="rp-foot")

@@ -1,6 +1,6 @@
-"""The playground: what the page's buttons and its endpoints do to the engine. One per server.
+"""The playground: what the page's buttons and endpoints do to the engine. One per server.
 
-Every method may be called from any thread, and none waits for the model (unless ``admission`` is ``blocking``).
+Every method is thread-safe, and none waits for the model (unless ``admission`` is ``blocking``).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Playground:
     """An engine, the tabs that look at it, and the thread that makes frames of its telemetry.
 
     Args:
-        engine: a ``roseplay.Engine``; closed by whoever made it.
+        engine: a ``roseplay.Engine``; the caller closes it.
         tabs: with a clock of their own in tests.
-        record: write the run to this file as well, which must not be there yet; ``OSError`` where that is not possible.
+        record: a new file for the run. Raises ``OSError`` if it cannot be made.
     """
 
-    replaying: str | None = None  # the name of the recording where one is shown instead, see ``ReplayServer``
+    replaying: str | None = None  # the recording's name where ``ReplayServer`` shows one
 
     def __init__(self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None) -> None:
         self.engine = engine
@@ -68,29 +68,30 @@ class Playground:
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
 
     def start(self) -> None:
-        """Begin to make frames."""
+        """Start making frames."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop making frames, and the lab. The engine is left as it is."""
+        """Stop the lab and making frames. The engine stays open."""
         self.lab.close()
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         self._recorder.close()
 
-    # What people and programs do
+    # -- what people and programs do
 
     def send(self, prompt: str, *, lanes: Sequence[int], tab_id: str, **how: Any) -> list[int]:
-        """Go on with the chats of some lanes of a tab; answers the requests' ids. See ``ChatService.send``."""
+        """Continue the chats of some lanes of a tab; returns the requests' ids. See ``ChatService.send``."""
         return self.chats.send(prompt, lanes=lanes, tab_id=tab_id, **how)
 
     def ask(
         self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
     ) -> TrackedRequest:
-        """One request of a program: no tab, no lane, no lease. With ``messages`` these are the prompt.
+        """Submit one request of a program: no tab, no lane, no lease. ``messages`` take the place of ``prompt``.
 
-        Raises ``ValueError`` for an empty, malformed or too long prompt.
+        Raises:
+            ValueError: the prompt is empty, malformed or too long.
         """
         system = checked_system(system)
         turns = (
@@ -104,10 +105,14 @@ class Playground:
         return self._submit(as_prompt(turns, self.engine), params, kind="api")
 
     def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
-        """Many requests at once, each answering exactly ``max_new_tokens`` tokens; without a seed other ones each time.
+        """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
 
-        Raises ``ValueError`` for a bad size or kind, and ``EngineBusyError`` when the engine takes none of them.
-        If it takes only some, the burst is that large.
+        Without a seed each burst has other prompts. If the engine accepts only some of the requests, the burst is that
+        large.
+
+        Raises:
+            ValueError: a bad size, kind or seed.
+            EngineBusyError: the engine accepts none.
         """
         if not 1 <= size <= MAX_SIZE:
             raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
@@ -136,9 +141,9 @@ class Playground:
         return burst
 
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
-        """Abort a tab's requests (all, or one lane's), those with these ids, or without either all there are.
+        """Abort a tab's requests (all, or one lane's), or those with these ids, or without either all there are.
 
-        Answers how many were stopped.
+        Returns how many were aborted.
         """
         if ids is not None:
             doomed = list(ids)
@@ -146,11 +151,11 @@ class Playground:
             tab = self.tabs.open(tab_id)
             doomed = [t.request_id for t in tab.unfinished() if lane is None or t.lane == lane]
         else:
-            return int(self.engine.abort_all())  # programs' requests too, which nobody tracks
+            return int(self.engine.abort_all())  # including requests that nobody registered
         return sum(self._abort(request_id) for request_id in doomed)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change any of the knobs, all or none; answers all of them. ``ValueError`` names what is wrong."""
+        """Change any of the knobs, all or none; returns all of them. Raises ``ValueError`` that names what is wrong."""
         if changes:
             self.engine.set_knobs(**changes)
         return self.knobs()
@@ -159,9 +164,11 @@ class Playground:
         return dict(self.engine.knobs.to_dict())
 
     def block(self, number: int, tab_id: str = "") -> dict[str, Any]:
-        """What is in a KV block now, with its text if it is the tab's, see ``blocks``. Waits for the step under way.
+        """Returns what a KV block holds now, with its text if the tab may read it. Waits for the current step.
 
-        Raises ``ValueError`` for a block that is not there, ``TimeoutError`` and ``EngineError`` where no answer comes.
+        Raises:
+            ValueError: there is no such block.
+            TimeoutError, EngineError: the engine did not reply.
         """
         info = self.engine.inspect_block(number, timeout=INSPECT_S)
         readable = self._builder.block_tabs.readable(info, tab_id)
@@ -172,7 +179,7 @@ class Playground:
         return self._recorder.lines(tab_id)
 
     def recorded(self) -> dict[str, Any]:
-        """How much of it there is, see ``Recorder.figures``."""
+        """Returns how much of the run is kept, see ``Recorder.figures``."""
         return self._recorder.figures()
 
     def _about(self) -> dict[str, Any]:
@@ -180,12 +187,12 @@ class Playground:
         where = environment(threads=info.threads, device=info.device)
         return {"info": dataclasses.asdict(info), "environment": where}
 
-    # What the page polls
+    # -- polls
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
-        """The reply to one poll, as JSON."""
+        """Returns the reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
-        own = {"lanes": tab.news(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
+        own = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
@@ -210,10 +217,10 @@ class Playground:
             "burst": self._burst.figures() if self._burst else None,
         }
 
-    # How it is done
+    # -- internals
 
     def _chat(self, prompt: Prompt) -> Any:
-        """Text as one chat message, all else as it is."""
+        """Returns text as one chat message, anything else as it is."""
         return as_prompt([{"role": "user", "content": prompt}], self.engine) if isinstance(prompt, str) else prompt
 
     def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> TrackedRequest:
@@ -237,13 +244,13 @@ class Playground:
             try:
                 self.tick()
                 failing = False
-            except BaseException:  # even a panic in an extension: without this thread the page would stand still
-                if not failing:  # one traceback for a fault that stays, not ten a second
+            except BaseException:  # even a panic in an extension: without this thread the page would freeze
+                if not failing:  # one traceback for a lasting fault, not ten a second
                     _log.exception("a frame could not be made")
                 failing = True
 
     def tick(self) -> bool:
-        """Make the frame that is due, and stop the requests of tabs that nobody looks at any more."""
+        """Make the frame that is due, and abort the requests of tabs that nobody looks at any more."""
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)
@@ -254,7 +261,7 @@ class Playground:
 
 
 def title_of(prompt: Any) -> str:
-    """What a prompt asks, for people: the last thing said in a chat."""
+    """Returns a prompt for people: in a chat, the last message."""
     if isinstance(prompt, str):
         return prompt
     if prompt and isinstance(prompt[-1], Mapping):
@@ -263,7 +270,7 @@ def title_of(prompt: Any) -> str:
 
 
 def parse_changes(changes: Any) -> dict[str, Any]:
-    """Knob changes as an object, or as JSON text of one."""
+    """Returns knob changes from an object, or from JSON text of one."""
     if isinstance(changes, str):
         try:
             changes = json.loads(changes or "{}")

@@ -1,4 +1,4 @@
-"""A playground without an engine, in which a recording is shown."""
+"""A playground without an engine, which shows a recording."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _healthy(timeout: float = 0.0) -> Health:
 
 
 class ReplayServer:
-    """Stands where ``Playground`` does. It has the recorded settings to show, and refuses whatever needs an engine.
+    """Takes the place of ``Playground``: it has the recorded settings and refuses whatever needs an engine.
 
     Args:
-        path: a recording. Raises ``RecordingError`` where it is none.
+        path: a recording. Raises ``RecordingError`` if it cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,7 +45,7 @@ class ReplayServer:
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
         self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
-        self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be looked at
+        self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be read
         frames = recording.frames
         self._figures = {
             "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,
@@ -58,25 +58,25 @@ class ReplayServer:
         }
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Nothing to start."""
 
     def close(self) -> None:
-        """Nor to end."""
+        """Nothing to close."""
 
     def knobs(self) -> dict[str, Any]:
-        """The settings at the beginning of the recording."""
+        """Returns the settings at the beginning of the recording."""
         return dict(self._knobs)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields the file, line by line, with all texts: whoever serves it shows it to all who can reach the page."""
+        """Yields the file, line by line, with all texts: its owner shows it to all who can reach the page."""
         return iter(self._lines)
 
     def recorded(self) -> dict[str, Any]:
-        """As ``Recorder.figures``, of the file."""
+        """Returns the same as ``Recorder.figures``, of the file."""
         return dict(self._figures)
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
-        """What a poll gets: the page does not poll here, and to others nothing ever happens."""
+        """Returns an empty snapshot: the page does not poll here, and for other clients nothing ever happens."""
         snapshot = {"info": dataclasses.asdict(self.engine.info), "knobs": self._knobs, "t": 0.0, "requests": []}
         more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
         head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}

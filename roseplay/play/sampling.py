@@ -1,8 +1,8 @@
 """The sampling panel: how answers are drawn, in all lanes or in one. It opens from the prompt bar, over the steps.
 
-Gradio gives the controls; ``sampling.js`` sends what is typed into them to ``POST /ui/sampling``, one request after the
-other, and shows what it answers. Gradio's own events do neither in order: each goes over a connection of its own, so an
-older answer may come last, and put back what has been typed meanwhile.
+Gradio provides the controls; ``sampling.js`` sends what is typed into them to ``POST /ui/sampling``, one request after
+the other, and shows the reply. Gradio's own events are not ordered: each uses a connection of its own, so an older
+reply may come last and undo what has been typed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CROSS = (
 
 
 class SamplingPanel:
-    """Gradio's own controls over the settings that the tab keeps on the server; ``FIELDS`` of sampling.js in their order."""
+    """Controls for the settings that the server keeps for the tab, in the order of ``FIELDS`` in sampling.js."""
 
     def __init__(self, playground: Playground) -> None:
         longest = playground.engine.info.max_model_len
@@ -54,9 +54,9 @@ class SamplingPanel:
                 "seed": _text("Seed", "empty: any", "seed"),
                 "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
             }
-        told: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.lane.input(None, self.lane, None, js="(lane) => Rose.sampling.chosen(lane)", **told)
-        self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **told)
+        event: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+        self.lane.input(None, self.lane, None, js="(lane) => Rose.sampling.chosen(lane)", **event)
+        self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **event)
 
 
 def _slide(label: str, hint: str, low: float, high: float, value: float, name: str, step: float) -> gr.Slider:

@@ -1,7 +1,7 @@
 """Tabs: whose requests are whose, and for how long somebody is there to read them.
 
-A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a
-lease that any poll renews; when it runs out, the tab's requests are aborted and the tab is forgotten.
+A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a lease
+that any poll renews; when it expires, the tab's requests are aborted and the tab is forgotten.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from roseplay.play.settings import TabSettings
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 
-LEASE_S = 300.0  # browsers slow hidden pages down to a poll a minute
+LEASE_S = 300.0  # browsers throttle hidden pages to one poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 class Tab:
-    """One tab of one browser: its lanes, how their answers are drawn, and all of its requests that have not ended."""
+    """One tab of one browser: its lanes, its settings, and its requests that have not ended."""
 
     def __init__(self, tab_id: str, now: float) -> None:
         self.tab_id = tab_id
@@ -32,7 +32,7 @@ class Tab:
         self._requests: list[TrackedRequest] = []
 
     def lane(self, number: int) -> Lane:
-        """Lane ``number``, made when first used; raises ``ValueError`` when there is no such lane."""
+        """Returns lane ``number``, made when first used; raises ``ValueError`` if there is no such lane."""
         check_lane(number)
         return self.lanes.setdefault(number, Lane(number))
 
@@ -42,21 +42,21 @@ class Tab:
     def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
-    def news(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
-        """What this tab lacks of its lanes, see ``lanes.parse_seen`` for ``have`` and ``Lane.news`` for ``ms``."""
+    def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
+        """Returns what this tab lacks of its lanes, see ``lanes.parse_seen`` and ``Lane.update``."""
         seen = parse_seen(have)
-        news = (lane.news(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
-        return [lane for lane in news if lane is not None]
+        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
+        return [lane for lane in found if lane is not None]
 
 
 def check_lane(number: int, least: int = 1) -> None:
-    """``ValueError`` where there is no such lane."""
+    """Raises ``ValueError`` if there is no such lane."""
     if not least <= number <= MAX_LANES:
         raise ValueError(f"there is no lane {number}: lanes are numbered 1 to {MAX_LANES}")
 
 
 def check_tab_id(tab_id: Any) -> str:
-    """The tab's id; ``ValueError`` for what cannot be one."""
+    """Returns the tab's id; raises ``ValueError`` if it is invalid."""
     if not isinstance(tab_id, str) or not _TAB_ID.fullmatch(tab_id):
         raise ValueError("a tab's id is 8 to 64 letters, digits, - or _")
     return tab_id
@@ -75,7 +75,7 @@ class Tabs:
         return len(self._tabs)
 
     def open(self, tab_id: str) -> Tab:
-        """The tab, made if it is new; raises ``ValueError`` for what cannot be a tab's id."""
+        """Returns the tab, made if it is new; raises ``ValueError`` for an invalid id."""
         check_tab_id(tab_id)
         with self._lock:
             tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
@@ -83,14 +83,14 @@ class Tabs:
             return tab
 
     def renew(self, tab_id: str) -> Tab | None:
-        """The tab with its lease renewed; None if it is unknown."""
+        """Returns the tab with its lease renewed; ``None`` if it is unknown."""
         tab = self._tabs.get(tab_id)
         if tab is not None:
             tab.last_seen = self._clock()
         return tab
 
     def expire(self) -> list[TrackedRequest]:
-        """Forget the tabs whose lease has run out; answers their unfinished requests."""
+        """Forget the tabs whose lease has expired; returns their unfinished requests."""
         limit = self._clock() - self._lease_s
         with self._lock:
             gone = [tab for tab in self._tabs.values() if tab.last_seen < limit]

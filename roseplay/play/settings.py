@@ -1,4 +1,4 @@
-"""How a tab's answers are drawn: settings for all of its lanes, and what single lanes have instead."""
+"""The settings of a tab's answers: those of all its lanes, and those of single lanes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One lane's settings; made only with values that ``SamplingParams`` takes too, else ``ValueError`` says which not.
+    """The settings of one lane; values are checked as ``SamplingParams`` checks them and raise ``ValueError``.
 
     Attributes:
         system: system prompt; "" for none.
-        seed: the same answer each time; ``None`` draws another one each time, in each lane.
+        seed: gives the same answer each time; ``None`` draws another one each time, in each lane.
         The others as in ``SamplingParams``.
     """
 
@@ -46,12 +46,12 @@ class Settings:
         self.params()
 
     def params(self, seed: int | None = None) -> SamplingParams:
-        """For the engine; ``seed`` is used instead of its own one unless that is None."""
+        """Returns them for the engine; ``seed`` overrides its own unless it is ``None``."""
         values = {name: getattr(self, name) for name in NAMES if name != "system"}
         return SamplingParams(**{**values, "seed": self.seed if seed is None else seed})
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with ``changes``, see ``read``; raises ``ValueError`` for an unknown name or a bad value."""
+        """Returns a copy with ``changes``, see ``read``; raises ``ValueError`` for an unknown name or a bad value."""
         return dataclasses.replace(self, **read(changes))
 
 
@@ -59,15 +59,15 @@ NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 
 def defaults(max_model_len: int) -> Settings:
-    """For a model of this length: answers that differ from lane to lane, and leave half of it to the conversation."""
+    """Returns the defaults for a model of this length: at most half of it for an answer."""
     return Settings(max_new_tokens=max(1, min(256, max_model_len // 2)))
 
 
 def read(changes: Any) -> dict[str, Any]:
-    """Settings as programs and text boxes give them: an object or JSON of one, numbers perhaps as text.
+    """Parse settings as programs and text boxes give them: an object or JSON of one, numbers possibly as text.
 
-    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with a string a
-    line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or what is no number.
+    An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with one string
+    per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid number.
     """
     if isinstance(changes, str):
         try:
@@ -103,7 +103,7 @@ def _read(name: str, value: Any) -> Any:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """A whole number as programs send it: an integer, a float without a fraction, or decimal digits as text.
+    """Returns a whole number from an integer, a float without a fraction, or decimal digits as text.
 
     Raises:
         ValueError: anything else, such as 2.5, true, NaN, an infinity or "1e3"; the message calls it ``name``.
@@ -118,21 +118,22 @@ def whole_number(value: Any, name: str) -> int:
 
 
 class TabSettings:
-    """A tab's changes to the defaults: of all its lanes (0), and of single ones, which win."""
+    """A tab's changes of the defaults: for all its lanes (0), and for single ones, which take precedence."""
 
     def __init__(self) -> None:
         self._changes: dict[int, dict[str, Any]] = {}
-        self._lock = threading.Lock()  # two fields may be changed at once
+        self._lock = threading.Lock()  # two requests may change settings at once
 
     def of(self, lane: int, defaults: Settings) -> Settings:
-        """What holds for a lane; for lane 0, what holds for those without their own."""
+        """Returns the settings of a lane; for lane 0, those of lanes without their own."""
         own = self._changes.get(lane, {}) if lane else {}
         return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **own})
 
     def change(self, lane: int, changes: Mapping[str, Any], defaults: Settings, max_model_len: int) -> None:
-        """Set some for a lane, or for all with lane 0: then what lanes have of their own stays.
+        """Change settings of one lane, or of all with lane 0; lanes keep their own settings then.
 
-        Raises ``ValueError`` and changes nothing for a bad value, or more new tokens than the model takes.
+        Raises:
+            ValueError: a bad value, or more new tokens than the model takes; nothing has been changed.
         """
         values = read(changes)
         with self._lock:
@@ -141,23 +142,23 @@ class TabSettings:
             self._changes[lane] = {**self._changes.get(lane, {}), **values}
 
     def own(self, lane: int) -> list[str]:
-        """What a lane has of its own; for lane 0, what differs from the defaults."""
+        """Returns the names of a lane's own settings; for lane 0, of those that differ from the defaults."""
         return [name for name in NAMES if name in self._changes.get(lane, {})]
 
     def reset(self, lane: int) -> None:
-        """Back to what all lanes have; for lane 0, to the defaults."""
+        """Reset a lane to the settings of all lanes; with lane 0, all lanes to the defaults."""
         with self._lock:
             self._changes.pop(lane, None)
 
 
 def check_system(system: str) -> None:
-    """``ValueError`` for a system prompt that is too long."""
+    """Raises ``ValueError`` for a system prompt that is too long."""
     if len(system) > MAX_SYSTEM_CHARS:
         raise ValueError(f"the system prompt has {len(system):,} characters: use at most {MAX_SYSTEM_CHARS:,}")
 
 
 def check_length(max_new_tokens: int, max_model_len: int) -> None:
-    """``ValueError`` where an answer of that length leaves no room for a prompt."""
+    """Raises ``ValueError`` if an answer of that length leaves no room for a prompt."""
     if max_new_tokens >= max_model_len:
         raise ValueError(
             f"max_new_tokens is {max_new_tokens}, but prompt and answer together have {max_model_len} tokens: "

@@ -1,4 +1,4 @@
-"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic. The page itself adds the ITL."""
+"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic. The page adds the ITL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Samples:
         self._count += 1
 
     def percentiles(self, since_ns: int, *percents: float) -> list[float | None]:
-        """Of the values after ``since_ns``; None for each when there are none."""
+        """Returns percentiles of the values after ``since_ns``; ``None`` for each if there are none."""
         values = self._values[: self._count][self._times[: self._count] > since_ns]
         if not len(values):
             return [None] * len(percents)
@@ -39,7 +39,7 @@ class Samples:
 class Stats:
     """Rates over the last two seconds, percentiles over the last 15 s *of traffic*.
 
-    While the engine is idle the window stands still, so that what a burst showed can be read in peace.
+    While the engine is idle the window does not move, so that the figures of a burst stay readable.
     """
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class Stats:
         self._record = record
 
     def live(self, unfinished: int) -> None:
-        """How many requests have not ended; a step's record is as old as the step, and idle engines make none."""
+        """Set how many requests have not ended: an idle engine makes no step records that could say so."""
         self._running = min(self._record.running if self._record else 0, unfinished)
         self._waiting = unfinished - self._running
 
     def figures(self, now_ns: int, totals: PrefillTotals) -> dict[str, Any]:
-        """The ``stats`` of a frame; ``in_all`` are the ledger's."""
+        """Returns the ``stats`` of a frame; ``in_all`` are ``totals``."""
         since = self._latest_ns - WINDOW_NS
         ttft_p50, ttft_p95 = self._ttft.percentiles(since, 50, 95)
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:

@@ -1,4 +1,4 @@
-"""A slider's places, far apart in value and even on the track, with "unlimited" at the end."""
+"""The positions of a slider: values that grow in factors at equal distances, with "unlimited" at the end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ UNLIMITED = "∞"
 
 @dataclass(frozen=True)
 class Stops:
-    """The values of a slider's places; None is unlimited, and stands twice at the end so that it stands apart."""
+    """The values of a slider's positions; ``None`` is unlimited, and stands twice at the end to set it apart."""
 
     name: str
     values: tuple[int | None, ...]
 
     def place(self, value: int | None) -> int:
-        """The place nearest to a value, on a logarithmic scale."""
+        """Returns the position nearest to a value, on a logarithmic scale."""
         if value is None:
             return len(self.values) - 1
         return min(
@@ -28,7 +28,7 @@ class Stops:
         return UNLIMITED if value is None else str(value)
 
     def parse(self, text: str) -> int | None:
-        """A typed value; raises ``ValueError`` for what is neither a number of at least 1 nor "unlimited"."""
+        """Parse a typed value; raises ``ValueError`` unless it is a number of at least 1 or stands for unlimited."""
         word = str(text).strip().lower().replace("\u202f", "").replace(" ", "")
         if word in ("", UNLIMITED, "null", "none") or word.startswith(("inf", "unl")):
             return None
@@ -37,7 +37,7 @@ class Stops:
         return int(word)
 
     def ticks(self, values: tuple[int | None, ...]) -> str:
-        """HTML of the scale under the track."""
+        """Returns HTML of the scale under the track."""
         last = len(self.values) - 1
         marks = (f'<span style="--p:{self.place(v) / last:.4f}">{self.text(v)}</span>' for v in values)
         return f'<div class="rp-ticks" aria-hidden="true">{"".join(marks)}</div>'

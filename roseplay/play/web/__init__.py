@@ -1,1 +1,1 @@
-"""What the page's server answers: routes, named endpoints, and the checks in front of both."""
+"""The page's server: routes, named endpoints, and the checks in front of both."""

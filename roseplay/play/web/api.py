@@ -1,4 +1,4 @@
-"""The named endpoints: whatever a button does, ``gradio_client`` can do too.
+"""The named endpoints: whatever a button does, ``gradio_client`` can do as well.
 
 client = gradio_client.Client("http://127.0.0.1:7860")
 client.predict("What is a KV block?", api_name="/chat")
@@ -21,10 +21,11 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground, parse_changes
+from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import NAMES, read, whole_number
-from roseplay.play.traffic import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_LANES, refused
-from roseplay.play.web.calls import LOOK_S, Endpoints, refusals_as_errors, until
+from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST
+from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
 from roseplay.play.web.lines import shown
 from roseplay.play.web.recording_routes import export_address
@@ -33,7 +34,7 @@ from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 
 DEFAULT_PROMPT = "What is a KV block?"
-MAX_IDS = 10_000  # that one call of /stop may name
+MAX_IDS = 10_000  # in one call of /stop
 
 
 def add_endpoints(playground: Playground) -> None:
@@ -49,7 +50,7 @@ def add_endpoints(playground: Playground) -> None:
 
 
 class Requests(Endpoints):
-    """Sending a prompt."""
+    """Prompts."""
 
     async def submit(
         self,
@@ -68,12 +69,12 @@ class Requests(Endpoints):
         stop: list[str] | None = None,
         edit: bool = False,
     ) -> dict:
-        """Send a prompt and answer at once with the ids of its requests.
+        """Submit a prompt and return the ids of its requests at once.
 
-        With a tab's id (``Rose.tab`` in its console) that tab's lane goes on with its chat, from 1; lane 0 is the first
-        four of them. What is null is as in the tab's settings; with ``edit`` the prompt takes the place of the last
-        question. Without a tab, it is a request of its own that only the live views show, greedy if nothing else is said.
-        ``ignore_eos``: answer exactly ``max_new_tokens`` tokens.
+        With a tab's id (``Rose.tab`` in its console) it continues the chat in that tab's lane, from 1; lane 0 is the
+        first four lanes. Null settings are the lane's; with ``edit`` the prompt replaces the last question. Without a
+        tab it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
+        ``max_new_tokens`` tokens.
         """
         with refusals_as_errors():
             arguments = locals()
@@ -106,9 +107,9 @@ class Requests(Endpoints):
         stop: list[str] | None = None,
         request: gr.Request = None,  # type: ignore[assignment]
     ) -> AsyncIterator[str]:
-        """Send a prompt, or a whole conversation as ``messages`` of role and content; the result is the answer's text.
+        """Submit a prompt, or a whole conversation as ``messages`` of role and content; returns the answer's text.
 
-        Who iterates over the job has the text so far twice a second. A client that leaves ends its request.
+        A job that is iterated over yields the text so far twice a second. A client that disconnects aborts its request.
         """
         with refusals_as_errors():
             params = _params(_given(locals()))
@@ -117,9 +118,9 @@ class Requests(Endpoints):
             async for text in until(lambda: _wait(stream, LOOK_S), request, lambda: stream.text):
                 yield text
         finally:
-            stream.cancel()  # of no effect once it has ended; else nobody is there to read it
+            stream.cancel()  # does nothing once it has ended; otherwise the client is gone
         if stream.error is not None:
-            raise refused(EngineError(stream.error))
+            raise refusal(EngineError(stream.error))
         yield stream.text
 
     async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> TrackedRequest:
@@ -130,22 +131,22 @@ class Lanes(Endpoints):
     """The chats of a tab."""
 
     async def new_chat(self, lane: int = 0, tab: str = "") -> int:
-        """Stop and clear the chat of a tab's lane, 0 for all of its lanes; answers how many had one."""
+        """Stop and clear the chat in a tab's lane, 0 for all of its lanes; returns how many had one."""
         with refusals_as_errors():
             clear = partial(self.playground.chats.new_chat, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
-            return await self.submissions.run(clear)  # it waits for a submit to the same lane
+            return await self.submissions.run(clear)  # may wait for a submit to the same lane
 
     async def regenerate(self, lane: int = 0, tab: str = "") -> dict:
-        """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; answers the ids."""
+        """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; returns the ids."""
         with refusals_as_errors():
             again = partial(self.playground.chats.regenerate, lanes=_lanes(lane, MAX_LANES), tab_id=_tab(tab))
             return {"ids": await self.submissions.run(again)}
 
     def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
-        """Change settings of a tab's answers, given as a JSON object, in one lane or with 0 in all; answers all of them.
+        """Change settings of a tab's answers, as a JSON object, in one lane or with 0 in all; returns all settings.
 
         They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
-        settings give a lane those of all lanes back, and all lanes the defaults.
+        resets a lane to the settings of all lanes, and all lanes to the defaults.
         """
         with refusals_as_errors():
             number, tab_id = whole_number(lane, "lane"), _tab(tab)
@@ -167,9 +168,9 @@ class Steering(Endpoints):
         seed: int | None = None,
         tab: str = "",
     ) -> dict:
-        """Send many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
+        """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
 
-        The same seed sends the same prompts again; without one they are others each time.
+        The same seed submits the same prompts again; without one they differ each time.
         """
         with refusals_as_errors():
             send = partial(
@@ -184,12 +185,12 @@ class Steering(Endpoints):
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
-        """Change any knobs, given as a JSON object; null is unlimited. Answers all of them."""
+        """Change any knobs, as a JSON object; null is unlimited. Returns all of them."""
         with refusals_as_errors():
             return self.playground.set_knobs(parse_changes(knobs))
 
     def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
-        """Stop the requests with these ids, those of a tab, or without either all there are; answers how many."""
+        """Stop the requests with these ids, those of a tab, or without either all there are; returns how many."""
         with refusals_as_errors():
             return self.playground.stop(tab_id=_tab(tab), ids=None if ids is None else _ids(ids))
 
@@ -198,7 +199,7 @@ class Files(Endpoints):
     """The run as a file."""
 
     def export(self, kind: str = "report", tab: str = "") -> FileData:
-        """The run so far as a file: recording, trace, tokens or report. Texts are those of the tab's own requests."""
+        """Returns the run so far as a file: recording, trace, tokens or report, with the texts of the tab only."""
         with refusals_as_errors():
             if not isinstance(kind, str) or kind not in KINDS:
                 raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")
@@ -207,7 +208,7 @@ class Files(Endpoints):
 
 
 def _tab(tab: Any) -> str:
-    """A tab's id, or "" for none."""
+    """Returns a tab's id, or "" for none."""
     if tab in (None, ""):
         return ""
     check_tab_id(tab)
@@ -221,7 +222,7 @@ def _switch(value: Any, name: str) -> bool:
 
 
 def _ids(ids: Any) -> list[int]:
-    """Ids of requests, from a list of them or a single one."""
+    """Returns the ids of requests, from a list of them or a single one."""
     listed = ids if isinstance(ids, list) else [ids]
     if len(listed) > MAX_IDS:
         raise ValueError(f"there are {len(listed):,} ids: name at most {MAX_IDS:,} at once, or none to stop all")
@@ -229,7 +230,7 @@ def _ids(ids: Any) -> list[int]:
 
 
 def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
-    """The lanes that a program means: one, or with 0 the first ``all_of_them``."""
+    """Returns the lanes that a number stands for: one, or with 0 the first ``all_of_them``."""
     number = whole_number(lane, "lane")
     if not 0 <= number <= MAX_LANES:
         raise ValueError(f"there is no lane {shown(number)}: use 1 to {MAX_LANES}, or 0 for all")
@@ -237,7 +238,7 @@ def _lanes(lane: Any, all_of_them: int = DEFAULT_LANES) -> list[int]:
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of an endpoint's arguments that are settings and were given."""
+    """Returns those of an endpoint's arguments that are settings and were given."""
     return read({name: arguments[name] for name in NAMES if arguments.get(name) is not None})
 
 
@@ -246,7 +247,7 @@ def _params(given: dict[str, Any]) -> SamplingParams:
 
 
 async def _wait(stream: Stream, seconds: float) -> bool:
-    """Whether the stream ends within that time."""
+    """Returns whether the stream ends within that time."""
     try:
         async with asyncio.timeout(seconds):
             async for _ in stream:

@@ -1,4 +1,4 @@
-"""What the body of a request may be: how large, and how slow."""
+"""Limits for the bodies of requests: size and time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 1 << 20  # bytes, unless a route says otherwise
 BODY_WITHIN_S = 30.0
-DISCARDED = 64 << 20  # bytes of a refused body that are still read, so that its sender gets to see the answer
+DISCARDED = 64 << 20  # bytes of a refused body that are still read, so that its sender sees the refusal
 DISCARD_WITHIN_S = 5.0
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class Bodies:
-    """ASGI middleware that reads a body whole before anything else sees it: 413 when it is too large, 408 when too slow.
+    """ASGI middleware that reads a body before anything else sees it: 413 if it is too large, 408 if it is too slow.
 
     Args:
-        max_bytes: for a path, how much its body may have.
+        max_bytes: returns the limit for a path.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: Callable[[str], int] = lambda path: MAX_BODY) -> None:
@@ -54,7 +54,7 @@ class ClientLeftError(Exception):
 
 
 class TooLargeError(Exception):
-    """A body has more bytes than it may have."""
+    """A body is larger than its limit."""
 
 
 def _announced(scope: Scope) -> int:
@@ -67,10 +67,10 @@ async def _refuse(status: int, line: str, scope: Scope, receive: Receive, send: 
 
 
 async def read_body(receive: Receive, limit: float = math.inf) -> bytes:
-    """The whole body.
+    """Returns the whole body.
 
     Raises:
-        TooLargeError: it has more than ``limit`` bytes; the rest of it was not read.
+        TooLargeError: it has more than ``limit`` bytes; the rest was not read.
         ClientLeftError: the client closed the connection.
     """
     parts, size = [], 0
@@ -87,7 +87,7 @@ async def read_body(receive: Receive, limit: float = math.inf) -> bytes:
 
 
 async def _discard(receive: Receive) -> None:
-    """Read on for a while: who still writes when the connection is closed never sees why."""
+    """Read on for a while: a client that is still sending would not see the refusal."""
     size = 0
     try:
         async with asyncio.timeout(DISCARD_WITHIN_S):
@@ -101,7 +101,7 @@ async def _discard(receive: Receive) -> None:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives a body that was already read, then what comes after it."""
+    """Returns a ``receive`` that yields a body that was already read, then what follows."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -1,19 +1,25 @@
-"""What the named endpoints share: refusals as errors, and waiting for as long as somebody is there to be answered."""
+"""What endpoints and page events share: refusals as errors, and waiting while a client waits."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
 
+from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
-from roseplay.play.traffic import REFUSALS, refused
+from roseplay.play.web.gradio_gate import failed_with
+from roseplay.play.web.lines import one_line
 
-LOOK_S = 0.5  # how often /chat and /lab send what is new, and find out whether the client is still there
+LOOK_S = 0.5  # how often /chat and /lab send an update and check whether the client is still connected
+# For events of the page. They are queued, since only there an error becomes a message instead of a failed request.
+EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+_REFUSALS = (ValueError, EngineBusyError, EngineError)
 
 
 class Endpoints:
@@ -22,24 +28,46 @@ class Endpoints:
         self.submissions = playground.submissions
 
 
+def refusal(error: Exception, status: int | None = None) -> gr.Error:
+    """Returns the error as a message for the user; a plain POST is answered with ``status``."""
+    if status is None:
+        status = 429 if isinstance(error, EngineBusyError) else 503 if isinstance(error, EngineError) else 422
+    failed_with(status)
+    return gr.Error(one_line(error), print_exception=False, title="Not possible")
+
+
 @contextmanager
 def refusals_as_errors() -> Iterator[None]:
-    """What the engine or the page refuses becomes an error of one line for the caller."""
+    """Turns what the engine or the page refuses into an error of one line for the caller."""
     try:
         yield
     except LabBusyError as error:
-        raise refused(error, 409) from None
-    except (*REFUSALS, TypeError, OverflowError) as error:
-        raise refused(error) from None
+        raise refusal(error, 409) from None
+    except (*_REFUSALS, TypeError, OverflowError) as error:
+        raise refusal(error) from None
+
+
+@contextmanager
+def refusals_on_page() -> Iterator[None]:
+    """The same for an event of the page, where Gradio renders the message as HTML."""
+    try:
+        yield
+    except _REFUSALS as error:
+        failure = refusal(error)
+        failure.message = escape(str(error), quote=False)
+        raise failure from None
 
 
 async def until(
-    over: Callable[[], Awaitable[bool]], request: gr.Request | None, news: Callable[[], Any]
+    over: Callable[[], Awaitable[bool]], request: gr.Request | None, update: Callable[[], Any]
 ) -> AsyncIterator[Any]:
-    """Ask whether it is ``over`` until it is, or until nobody waits for it; gives ``news`` meanwhile to who can take some."""
+    """Wait until ``over`` returns true or the client is gone.
+
+    Yields an ``update`` after each look, if the call came through Gradio's queue.
+    """
     queued = LocalContext.event_id.get(None) is not None
     while not await over():
         if queued:
-            yield news()  # Gradio closes a generator whose client has gone, when it next gives something
+            yield update()  # if the client has gone, Gradio closes the generator here
         elif request is not None and await request.request.is_disconnected():
-            return  # a plain POST to /run/ takes the first thing that comes; but its connection tells when it is closed
+            return  # a plain POST to /run/ takes the first value only, so nothing is yielded to it before the result

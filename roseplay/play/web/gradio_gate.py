@@ -1,8 +1,8 @@
-"""What of Gradio is open: the routes that the page and ``gradio_client`` use, and only for calls that make sense.
+"""Which of Gradio's routes are open: those that the page and ``gradio_client`` use, and only for valid calls.
 
-Gradio serves much besides the page: uploads, files, a proxy, components' own functions, monitoring, code editing. All of
-that answers 404 here. The calls themselves are checked before Gradio gets them, since it takes whatever breaks later for a
-fault of the server.
+Gradio serves much besides the page: uploads, files, a proxy, components' own functions, monitoring, code editing. Here
+all of that is 404. Calls are checked before Gradio gets them, since it reports what fails later as a fault of the
+server.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _OPEN = {
     "POST": re.compile(r"/gradio_api/(queue/join|cancel|reset|run/[^/]+|call/[^/]+)"),
 }
 _OPEN["HEAD"] = re.compile("/")
-_BY_NUMBER = "predict"  # the name under which the page calls functions that are not queued, all by their numbers
+_BY_NUMBER = "predict"  # the page calls functions that are not queued under this name, all by number
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_NAME = 200  # characters between two slashes of a path: files cannot have longer names
-MAX_VALUES = 64  # that an event brings along
+MAX_NAME = 200  # characters between two slashes of a path, which is the longest name of a file
+MAX_VALUES = 64  # in an event
 
-# What the endpoint of the request under way was refused with; Gradio itself knows only 500.
+# Why the current request's endpoint refused; Gradio itself has only 500.
 _outcome: ContextVar[Outcome | None] = ContextVar("roseplay_outcome", default=None)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one call: the status to answer with if it fails, once that is known."""
+    """Of one call: the status of its reply if it fails, once known."""
 
     status: int | None = None
 
 
 def failed_with(status: int) -> None:
-    """Have the request under way answered with this status when Gradio reports its failure."""
+    """Set the status with which the current request is answered when Gradio reports its failure."""
     outcome = _outcome.get()
     if outcome is not None:
         outcome.status = status
 
 
 class BadCallError(Exception):
-    """A call that is answered at once, with a status and one line."""
+    """A call that is refused at once, with a status and one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -65,7 +65,7 @@ class BadCallError(Exception):
 
 
 class GradioGate:
-    """ASGI middleware in front of the routes of a page.
+    """ASGI middleware in front of the page's routes.
 
     Args:
         page: whose functions are called.
@@ -102,7 +102,7 @@ class GradioGate:
         await self._app(scope, receive, _with_status(send, outcome))
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """``receive`` for Gradio, if the call makes sense."""
+        """Returns ``receive`` for Gradio; raises ``BadCallError`` for an invalid call."""
         path, kind = scope["path"], Headers(scope=scope).get("content-type", "")
         if kind.split(";")[0].strip().lower() != "application/json":
             raise BadCallError(415, f"the body is {shown(kind)}: send application/json")
@@ -171,7 +171,7 @@ class GradioGate:
             raise BadCallError(422, "files are not taken here")
 
     def _check_reading(self, path: str, scope: Scope) -> None:
-        """Events can only be read by who has begun some."""
+        """Events can only be read by sessions that started some."""
         queue = self._page._queue
         if path.endswith("/queue/data"):
             sessions = _query(scope).get("session_hash", [""])
@@ -193,7 +193,7 @@ def _query(scope: Scope) -> dict[str, list[str]]:
 
 
 def _used_of_query(scope: Scope) -> bytes:
-    """The part of a query that the page and ``gradio_client`` use: a session, and how endpoints are described."""
+    """Returns what the page and ``gradio_client`` use of a query: a session, and how endpoints are described."""
     given = _query(scope)
     used = {name: values[0] for name, values in given.items() if name == "session_hash"}
     used |= {
@@ -212,7 +212,7 @@ def _is_open(method: str, path: str) -> bool:
 
 
 def _fits(control: Any, value: Any) -> bool:
-    """Whether a control of the page can have this value: Gradio logs one that it cannot have as a fault of its own."""
+    """Whether a control of the page can have this value: for others Gradio logs a fault of the server."""
     if isinstance(control, gr.Slider):
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
@@ -226,14 +226,14 @@ def _fits(control: Any, value: Any) -> bool:
 
 
 def _has_file(value: Any) -> bool:
-    """Whether something in there is what Gradio would take for a file, and fetch."""
+    """Whether the value contains something that Gradio would take for a file, and fetch."""
     if isinstance(value, Mapping):
         return {"path", "meta"} <= value.keys() or any(_has_file(item) for item in value.values())
     return isinstance(value, list) and any(_has_file(item) for item in value)
 
 
 def _with_status(send: Send, outcome: Outcome) -> Send:
-    """Sends a refusal with the refusal's own status instead of 500."""
+    """Returns a ``send`` that replaces 500 by the refusal's own status."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 500 and outcome.status is not None:

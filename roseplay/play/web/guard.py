@@ -1,8 +1,8 @@
-"""Who may talk to the server: a page of another site, or a name rebound to this machine, may not.
+"""Who may talk to the server: not pages of other sites, nor names rebound to this machine.
 
-The page has no passwords; what protects it is that it listens on the loopback address. A browser on the same
-machine can still be sent there by any web site, so every request must name a host that we go by, and one that
-changes something must come from a page of ours (or from no page at all, as programs do).
+The page has no passwords; its protection is that it listens on the loopback address. Any web site can still send a
+browser on this machine there. So every request must name a known host, and one that changes something must come from a
+page of this server (or from no page at all, as programs do).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_OTHER_SITES = ("cross-site", "same-site")  # another port of this machine is the same site to a browser
+_OTHER_SITES = ("cross-site", "same-site")  # to a browser, another port of this machine is the same site
 
 
 def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
-    """Names the server goes by: the loopback ones, those asked for, and of a Hugging Face Space its own.
+    """Returns the server's names: the loopback ones, those in ``more``, and in a Hugging Face Space its own.
 
-    Addresses in digits are always allowed when the server listens beyond the loopback: nobody can rebind those.
+    Numeric addresses are always allowed if the server listens beyond the loopback: nobody can rebind those.
     """
     names = {"localhost", "127.0.0.1", "::1", bound.lower(), *(name.lower() for name in more)}
     if not is_loopback(bound):
@@ -35,7 +35,7 @@ def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
 
 
 def default_host() -> str:
-    """The loopback address, except in a Hugging Face Space, whose proxy is another machine."""
+    """Returns the loopback address, except in a Hugging Face Space, whose proxy is another machine."""
     return "0.0.0.0" if os.environ.get("SPACE_ID") else "127.0.0.1"
 
 
@@ -50,10 +50,9 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: 403 for a Host that is not ours, and for what another site's page asks for.
+    """ASGI middleware: 403 for an unknown Host, and for requests by pages of other sites.
 
-    Another site may send its visitors here, by a link; it may not use the server in any other way. No answer allows another
-    site's scripts to read it.
+    Another site may link to the page and do nothing else. No reply allows its scripts to read it.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
@@ -93,13 +92,13 @@ class Guard:
         except ValueError:
             return False
         return there.netloc.lower() == host.lower() or (
-            # A proxy in front of a Space speaks https with a host of its own.
+            # The proxy in front of a Space uses https and its own host.
             name in self._hosts and not is_loopback(name)
         )
 
 
 def _without_cors(send: Send) -> Send:
-    """Sends answers without headers that let scripts of other origins read them: Gradio allows all ports of localhost."""
+    """Returns a ``send`` without headers that let other origins read replies: Gradio allows all ports of localhost."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

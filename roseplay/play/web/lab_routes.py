@@ -1,4 +1,4 @@
-"""The Lab's addresses. Whatever is wrong with a request is told in a sentence, as ``{"detail": …}``."""
+"""The lab's routes. An invalid request is answered with a sentence, as ``{"detail": …}``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from roseplay.lab.summary import summary
 
 _REPORT_HEADERS = {
     "Cache-Control": "no-store",
-    # A document may come from anybody: its report runs our script and asks nobody for anything.
+    # A document may come from anybody: its report may run its own script and load nothing.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; sandbox allow-scripts allow-downloads",
 }
 
 
 def lab_router(lab: Lab) -> APIRouter:
-    """``/ui/lab`` and what is under it."""
+    """Returns the routes under ``/ui/lab``."""
     router = APIRouter(prefix="/ui/lab")
     _add_runs(router, lab)
     _add_results(router, lab)
@@ -32,7 +32,7 @@ def lab_router(lab: Lab) -> APIRouter:
 
 
 def _add_runs(router: APIRouter, lab: Lab) -> None:
-    """What there is, and the experiment from its start to its end."""
+    """Add the routes that describe the lab, and start, follow and stop an experiment."""
 
     @router.get("")
     def describe(response: Response) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
 
 
 def _add_results(router: APIRouter, lab: Lab) -> None:
-    """Results: those that were made here, files, and what another promise makes of them."""
+    """Add the routes of results: those made here, files, and summaries for other limits."""
 
     @router.get("/result/{document_id}")
     def result(document_id: str) -> Response:
@@ -95,7 +95,7 @@ def _result(lab: Lab, document_id: str) -> dict[str, Any]:
 
 
 def _opened(lab: Lab, text: bytes) -> Response:
-    """A file, kept."""
+    """Store a result from a file."""
     try:
         document = parse_document(text)
     except ValueError as error:
@@ -104,7 +104,7 @@ def _opened(lab: Lab, text: bytes) -> Response:
 
 
 def _summary(lab: Lab, text: bytes) -> Response:
-    """A result under other limits."""
+    """Returns the summary of a result for other limits."""
     body = _json(text)
     if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
         raise HTTPException(422, "send the id of a result, or the document, and the limits")
@@ -124,4 +124,6 @@ def _json(text: bytes) -> Any:
 
 
 def _answer(value: Any) -> Response:
-    return Response(encode(value), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(
+        encode(value, allow_nan=False), media_type="application/json", headers={"Cache-Control": "no-store"}
+    )

@@ -1,4 +1,4 @@
-"""Where browsers fetch recordings and what is made of them."""
+"""The routes of recordings and exports."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BY_FILE = {file: name for name, file in _BY_KIND.items()}
 
 
 def export_address(kind: str, tab: str) -> str:
-    """What the endpoint ``/export`` names a file by: Gradio leaves an address alone, but keeps a copy of any real file.
+    """Returns the address by which the endpoint ``/export`` names a file; Gradio would copy a real file.
 
-    ``gradio_client`` asks for it at ``/gradio_api/file=`` and calls what it gets by the last part.
+    ``gradio_client`` requests it under ``/gradio_api/file=`` and names the download by the last part.
     """
     return f"http://run/{tab or '-'}/{_BY_KIND[kind]}"
 
 
 def add_recording_routes(app: FastAPI, playground: Any) -> None:
-    """Add ``/ui/export`` and what is below it, what ``/export`` names, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
+    """Add ``/ui/export`` and the files below it, ``/ui/demo.jsonl``, and in a replay ``/ui/recording``."""
 
     @app.get("/ui/export")
     def figures(response: Response) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def add_recording_routes(app: FastAPI, playground: Any) -> None:
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:
-    """A file in pieces; closed after the last."""
+    """Yields a file in pieces and closes it."""
     with file:
         while piece := file.read(PIECE_BYTES):
             yield piece

@@ -1,4 +1,4 @@
-"""``POST /ui/sampling``: the address to which the sampling panel sends what is typed into it."""
+"""``POST /ui/sampling``: takes what is typed into the sampling panel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from roseplay.play.web.lines import shown
 
 
 def sampling_router(chats: ChatService) -> APIRouter:
-    """``POST /ui/sampling``: changes settings of a tab's lane, or gives it those that it had before.
+    """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
-    Takes ``{"tab": its id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is taken
-    or refused by itself. Returns ``{"values": {name: as its control shows it}, "own": how many the lane has of its own,
-    "refused": {name: why}}``.
+    It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
+    accepted or refused by itself. It returns ``{"values": {name: as its control shows it}, "own": number of the lane's
+    own settings, "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui")
 
@@ -36,7 +36,7 @@ def sampling_router(chats: ChatService) -> APIRouter:
 
 
 def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
-    """Do what the panel asks; ``ValueError`` where that makes no sense, or there is no such tab or lane."""
+    """Do what the panel asks; raises ``ValueError`` for a malformed request, or an unknown tab or lane."""
     if not isinstance(asked, Mapping):
         raise ValueError('the body must be a JSON object, such as {"tab": "…", "changes": {"temperature": 0.2}}')
     tab, changes, reset = asked.get("tab"), asked.get("changes", {}), asked.get("reset", False)
@@ -53,7 +53,7 @@ def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
 
 
 def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:
-    """Take what differs from what holds; answers what is wrong with the others."""
+    """Apply the changes; returns why others were refused."""
     check_lane(lane, least=0)
     refused = {}
     for name, value in changes.items():
@@ -66,7 +66,7 @@ def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str)
 
 
 def _values(settings: Settings) -> dict[str, Any]:
-    """As the controls show them, in their order."""
+    """Returns the settings as the controls show them, in their order."""
     return {
         "system": settings.system,
         "temperature": settings.temperature,

@@ -1,4 +1,4 @@
-"""The page's server: our own routes first, Gradio's page mounted behind them."""
+"""The page's server: roseplay's routes first, Gradio's page mounted behind them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-# Before gradio is imported: it would report its start to two hosts on the internet.
+# Before gradio is imported, which would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-# After every queued event it would sum up all events so far, in the same process as the engine.
+# After each queued event it would aggregate all earlier ones, in the page's process.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import anyio.to_thread
@@ -36,19 +36,19 @@ from roseplay.play.web.lines import one_line, shown
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
 
-JOBS = 512  # calls that Gradio's queue runs at once: each chat that a program streams is one
+JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
 MAX_QUEUED = 1000
-SESSIONS = 64  # whose copies of the page's configuration Gradio keeps, half a MB each; its own limit is 10,000
-HEALTH_S = 1.0  # how long the engine may take to answer whether it is well
-HEALTH_WITHIN_S = 2.0  # and the route, whatever happens
-GZIP_FROM = 1000  # bytes of a poll's reply: rows of numbers, which shrink to a third in a fraction of a millisecond
+SESSIONS = 64  # of which Gradio keeps a copy of the page's configuration, half a MB each; its default is 10,000
+HEALTH_S = 1.0  # for the engine to reply whether it is healthy
+HEALTH_WITHIN_S = 2.0  # for the route in any case
+GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
 
 def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
-    """The whole application, of a playground or of a ``ReplayServer``. It starts and stops the frames; the engine stays its maker's.
+    """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes.
 
     Args:
-        hosts: names the server goes by, see ``guard.allowed_hosts``.
+        hosts: names of the server, see ``guard.allowed_hosts``.
     """
 
     @asynccontextmanager
@@ -61,12 +61,12 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
 
     page = build_page(playground)
     page.max_threads = JOBS
-    page.state_session_capacity = SESSIONS  # nothing of ours is in a session's state, so who comes back misses nothing
+    page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so nothing is lost with one
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
     app.add_exception_handler(HTTPException, _say_in_one_line)
-    # The last one added comes first.
+    # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(Bodies, max_bytes=partial(_max_body, playground.engine.info.max_model_len))
     app.add_middleware(Guard, hosts=set(hosts))
@@ -127,7 +127,7 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
 
 
 class HealthCheck:
-    """Asks the engine whether it is well, in a thread of its own, once for all who want to know at the same time."""
+    """Asks the engine whether it is healthy, in a thread of its own, once for all concurrent requests."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -135,7 +135,7 @@ class HealthCheck:
         self._asking: asyncio.Future[Any] | None = None
 
     async def __call__(self) -> tuple[bool, str]:
-        """Whether it is, and what it does or what is wrong. Takes ``HEALTH_WITHIN_S`` at most."""
+        """Returns whether it is, and what it does or what is wrong, within ``HEALTH_WITHIN_S``."""
         if self._thread is None:
             self._thread = anyio.CapacityLimiter(1)
         if self._asking is None or self._asking.done():
@@ -150,20 +150,20 @@ class HealthCheck:
 
 
 def _max_body(max_model_len: int, path: str) -> int:
-    """Bytes that a body may have: a prompt as JSON writes it where all of it is escaped, and a result of the lab whole."""
+    """Returns the most bytes of a body: a prompt in fully escaped JSON, or a whole result of the lab."""
     if path in ("/ui/lab/open", "/ui/lab/summary"):
         return MAX_BYTES
     return max(MAX_BODY, 6 * max_prompt_chars(max_model_len) + (1 << 16))
 
 
 async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
-    """FastAPI's list of faults as one line."""
+    """Returns FastAPI's list of faults as one line."""
     assert isinstance(error, RequestValidationError)
     faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
     return JSONResponse({"detail": "; ".join(faults)}, 422)
 
 
 async def _say_in_one_line(request: Request, error: Exception) -> Response:
-    """A refusal, which may repeat what was sent."""
+    """Returns a refusal as one line; it may repeat what was sent."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"detail": one_line(error.detail)}, error.status_code)

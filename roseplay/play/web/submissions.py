@@ -1,4 +1,4 @@
-"""Threads for what hands prompts to the engine, apart from those in which everything else is answered."""
+"""Threads for submitting prompts, apart from those that serve everything else."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import anyio.to_thread
 from roseplay.engine.errors import EngineBusyError
 from roseplay.recording.request_registry import TrackedRequest
 
-SUBMITTING = 16  # calls that may hand prompts to the engine at the same time
-TURN_WITHIN_S = 10.0  # how long another one waits for its turn
+SUBMITTING = 16  # concurrent calls
+TURN_WITHIN_S = 10.0  # for further calls
 T = TypeVar("T")
 
 
 class Submissions:
-    """Runs whatever hands prompts to the engine in threads of its own, a few at a time.
+    """Runs functions that submit prompts in threads of their own, a few at a time.
 
-    Tokenizing a long prompt takes a while, and with ``admission`` at ``blocking`` a submit waits for its prefill. Neither may
-    hold up the event loop, nor the threads in which everything else is answered.
+    Tokenizing a long prompt takes a while, and with ``admission`` at ``blocking`` a submit waits for its prefill.
+    Neither may block the event loop, nor the threads that serve everything else.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Submissions:
         self._threads: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Call a function in a thread. One that is cancelled meanwhile goes on to its end.
+        """Call a function in a thread; it runs to its end even if this is cancelled.
 
         Raises:
-            EngineBusyError: too many calls are under way already, and none ended in ``TURN_WITHIN_S``.
+            EngineBusyError: too many calls are running already, and none ended within ``TURN_WITHIN_S``.
         """
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(SUBMITTING)
@@ -50,7 +50,7 @@ class Submissions:
         return await asyncio.shield(work)
 
     async def ask(self, ask: Callable[[], TrackedRequest]) -> TrackedRequest:
-        """Submit a request in a thread. Cancelled meanwhile, the request ends as soon as it is there."""
+        """Submit a request in a thread; if this is cancelled, the request is aborted as soon as it exists."""
         abandoned, made = threading.Event(), list[TrackedRequest]()
 
         def submit() -> TrackedRequest:
@@ -71,4 +71,4 @@ class Submissions:
     def _done(self, work: asyncio.Future[Any]) -> None:
         self._turns.release()
         if not work.cancelled():
-            work.exception()  # else asyncio would log one that nobody waits for any more
+            work.exception()  # else asyncio logs an exception that nobody awaits
