@@ -1,4 +1,4 @@
-"""The ``roseplay`` command: hands over to the part that is asked for, which is imported only then."""
+"""The ``roseplay`` command: runs a subcommand, whose module is imported only then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``roseplay COMMAND ...``; returns the exit code, 2 for a command that does not exist."""
+    """Run ``roseplay COMMAND ...``; returns the exit code, 2 for an unknown command."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())

@@ -1,6 +1,6 @@
 """The columns of a frame's rows: there are many rows, so JSON holds them as lists.
 
-Times are milliseconds of the page's clock (``frames.Clock``).
+Times are milliseconds of the page's clock (``frames.PageTime``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When requests arrive: lists of seconds since the start of a workload, in order."""
+"""Arrival times: lists of seconds since the start of a workload, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fixed_interval(count: int, interval_s: float) -> list[float]:
 
 
 def poisson(count: int, rate_per_s: float, *, seed: int = 0) -> list[float]:
-    """Independent arrivals, ``rate_per_s`` a second on average: gaps are exponential. The seed decides them."""
+    """Independent arrivals, ``rate_per_s`` per second on average, with exponential gaps drawn from the seed."""
     if not 0 < rate_per_s < float("inf"):
         raise ValueError(f"the rate is {rate_per_s}: use arrivals per second, above 0")
     rng = random.Random(f"arrivals {seed}")

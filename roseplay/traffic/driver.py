@@ -1,4 +1,4 @@
-"""Plays a workload against an engine by its public API, and says what became of each request."""
+"""Plays a workload against an engine through its public API and records what became of each request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
 MAX_REQUESTS = 10_000
-POLL_S = 0.25  # how late a stop may be noticed while waiting for an answer
-ABORT_GRACE_S = 10.0  # what aborted requests may take to end
+POLL_S = 0.25  # until a stop is noticed while waiting for an answer
+ABORT_GRACE_S = 10.0  # for aborted requests to end
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class Outcome:
     """What became of one arrival. Times are the engine's clock's, in ns.
 
     Attributes:
-        stream: the answer; None when ``submit`` refused.
+        stream: the answer; ``None`` if ``submit`` refused.
         submit_start_ns, submit_end_ns: around the call of ``submit``.
-        refused: why ``submit`` refused, in its words.
+        refused: the message of a refusal.
     """
 
     arrival: Arrival
@@ -40,12 +40,12 @@ class Outcome:
 
 @dataclass(slots=True)
 class Played:
-    """A workload that has been played.
+    """The outcomes of a workload.
 
     Attributes:
         outcomes: one for each arrival that was sent, in order.
-        not_sent: arrivals that a stop or the time limit came before.
-        stopped: why it ended early: ``"stopped"``, ``"time limit"``, or None.
+        not_sent: arrivals after a stop or the time limit.
+        stopped: why it ended early: ``"stopped"``, ``"time limit"``, or ``None``.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Played:
 
     @property
     def submit_wall_s(self) -> float:
-        """From the first call of ``submit`` to the return of the last, in seconds."""
+        """Seconds from the first call of ``submit`` to the return of the last."""
         if not self.outcomes:
             return 0.0
         return (self.outcomes[-1].submit_end_ns - self.outcomes[0].submit_start_ns) / 1e9
@@ -63,13 +63,13 @@ class Played:
 class Driver:
     """Sends each arrival at its time (late ones at once, in order) and waits for the answers.
 
-    Arrivals do not wait for answers: traffic does not slow down because the engine does.
+    Arrivals do not wait for answers: a slow engine does not slow the traffic down.
 
     Args:
-        engine: whom to send to.
-        workload: what to send; at most ``MAX_REQUESTS``.
-        time_limit_s: after so many seconds nothing more is sent and what still runs is aborted.
-        on_sent: called with each outcome as it is sent.
+        engine: receives the requests.
+        workload: at most ``MAX_REQUESTS`` arrivals.
+        time_limit_s: after this time nothing more is sent, and running requests are aborted.
+        on_sent: called with each outcome when it is sent.
         on_update: passed to ``Engine.submit``.
 
     Raises:
@@ -103,28 +103,28 @@ class Driver:
         self._error: BaseException | None = None
 
     def run(self) -> Played:
-        """Play it to its end on the calling thread."""
+        """Play the workload to its end on the calling thread."""
         deadline = self._now_s() + self._time_limit_s
         self._send(deadline)
         self._await_answers(deadline)
         return self._played
 
     def start(self) -> None:
-        """Play it on a thread of its own; see ``wait`` and ``stop``."""
+        """Play the workload on a thread of its own; see ``wait`` and ``stop``."""
         if self._thread is not None:
             raise RuntimeError("this workload is being played already: make another Driver")
         self._thread = threading.Thread(target=self._run_in_thread, name="roseplay-traffic", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more and abort what still runs; returns at once and may be called again."""
+        """Send nothing more and abort running requests; returns at once and may be called again."""
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> Played:
-        """The outcome of what ``start`` began.
+        """Returns the outcomes of what ``start`` began.
 
         Raises:
-            TimeoutError: it is still being played after ``timeout`` seconds.
+            TimeoutError: it has not ended after ``timeout`` seconds.
         """
         if self._thread is None:
             raise RuntimeError("nothing is being played: call start first")
@@ -141,14 +141,14 @@ class Driver:
     def _run_in_thread(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # told to whoever waits
+        except BaseException as error:  # raised by wait()
             self._error = error
 
     def _send(self, deadline: float) -> None:
         start = self._now_s()
         for sent, arrival in enumerate(self._workload):
             due = start + arrival.at_s
-            # A burst must not pay for a call of wait before each request.
+            # Skip the call where nothing is to be waited for: in a burst it would cost time.
             pause = min(due, deadline) - self._now_s()
             if pause > 0:
                 self._clock.wait(self._stop, pause)

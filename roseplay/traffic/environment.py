@@ -1,4 +1,4 @@
-"""Where a figure was measured: without it a figure means little."""
+"""The environment of a measurement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import roseplay
 
 
 def environment(*, threads: int, device: str) -> dict[str, Any]:
-    """Versions, processor and cores; nothing that names the machine or its user.
+    """Returns versions, processor and cores; nothing that identifies the machine or its user.
 
     Args:
-        threads: torch's intra-op threads, as the engine says.
+        threads: torch's intra-op threads, as the engine reports them.
         device: the engine's device.
     """
     return {

@@ -1,4 +1,4 @@
-"""The figures that runs are compared by: their names, titles and units, and which way is better."""
+"""The figures by which runs are compared: names, titles, units, and which direction is better."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Figure:
     """One figure.
 
     Attributes:
-        name: as in documents; ends with its unit.
-        unit: as people read it; "" for a plain count.
+        name: in documents; ends with its unit.
+        unit: for people; "" for a plain count.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""What a played workload measured: percentiles over requests, and over token gaps where they say so.
+"""The metrics of a played workload: percentiles over requests or, for ITL, over all gaps between tokens.
 
-The definitions are the ones used everywhere. Only requests that ended by themselves count; aborted, failed and
-refused ones are counted apart, since how long an answer was that somebody cut off says nothing of the engine.
+These definitions hold everywhere. Only completed requests count; aborted, failed and refused ones are counted apart,
+since the length of an interrupted answer says nothing about the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """p50, p95 and p99 of some values, in milliseconds; None of no values."""
+    """p50, p95 and p99 in milliseconds; ``None`` of no values."""
 
     p50: float | None
     p95: float | None
@@ -28,13 +28,13 @@ class Percentiles:
 
     @classmethod
     def of_seconds(cls, seconds: Iterable[float | None]) -> Percentiles:
-        """Of values in seconds; None among them (undefined for that request) is left out."""
+        """Returns the percentiles of values in seconds; ``None`` among them (undefined for a request) is skipped."""
         values = sorted(1e3 * value for value in seconds if value is not None)
         return cls(*(percentile(values, percent) for percent in (50, 95, 99)))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """The value below which ``percent`` of the sorted values lie, between neighbours on a straight line."""
+    """Returns a percentile of sorted values, interpolated linearly; ``None`` of no values."""
     if not 0 <= percent <= 100:
         raise ValueError(f"percent is {percent}: use 0 to 100")
     if not ordered:
@@ -47,11 +47,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Figures of one played workload.
+    """Metrics of one played workload.
 
     Attributes:
         requests: sent; ``completed + aborted + failed + refused`` of them.
-        ended_early: completed requests with fewer tokens than their ``max_new_tokens``: they met an end-of-sequence token
+        ended_early: completed requests with fewer than ``max_new_tokens`` tokens, because of an end-of-sequence token
             or a stop.
         prompt_tokens, completion_tokens: of completed requests.
         cached_tokens, shared_tokens: of their prompt tokens, those served by the prefix cache, and those that
@@ -89,11 +89,11 @@ class Metrics:
 
     @property
     def output_tokens_per_s(self) -> float:
-        """Completion tokens over ``wall_s``."""
+        """Completion tokens per second of ``wall_s``."""
         return self.completion_tokens / self.wall_s if self.wall_s > 0 else 0.0
 
     def latencies_ms(self) -> dict[str, dict[str, float | None]]:
-        """``{"submit_ms": {"p50", "p95", "p99"}, …}`` for submit, queue, ttft, tpot, itl and e2e."""
+        """Returns ``{"submit_ms": {"p50", "p95", "p99"}, …}`` for submit, queue, ttft, tpot, itl and e2e."""
         return {f"{name}_ms": asdict(getattr(self, name)) for name in LATENCIES}
 
 
@@ -101,7 +101,7 @@ LATENCIES = ("submit", "queue", "ttft", "tpot", "itl", "e2e")
 
 
 def measure(played: Played) -> Metrics:
-    """The figures of a played workload."""
+    """Returns the metrics of a played workload."""
     ended = dict.fromkeys(FinishReason, 0)
     completed: list[Stream] = []
     refused = ended_early = 0
@@ -110,7 +110,7 @@ def measure(played: Played) -> Metrics:
         if stream is None:
             refused += 1
             continue
-        # A stream without a reason was cut off and had not said so yet.
+        # A stream without a reason was aborted and has not reported it yet.
         reason = stream.finish_reason or FinishReason.ABORT
         ended[reason] += 1
         if reason in (FinishReason.STOP, FinishReason.LENGTH):

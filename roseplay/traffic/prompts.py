@@ -1,7 +1,7 @@
-"""Prompts for a workload: text when there is a tokenizer, token ids of exact lengths when there is none.
+"""Prompts for a workload: text if there is a tokenizer, token ids of exact lengths if not.
 
-A prompt is a shared head, a body repeated some number of times and, where prompts must differ, a tail of their own.
-The four kinds of burst are settings of these three, see ``KINDS``.
+A prompt is a shared head, a body repeated some number of times and, where prompts must differ, a tail of its own. The
+four kinds of burst are settings of these three, see ``KINDS``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEAD_SENTENCES = (
 )
 
 
-# Requests take these in turn, so that a small model has something to say to each.
+# Requests take these in turn; a small model can answer each.
 QUESTIONS = (
     "What is a KV block and why is the cache cut into blocks?",
     "What does the prefix cache do for a prompt that comes back?",
@@ -45,7 +45,7 @@ class PromptSource(Protocol):
 
 
 class Encoder(Protocol):
-    """What is needed of a tokenizer."""
+    """The part of a tokenizer that is needed here."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
@@ -55,8 +55,8 @@ class TextPrompts:
 
     Args:
         bodies: one text, or several that requests take in turn.
-        tokenizer: measures shared heads; only they need one.
-        chat: give each text as a chat message from the user, for the model's chat template.
+        tokenizer: measures shared heads; needed for them only.
+        chat: give each text as a user's chat message, for the model's chat template.
         seed: shuffles the sentences of the shared head.
     """
 
@@ -74,9 +74,9 @@ class TextPrompts:
     def prompt(
         self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0
     ) -> str | list[dict[str, str]]:
-        """Prompt of request ``index``: ``head body body … [index]``, parts joined by one space.
+        """Returns the prompt of request ``index``: ``head body body … [index]``, joined by spaces.
 
-        As long as several bodies last, they differ by themselves and go without the ``[index]``.
+        While there are enough bodies, they differ by themselves and have no ``[index]``.
         """
         parts = [self.head(head_tokens)] if head_tokens else []
         parts += [self._bodies[index % len(self._bodies)]] * repeats
@@ -86,7 +86,7 @@ class TextPrompts:
         return [{"role": "user", "content": text}] if self._chat else text
 
     def head(self, num_tokens: int) -> str:
-        """Sentences of at least ``num_tokens`` tokens, and of fewer without their last word.
+        """Returns as few words, in sentences, as make at least ``num_tokens`` tokens.
 
         Raises:
             ValueError: there is no tokenizer to count with.
@@ -100,7 +100,9 @@ class TextPrompts:
     def _grow_head(self, tokenizer: Encoder, num_tokens: int) -> str:
         rng = random.Random(f"head {self._seed}")
         words: list[str] = []
-        while len(words) < num_tokens:  # a word is a token or more: enough words, then cut to measure
+        while (
+            len(words) < num_tokens
+        ):  # a word is at least one token, so these are enough; a search finds how many are needed
             sentences = list(HEAD_SENTENCES)
             rng.shuffle(sentences)
             words += " ".join(sentences).split()
@@ -139,14 +141,14 @@ class TokenPrompts:
         self._body = self._draw("body", body_tokens)
 
     def prompt(self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0) -> list[int]:
-        """Ids of request ``index``: ``head_tokens + repeats * body_tokens (+ tail_tokens)`` of them."""
+        """Returns ``head_tokens + repeats * body_tokens (+ tail_tokens)`` ids for request ``index``."""
         token_ids = self._draw("head", head_tokens) + self._body * repeats
         if unique:
             token_ids += self._tail(index)
         return token_ids
 
     def _tail(self, index: int) -> list[int]:
-        # The index written in base vocab_size: tails differ for certain, where drawn ones would only be likely to.
+        # The index in base vocab_size, so that tails are certain to differ.
         tail = []
         for _ in range(self._tail_tokens):
             index, digit = divmod(index, self._vocab_size)
@@ -181,15 +183,15 @@ class PromptMix:
             raise ValueError(f"head_tokens is {self.head_tokens}: use 0 or more")
 
     def scaled(self, factor: float) -> PromptMix:
-        """With heads and repeats ``factor`` times as long, rounded down; a body stays whole."""
+        """Returns a mix with heads and repeats ``factor`` times as long, rounded down; bodies stay whole."""
         repeats = tuple(max(1, int(count * factor)) for count in self.repeats)
         return replace(self, repeats=repeats, head_tokens=int(self.head_tokens * factor))
 
     def prompts(self, source: PromptSource, count: int) -> list[Prompt]:
-        """The first ``count`` prompts."""
+        """Returns the first ``count`` prompts."""
         return [
             source.prompt(
-                # Prompts that need not differ are all the first one, so that bodies taken in turn stay equal too.
+                # Equal prompts are all the first one, also if there are several bodies.
                 index if self.unique else 0,
                 repeats=self.repeats[index % len(self.repeats)],
                 unique=self.unique,
@@ -210,7 +212,7 @@ KINDS: Mapping[str, PromptMix] = {
 def prompt_source(
     tokenizer: Encoder | None, vocab_size: int, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
 ) -> TextPrompts | TokenPrompts:
-    """Text where there is a tokenizer; else ids, as many a body as its text has words."""
+    """Returns a source of text if there is a tokenizer, else of ids, as many per body as its text has words."""
     if tokenizer is not None:
         return TextPrompts(bodies, tokenizer=tokenizer, chat=chat, seed=seed)
     first = bodies if isinstance(bodies, str) else bodies[0]

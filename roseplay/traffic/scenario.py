@@ -1,4 +1,4 @@
-"""A scenario: traffic that shows what one serving idea does, and its settings before and after."""
+"""A scenario: traffic that demonstrates one serving idea, and its settings before and after."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ MAX_NEW_TOKENS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Traffic that shows what one switch does.
+    """Traffic that demonstrates what one switch does.
 
     Attributes:
-        name: how it is called on a command line.
-        title, card: its name and a line for people.
+        name: on a command line.
+        title, card: name and one line for people.
         look: two sentences: what to look for, and what it costs.
-        watch: the figure that moves, see ``figures.FIGURES``; ``price``: the one that pays for it, where one does.
+        watch: the figure that should improve, see ``figures.FIGURES``.
+        price: the figure that gets worse for it, if any.
         mix: how its prompts relate.
-        num_requests: how many there are.
-        arrivals: all at once, at a fixed interval, or independent of each other; both of the latter at ``rate_per_s``.
-        max_new_tokens: length of each answer; it is reached, end-of-sequence tokens are ignored.
-        knobs, config: settings of both arms: knobs, and fields of ``EngineConfig``.
-        before, after, config_before, config_after: settings of each arm besides.
+        num_requests: of a run.
+        arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
+        max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
+        knobs, config: knobs, and fields of ``EngineConfig``, of both arms.
+        before, after, config_before, config_after: the same of one arm.
     """
 
     name: str
@@ -64,31 +65,31 @@ class Scenario:
             EngineConfig(**config)
 
     def arms(self) -> dict[str, Knobs]:
-        """``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
+        """Returns ``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
         return {
             "before": Knobs().changed({**self.knobs, **self.before}),
             "after": Knobs().changed({**self.knobs, **self.after}),
         }
 
     def configs(self) -> dict[str, dict[str, Any]]:
-        """The fields of ``EngineConfig`` that each arm sets."""
+        """Returns the fields of ``EngineConfig`` that each arm sets."""
         return {
             "before": {**self.config, **self.config_before},
             "after": {**self.config, **self.config_after},
         }
 
     def params(self) -> dict[str, float]:
-        """What may be changed of its traffic, as it is."""
+        """Returns the parameters of its traffic that may be changed."""
         params: dict[str, float] = {"num_requests": self.num_requests, "max_new_tokens": self.max_new_tokens}
         if self.rate_per_s is not None:
             params["rate_per_s"] = self.rate_per_s
         return params
 
     def changed(self, params: Mapping[str, Any]) -> Scenario:
-        """With other traffic.
+        """Returns the scenario with other traffic.
 
         Raises:
-            ValueError: a parameter that it does not have, or a bad value.
+            ValueError: an unknown parameter, or a bad value.
         """
         unknown = sorted(set(params) - set(self.params()))
         if unknown:
@@ -106,11 +107,11 @@ class Scenario:
         room: int | None = None,
         count: Callable[[Prompt], int] = len,
     ) -> Workload:
-        """Its traffic: the same list for the same source and seed.
+        """Returns its traffic; the same source and seed give the same list.
 
         Args:
-            room: prompts longer than so many tokens are scaled down, all by the same factor.
-            count: tokens of a prompt.
+            room: longer prompts are scaled down, all by the same factor, to this many tokens.
+            count: returns the tokens of a prompt.
 
         Raises:
             ValueError: not even the smallest prompt fits.
@@ -148,7 +149,7 @@ PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
 
 
 def checked_param(name: str, value: Any) -> float:
-    """The value, if it is a number within the parameter's limits; else ``ValueError``."""
+    """Returns the value if it is a number within the parameter's limits; raises ``ValueError``."""
     low, high = PARAM_LIMITS[name]
     whole = name != "rate_per_s"
     number = isinstance(value, int | float) and not isinstance(value, bool)

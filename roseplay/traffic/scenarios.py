@@ -1,6 +1,6 @@
-"""The scenario library: for each serving idea the traffic that shows it, and its settings before and after.
+"""The scenario library: for each serving idea, traffic that demonstrates it and the settings before and after.
 
-A scenario is data. Add one by adding an entry; ``roseplay bench scenario`` and the page's Lab take it by its name.
+A scenario is data: an entry here is enough for ``roseplay lab``, ``roseplay bench scenario`` and the page's lab.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
-# Where sharing is not the point: else a prompt that begins like another would be cheaper by chance.
+# Where sharing is not the point; otherwise prompts with a common beginning would be cheaper by chance.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 SCENARIOS: Mapping[str, Scenario] = {

@@ -1,6 +1,6 @@
 """A workload: which request arrives when, decided before the first one is sent.
 
-Two engines, or one engine under two settings, that play the same list are given the same work.
+Two engines, or one engine under two settings, do the same work when they play the same list.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request to come.
+    """One request of a workload.
 
     Attributes:
         at_s: seconds after the start.
         prompt: text or token ids.
-        params: its sampling, with a seed of its own where it draws random numbers.
-        tag: what it stands for, for labels and groups.
+        params: its sampling parameters, with a seed of its own if it samples.
+        tag: for labels and groups.
     """
 
     at_s: float
@@ -41,7 +41,7 @@ def make_workload(
     params: SamplingParams | None = None,
     seed: int = 0,
 ) -> Workload:
-    """One arrival for each time. Requests that sample get seeds counted up from ``seed``.
+    """Returns one arrival for each time. Requests that sample get seeds counted up from ``seed``.
 
     The tag of a request is the number of times its body is repeated, as in ``x64``.
     """
