@@ -15,7 +15,8 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
-from roseplay.engine.flight import Done, Flight, Runner
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.flight import Done, Flight
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
@@ -41,6 +42,7 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
+from roseplay.engine.runner import Runner, RunnerFactory, load_model_runner
 from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,6 @@ class Worker:
 
     Args:
         runner: the model.
-        eos_token_ids: end a request, unless it ignores them.
         inbox: gives commands.
         send: takes events; must not block for long.
         clock: of all times that it reports.
@@ -66,7 +67,6 @@ class Worker:
         runner: Runner,
         config: EngineConfig,
         knobs: Knobs,
-        eos_token_ids: frozenset[int],
         inbox: Inbox,
         send: Callable[[Event], None],
         clock: Clock = SYSTEM_CLOCK,
@@ -74,7 +74,6 @@ class Worker:
         self.clock = clock
         self.runner = runner
         self.config = config
-        self.eos_token_ids = eos_token_ids
         self.inbox = inbox
         self.send = send
         self.info = runner.info()
@@ -165,7 +164,7 @@ class Worker:
                     command.request_id,
                     command.prompt_token_ids,
                     command.sampling,
-                    eos_token_ids=self.eos_token_ids,
+                    eos_token_ids=self.runner.eos_token_ids,
                     seed=seed,
                 )
             )
@@ -356,21 +355,17 @@ def run_worker(
     send: Callable[[Event], None],
     loaded: Callable[[], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    make_runner: RunnerFactory = load_model_runner,
 ) -> None:
-    """Load the model, then run the loop; sends ``Failed`` instead of raising, and lets go of the model at the end.
+    """Make the runner, then run the loop; sends ``Failed`` instead of raising, and closes the runner at the end.
 
     Args:
-        loaded: called once the model is there, before the first step.
+        loaded: called once the runner is there, before the first step.
     """
-    from roseplay.model.loader import UnsupportedModelError, load_model
-    from roseplay.model.runner import ModelRunner
-
     try:
-        _register_kernels()
-        model = load_model(model, config)
-        runner = ModelRunner(model, config)
-        worker = Worker(runner, config, knobs, model.eos_token_ids, inbox, send, clock)
-    except UnsupportedModelError as error:
+        runner = make_runner(model, config)
+        worker = Worker(runner, config, knobs, inbox, send, clock)
+    except EngineStartError as error:
         send(Failed(str(error), user_error=True))
         return
     except BaseException as error:  # a panic in an extension is no Exception
@@ -386,12 +381,3 @@ def run_worker(
         send(Failed(f"the engine's loop ended: {_one_line(error)}"))
     finally:
         runner.close()
-
-
-def _register_kernels() -> None:
-    """Import the kernels, which register themselves; without that package the model computes the same, only slower."""
-    try:
-        import roseplay.kernels  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "roseplay.kernels":
-            raise

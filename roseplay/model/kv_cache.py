@@ -88,6 +88,10 @@ class KVCache:
             pool.index_copy_(1, destination, pool.index_select(1, source))
 
 
+class KVCacheSizeError(ValueError):
+    """The settings leave no room for a KV cache that is large enough; the message is one line and says what to do."""
+
+
 def choose_num_blocks(
     config: EngineConfig,
     shapes: dict[int, LayerShape],
@@ -105,7 +109,7 @@ def choose_num_blocks(
     Args:
         gpu_bytes: what the KV cache may take of a GPU, see ``gpu_memory.kv_cache_bytes``.
 
-    Raises ``ValueError``, with the numbers, when the memory does not hold a single usable block, or by default
+    Raises ``KVCacheSizeError``, with the numbers, when the memory does not hold a single usable block, or by default
     not one request of ``max_model_len``.
     """
     if config.num_blocks is not None:
@@ -114,7 +118,7 @@ def choose_num_blocks(
     if config.kv_cache_memory is not None:
         num_blocks = config.kv_cache_memory // block_bytes
         if num_blocks < 2:
-            raise ValueError(
+            raise KVCacheSizeError(
                 f"kv_cache_memory is {config.kv_cache_memory:,} bytes, a block of {config.block_size} tokens takes"
                 f" {block_bytes:,}: give at least {2 * block_bytes:,} (one block is reserved)"
             )
@@ -124,7 +128,7 @@ def choose_num_blocks(
     free = free_memory() if gpu_bytes is None else gpu_bytes
     fits = int(free * 0.25 if gpu_bytes is None else free) // block_bytes
     if fits < one_request and one_request * block_bytes > 0.9 * free:
-        raise ValueError(
+        raise KVCacheSizeError(
             f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
             f" {max(0, free) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
         )

@@ -82,6 +82,11 @@ class ModelRunner:
         self.times = speed.StepTimes(speed.even_context(loaded), loaded.max_model_len)
         self.accelerator = self._warm_up(accelerator, config)
 
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """End a request, unless it ignores them."""
+        return self.loaded.eos_token_ids
+
     def info(self) -> EngineInfo:
         loaded = self.loaded
         return EngineInfo(

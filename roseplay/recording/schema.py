@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from roseplay.config import Knobs
 from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
+from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
 Schema = dict[str, Any]
 
@@ -78,22 +80,19 @@ _INFO = _object(
         **_optional(_whole(null=True), "max_step_tokens"),
     }
 )
-_LIMITS = ("prefill_max_tokens", "prefill_max_batch_size", "step_max_tokens")
-_SWITCHES = (
-    "chunked_prefill",
-    "prefix_cache",
-    "same_step_sharing",
-    "batched_append",
-    "cuda_graphs",
-    "overlap",
-)
-_KNOBS = {
-    "max_batch_size": _whole(1),
-    **dict.fromkeys(_LIMITS, _whole(1, null=True)),
-    **dict.fromkeys(_SWITCHES, _FLAG),
-    "admission": _text(100),
-    "slow_motion": _number(1, 1000),
-}
+
+
+def _knob(setting: Setting) -> Schema:
+    """A knob's value as a recording has it; upper limits may have been others when it was made."""
+    values = setting.values
+    if isinstance(values, Whole):
+        return _whole(values.least or 0, null=bool(values.none))
+    if isinstance(values, Number):
+        return _number(values.least, _FAR if values.most is None else values.most)
+    return _FLAG if isinstance(values, Switch) else _text(100)
+
+
+_KNOBS = {name: _knob(setting) for name, setting in settings_of(Knobs).items()}
 _CHANGES = _object(
     {name: {**_row({"old": schema, "new": schema}), "optional": True} for name, schema in _KNOBS.items()},
     rest=_row({"old": _SCALAR, "new": _SCALAR}),

@@ -36,6 +36,7 @@ class FakeRunner:
         self.num_blocks, self.block_size, self.runs_ahead = num_blocks, block_size, runs_ahead
         self.logits_bytes = 2**20
         self.memory_limit: int | None = None
+        self.eos_token_ids: frozenset[int] = frozenset()
         self.max_step_tokens: int | None = None
         self.device = Device(num_blocks, block_size)
         self.at_launch: dict[int, Exception] = {}
@@ -112,9 +113,8 @@ class Loop:
         self._is_over = False
         self.refuse: Callable[[Event], Exception | None] = lambda event: None
         self._script: list[list[Command] | Callable[[], list[Command]]] = []
-        self.worker = Worker(
-            self.runner, EngineConfig(seed=seed), Knobs(**knobs), frozenset(eos), inbox=self, send=self._send
-        )
+        self.runner.eos_token_ids = frozenset(eos)
+        self.worker = Worker(self.runner, EngineConfig(seed=seed), Knobs(**knobs), inbox=self, send=self._send)
 
     def run(self, *script: list[Command] | Callable[[], list[Command]]) -> None:
         self._script = list(script)

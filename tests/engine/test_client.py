@@ -618,7 +618,8 @@ def model(monkeypatch):
     import roseplay.model.loader as loader
     import roseplay.model.runner as runner
 
-    model = SimpleNamespace(eos_token_ids=frozenset({3}), runner=FakeRunner(), loaded=[], error=None)
+    model = SimpleNamespace(runner=FakeRunner(), loaded=[], error=None)
+    model.runner.eos_token_ids = frozenset({3})
 
     def load_model(name, config):
         if model.error is not None:

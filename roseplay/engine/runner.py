@@ -1,0 +1,68 @@
+"""What runs steps for the worker, and the factory that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from roseplay.config import EngineConfig
+from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.core.step import Step, StepResult
+from roseplay.engine.errors import EngineStartError
+
+
+class Launched(Protocol):
+    """What a model runner gives for a step it has launched."""
+
+    def result(self) -> StepResult:
+        """Wait for the step; raises what became of it."""
+
+
+class Runner(Protocol):
+    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
+
+    num_blocks: int
+    block_size: int
+    logits_bytes: int
+    runs_ahead: bool
+    memory_limit: int | None
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+
+    @property
+    def max_step_tokens(self) -> int | None: ...
+
+    def predict_s(self, step: Step) -> float: ...
+    def execute(self, step: Step) -> StepResult: ...
+    def launch(self, step: Step) -> Launched: ...
+    def info(self) -> EngineInfo: ...
+    def free_memory(self) -> FreeMemory: ...
+    def clear(self) -> None: ...
+    def close(self) -> None: ...
+
+
+# Makes the runner of a model; raises ``EngineStartError`` with one line for the user where that is not possible.
+RunnerFactory = Callable[[Any, EngineConfig], Runner]
+
+
+def load_model_runner(model: Any, config: EngineConfig) -> Runner:
+    """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
+    from roseplay.model.kv_cache import KVCacheSizeError
+    from roseplay.model.loader import UnsupportedModelError, load_model
+    from roseplay.model.runner import ModelRunner
+
+    _register_kernels()
+    try:
+        return ModelRunner(load_model(model, config), config)
+    except (UnsupportedModelError, KVCacheSizeError) as error:
+        raise EngineStartError(str(error)) from error
+
+
+def _register_kernels() -> None:
+    """Import the kernels, which register themselves; without that package the model computes the same, only slower."""
+    try:
+        import roseplay.kernels  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "roseplay.kernels":
+            raise
