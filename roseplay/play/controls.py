@@ -1,6 +1,6 @@
 """The rail's sliders and switches for the engine's knobs.
 
-A knob may also change elsewhere, in another tab or by a program. The page learns of it from its poll, and ``knobs.js``
+A knob may also change elsewhere, in another tab or by a program. The page learns of it from its poll, and ``live/knobs.js``
 moves the controls through the event ``sync`` as soon as the user has let go of them.
 """
 
@@ -16,7 +16,7 @@ from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
 from roseplay.play.stops import BUDGET, REQUESTS, Stops
 from roseplay.play.terms import KNOB_CONTROLS
-from roseplay.play.web.assets import script_tags
+from roseplay.play.web import assets
 from roseplay.settings import settings_of
 
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -78,7 +78,7 @@ class StopSlider:
             self.box = number_box(stops.text(value), f"{setting.label}, value", f"{name}-value")
 
     def wire(self) -> None:
-        slide = f"(i) => Rose.slid('{self._name}', i)"
+        slide = assets.call("live/knobs.js", "slid", self._name)
         self.slider.input(None, self.slider, self.box, js=slide, show_progress="hidden", api_visibility="private")
         self.slider.input(
             self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET
@@ -131,8 +131,7 @@ class Controls:
                 self.slow = switch(slow.label, "", knobs["slow_motion"] > 1, IDS["slow_motion"])
                 factor = knobs["slow_motion"] if knobs["slow_motion"] > 1 else SLOW_FACTOR
                 self.factor = number_box(f"×{factor:g}", f"{slow.label}, {slow.unit}", "slow-factor")
-        scripts = script_tags(charts=False)
-        self.sync = html("", elem_id="rp-sync", head=scripts, js_on_load="Rose.syncs(() => trigger('sync'))")
+        self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 
     def _switch(self, knob: str, on: bool) -> gr.Checkbox:
         setting, name = SETTINGS[knob], IDS[knob]
@@ -159,7 +158,7 @@ class Controls:
         )
         shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
         shown += [*self.switches.values(), self.slow, self.factor]
-        self.sync.sync(None, None, shown, js="() => Rose.controls()", api_name="_sync", **QUIET)
+        self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
 
     def _setter(self, knob: str) -> Callable[[Any], None]:
         def change(value: Any) -> None:

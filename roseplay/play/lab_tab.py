@@ -1,7 +1,7 @@
 """The page's tab Lab: one scenario run under two settings, A and B, and both results over each other.
 
-The controls are Gradio's own; what they do is said to the lab's routes by the tab's scripts (``static/lab*.js``), so
-that a run that takes minutes holds no event of the page.
+The controls are Gradio's own; what they do is said to the lab's routes by the tab's scripts (``static/lab``), so that
+a run that takes minutes holds no event of the page.
 """
 
 from __future__ import annotations
@@ -47,27 +47,30 @@ def number(label: str, name: str, value: float | None = None, **settings: Any) -
     )
 
 
+def _view(name: str, template: str, module: str, *events: str) -> gr.HTML:
+    return html(template, elem_id=f"rp-{name}", js_on_load=assets.mount(module, *events))
+
+
 class LabTab:
     """Builds the tab where it is made; ``wire`` connects its controls to its scripts."""
 
     def __init__(self) -> None:
-        self._scripts = assets.script_tags(charts=True, lab=True)
         with gr.Column(elem_id="rp-lab-rail", min_width=0):
             self._rail()
         with gr.Column(elem_id="rp-lab-mid", min_width=0):
-            self._view("lab-progress", _PROGRESS, "Rose.lab.progress(element)")
-            panel("lab-itl", "Inter-token latency, tail", "", self._scripts, view="lab.itl")
-            panel("lab-ttft", "Time to first token, A and B", "", self._scripts, view="lab.ttft")
-            panel("lab-steps", "Tokens per step, A over B", "", self._scripts, view="lab.steps")
+            _view("lab-progress", _PROGRESS, "lab/progress.js")
+            panel("lab-itl", "Inter-token latency, tail", "", "lab/itl.js")
+            panel("lab-ttft", "Time to first token, A and B", "", "lab/ttft.js")
+            panel("lab-steps", "Tokens per step, A over B", "", "lab/steps.js")
         with gr.Column(elem_id="rp-lab-right", min_width=0):
-            panel("lab-settings", "Settings", "", self._scripts, view="lab.settings")
+            panel("lab-settings", "Settings", "", "lab/settings.js")
             with gr.Column(elem_id="rp-lab-outcome", min_width=0):
-                panel("lab-result", "Result", "", self._scripts, view="lab.result")
+                panel("lab-result", "Result", "", "lab/result.js")
                 with gr.Row(elem_id="rp-lab-limits"):
                     self.ttft = number("TTFT ≤", "lab-ttft-limit", minimum=0)
                     self.itl = number("own p99 ITL ≤", "lab-itl-limit", minimum=0)
-            panel("lab-goodput", "Goodput", "", self._scripts, view="lab.goodput")
-            panel("lab-look", "What to look for", "", self._scripts, view="lab.sentences")
+            panel("lab-goodput", "Goodput", "", "lab/goodput.js")
+            panel("lab-look", "What to look for", "", "lab/sentences.js")
             with gr.Row(elem_id="rp-lab-foot"):
                 self.report = gr.Button("Report", variant="primary", min_width=0, elem_id="lab-report")
                 self.export = gr.Button("Export JSON", min_width=0, elem_id="lab-export")
@@ -76,9 +79,8 @@ class LabTab:
     def _rail(self) -> None:
         title = f'<h3 title="{escape(TERMS["Scenario"])}">Scenario<span></span></h3>'
         # Its event `numbers` has Gradio put the scenario's numbers into the boxes.
-        self.cards = self._view(
-            "lab-cards", f'{title}<div role="radiogroup" aria-label="Scenario"></div>', "Rose.lab.cards(element, () => trigger('numbers'))"
-        )  # fmt: skip
+        group = '<div role="radiogroup" aria-label="Scenario"></div>'
+        self.cards = _view("lab-cards", f"{title}{group}", "lab/cards.js", "numbers")
         with gr.Column(elem_id="rp-lab-run", min_width=0):
             with gr.Row(elem_id="rp-lab-params"):
                 self.seed = number("Seed", "lab-seed", 0, precision=0, minimum=0)
@@ -90,25 +92,17 @@ class LabTab:
             with gr.Row(elem_id="rp-lab-more"):
                 self.results = gr.Button("Results…", min_width=0, elem_id="lab-results")
                 self.stop = gr.Button("Stop", min_width=0, elem_id="lab-stop", elem_classes="rp-key")
-            html(
-                f"<p>{NOTE}</p>{_RESULTS}",
-                elem_id="rp-lab-note",
-                head=self._scripts,
-                js_on_load="Rose.lab.kept(element)",
-            )
-
-    def _view(self, name: str, template: str, js: str) -> gr.HTML:
-        return html(template, elem_id=f"rp-{name}", head=self._scripts, js_on_load=js)
+            _view("lab-note", f"<p>{NOTE}</p>{_RESULTS}", "lab/files.js")
 
     def wire(self) -> None:
         numbers: list[Any] = [self.seed, self.repeats, *self.params]
         limits: list[Any] = [self.ttft, self.itl]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        self.cards.numbers(None, None, numbers + limits, js="() => Rose.lab.boxes()", **quiet)
-        gr.on([box.input for box in numbers], None, numbers, None, js="(...boxes) => Rose.lab.typed(...boxes)", **quiet)
-        gr.on([box.input for box in limits], None, limits, None, js="(...boxes) => Rose.lab.promise(...boxes)", **quiet)
-        for button, does in (
-            (self.run, "run"), (self.stop, "stop"), (self.results, "results"), (self.report, "report"),
-            (self.export, "export"), (self.link, "link"),
+        self.cards.numbers(None, None, numbers + limits, js=assets.call("lab/plan.js", "boxValues"), **quiet)
+        gr.on([box.input for box in numbers], None, numbers, None, js=assets.call("lab/plan.js", "typed"), **quiet)
+        gr.on([box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "promise"), **quiet)
+        for button, module, function in (
+            (self.run, "job", "run"), (self.stop, "job", "stop"), (self.results, "files", "openResults"),
+            (self.report, "files", "openReport"), (self.export, "files", "exportDocument"), (self.link, "files", "copyLink"),
         ):  # fmt: skip
-            button.click(None, None, None, js=f"() => Rose.lab.{does}()", **quiet)
+            button.click(None, None, None, js=assets.call(f"lab/{module}.js", function), **quiet)

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from roseplay.play.terms import KEYS, TERMS
+from roseplay.play.web import assets
 
 # What means something in a JavaScript template string or in Handlebars, both of which Gradio makes of a component's HTML.
 _TEMPLATE = {ord(sign): f"&#{ord(sign)};" for sign in "`$\\{}@"}
@@ -36,7 +37,7 @@ _FIFTH = {"burst": "TTFT p50 / p95", "all": "cached / same step"}
 
 
 def _savings(title: str, name: str) -> str:
-    """One account of prompt tokens; ``figures.js`` fills the burst's, ``ledger.js`` that of everything."""
+    """One account of prompt tokens, which ``live/savings.js`` fills."""
     rows = "".join(
         f"<tr{' class=rose' if 'saved by' in row else ''}><td title='{escape(TERMS.get(row, ''))}'>{row}</td><td>–</td></tr>"
         for row in (*_ROWS, _FIFTH[name])
@@ -79,7 +80,7 @@ def html(template: str, **settings: Any) -> gr.HTML:
 
 
 def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str:
-    """A figure of the header; ``figures.js`` fills it."""
+    """A figure of the header; ``live/figures.js`` fills it."""
     more = '<canvas width="56" height="24" aria-hidden="true"></canvas>' if spark else ""
     more += '<u aria-hidden="true"><i></i></u>' if bar else ""
     return f'<div class="rp-kpi {name}" title="{escape(TERMS[label])}"><span>{label}</span><b>–</b>{more}</div>'
@@ -94,8 +95,8 @@ def section(title: str, hint: str, name: str) -> gr.HTML:
     )
 
 
-def panel(name: str, title: str, sub: str, head: str, *, view: str = "") -> gr.HTML:
-    """A view: a head of 30 pixels over a box that ``Rose.<view or name>(element)`` fills.
+def panel(name: str, title: str, sub: str, module: str) -> gr.HTML:
+    """A view: a head of 30 pixels over a box that a module of the page fills.
 
     What stands behind a comma in the title only tells it from another view of the same name.
     """
@@ -104,6 +105,5 @@ def panel(name: str, title: str, sub: str, head: str, *, view: str = "") -> gr.H
         '<span class="rp-rt"></span></div><div class="rp-plot"></div>',
         elem_id=f"rp-{name}",
         elem_classes="rp-panel",
-        head=head,
-        js_on_load=f"Rose.{view or name}(element)",
+        js_on_load=assets.mount(module),
     )

@@ -18,32 +18,21 @@ from roseplay.play.terms import CONTROLS, LAB
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
-from roseplay.recording.schema import FRAME, HEADER, MAX_LANES
-
-_LANES = f"""const send = (what, more) => Rose.sampling.sent().then(() => trigger(what, {{...more, tab: Rose.tab}}));
-Rose.lanes(element, {MAX_LANES}, {{
-  ask: (lane, prompt) => send('ask', {{lane, prompt}}),
-  edit: (lane, prompt) => send('edit', {{lane, prompt}}),
-  again: (lane) => send('again', {{lane}}),
-  anew: (lane) => trigger('anew', {{lane, tab: Rose.tab}}),
-  halt: (lane) => trigger('halt', {{lane, tab: Rose.tab}}),
-}});
-trigger('restore');"""
-_SAVINGS = "Rose.lastBurst(element.querySelector('.rp-of-burst')); Rose.ledger(element);"
-_CORE = assets.script_tags(charts=False)
-_CHARTS = assets.script_tags(charts=True)
+from roseplay.recording.schema import FRAME, HEADER
 
 
 def page_head(playground: Playground) -> str:
-    """For the document's head: all styles, and what has to run before anything is drawn."""
-    boot = (assets.STATIC / "boot.js").read_text(encoding="utf-8")
-    stops = {"budget": BUDGET.values, "prefill-requests": REQUESTS.values}
-    given = f"window.RoseTerms={json.dumps(CONTROLS)};window.RoseStops={json.dumps(stops)};window.RoseLabTerms={json.dumps(LAB)};"
-    given += f"window.RosePlotly={json.dumps(assets.plotly_address())};"
-    given += f"window.RoseRecordingShape={json.dumps({'header': HEADER, 'frame': FRAME})};"
-    if playground.replaying:
-        given += f"window.RoseRecording={json.dumps(playground.replaying).replace('<', chr(92) + 'u003c')};"
-    return f"<style>{assets.styles()}</style><script>{given}\n{boot}</script>"
+    """For the document's head: all styles, what has to run before anything is drawn, and what ``given.js`` reads."""
+    given = {
+        "terms": CONTROLS,
+        "labTerms": LAB,
+        "stops": {"budget": BUDGET.values, "prefill-requests": REQUESTS.values},
+        "plotly": assets.plotly_address(),
+        "recordingShape": {"header": HEADER, "frame": FRAME},
+        "recording": playground.replaying,
+    }
+    data = json.dumps(given).replace("<", "\\u003c")
+    return f'{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
 
 
 def build_page(playground: Playground) -> gr.Blocks:
@@ -56,7 +45,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
                     controls = Controls(playground)
                     traffic = TrafficSection(playground)
-                    html(LAST_BURST, elem_id="rp-last", head=_CORE, js_on_load=_SAVINGS)
+                    html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
                     foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
                     html(foot, elem_id="rp-foot")
                 _middle(playground)
@@ -76,7 +65,7 @@ def _header(playground: Playground) -> None:
     info = playground.engine.info
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
-    html(brand, elem_id="rp-brand", head=_CORE, js_on_load="Rose.poll.start(element)")
+    html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
     about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(
         ",", " "
     )
@@ -92,35 +81,31 @@ def _header(playground: Playground) -> None:
         + kpi("KV in use", "kv", bar=True)
         + kpi("saved by sharing", "saved")
     )
-    html(figures, elem_id="rp-kpis", head=_CORE, js_on_load="Rose.figures(element)")
+    html(figures, elem_id="rp-kpis", js_on_load=assets.mount("live/figures.js"))
     tools = (
         f'<button type="button" id="rp-theme" aria-label="Light or dark" title="Light or dark">{THEME_ICON}</button>'
         '<button type="button" id="rp-help-button" aria-label="Keys and words" title="Keys and words (?)">?</button>'
     )
-    html(tools + HELP, elem_id="rp-tools", head=_CORE, js_on_load="Rose.tools(element)")
+    html(tools + HELP, elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
 
 
 def _middle(playground: Playground) -> None:
-    with gr.Column(elem_id="rp-mid", min_width=0, elem_classes=[] if assets.has("steps.js") else ["rp-no-steps"]):
+    with gr.Column(elem_id="rp-mid", min_width=0):
         lanes = html(
             '<div class="rp-lanes" role="group" aria-label="Lanes"></div><div class="rp-dots" aria-hidden="true"></div>'
             '<div class="rp-said" role="status" aria-live="polite"></div>',
             elem_id="rp-lanes",
-            head=_CORE,
-            js_on_load=_LANES,
+            js_on_load=assets.mount("lanes/lanes.js", "ask", "edit", "again", "anew", "halt", "restore"),
         )
         PromptBar(playground).wire(lanes)
         SamplingPanel(playground)
-        if assets.has("steps.js"):
-            panel("steps", "Steps", "", _CHARTS)
+        panel("steps", "Steps", "", "live/steps.js")
 
 
 def _right() -> None:
-    blocks = assets.has("blockmap.js")
-    with gr.Column(elem_id="rp-right", min_width=0, elem_classes=[] if blocks else ["rp-no-blocks"]):
-        panel("itl", "Inter-token latency", "ms, a dot a token", _CHARTS)
-        panel("tokens", "Tokens per step", "width = time", _CHARTS, view="tokenSteps")
-        if blocks:
-            panel("blockmap", "KV blocks", "", _CHARTS)
-        panel("ttft", "TTFT", "", _CHARTS)
-        panel("kvtime", "KV over time", "", _CHARTS)
+    with gr.Column(elem_id="rp-right", min_width=0):
+        panel("itl", "Inter-token latency", "ms, a dot a token", "live/itl.js")
+        panel("tokens", "Tokens per step", "width = time", "live/tokens.js")
+        panel("blockmap", "KV blocks", "", "live/blockmap.js")
+        panel("ttft", "TTFT", "", "live/ttft.js")
+        panel("kvtime", "KV over time", "", "live/kvtime.js")

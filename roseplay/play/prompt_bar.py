@@ -14,6 +14,7 @@ import gradio as gr
 from roseplay.play.playground import Playground
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.settings import whole_number
+from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_on_page
 from roseplay.recording.schema import MAX_LANES
 
@@ -48,16 +49,16 @@ class PromptBar:
     def wire(self, lanes: gr.HTML) -> None:
         gr.on(
             [self.prompt.submit, self.send.click], self._send, [self.prompt, self.to, self.count, self.tab], self.prompt,
-            js="async (prompt, to, count) => (await Rose.sampling.sent(), [prompt, to, count, Rose.tab])", api_name="_send", trigger_mode="multiple", **EVENT,
+            js=assets.call("lanes/lanes.js", "promptInputs"), api_name="_send", trigger_mode="multiple", **EVENT,
         )  # fmt: skip
-        self.count.input(None, [self.count, self.to], self.to, js="(n, to) => Rose.showLanes(n, to)", **EVENT)
-        self.to.input(None, self.to, None, js="(to) => Rose.sendTo(to)", **EVENT)
-        self.sampling.click(None, None, None, js="() => Rose.sampling.toggle()", **EVENT)
+        self.count.input(None, [self.count, self.to], self.to, js=assets.call("lanes/lanes.js", "showLanes"), **EVENT)
+        self.to.input(None, self.to, None, js=assets.call("lanes/lanes.js", "sendTo"), **EVENT)
+        self.sampling.click(None, None, None, js=assets.call("lanes/sampling.js", "toggle"), **EVENT)
         for name in ("ask", "edit", "again", "anew", "halt"):
             act = getattr(self, f"_{name}")
             getattr(lanes, name)(act, None, None, api_name=f"_{name}", trigger_mode="multiple", **EVENT)
         # A reloaded page is as it was built; the tab remembers how many lanes it showed.
-        lanes.restore(None, None, self.count, js="() => Rose.lanesShown()", **EVENT)
+        lanes.restore(None, None, self.count, js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)
 
     async def _send(self, prompt: Any, to: Any, count: Any, tab: Any) -> str:
         with refusals_on_page():

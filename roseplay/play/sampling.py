@@ -15,7 +15,7 @@ from roseplay.play.controls import slider
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
 from roseplay.play.settings import MAX_SYSTEM_CHARS, defaults
-from roseplay.play.web.assets import script_tags
+from roseplay.play.web import assets
 from roseplay.recording.schema import MAX_LANES
 
 ALL = "all lanes"
@@ -33,9 +33,7 @@ class SamplingPanel:
         longest = playground.engine.info.max_model_len
         now = defaults(longest)
         with gr.Column(elem_id="rp-sampling", min_width=0):
-            scripts = script_tags(charts=False)
-            show = "Rose.sampling.panel(element, () => trigger('show'))"
-            self.head = html(_CROSS, elem_id="rp-sampling-head", head=scripts, js_on_load=show)
+            self.head = html(_CROSS, elem_id="rp-sampling-head", js_on_load=assets.mount("lanes/sampling.js", "show"))
             with gr.Row(elem_id="rp-sampling-for"):
                 self.lane = gr.Dropdown(
                     [ALL, *(f"lane {n}" for n in range(1, MAX_LANES + 1))], value=ALL, label="Applies to", container=False,
@@ -55,8 +53,10 @@ class SamplingPanel:
                 "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
             }
         event: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.lane.input(None, self.lane, None, js="(lane) => Rose.sampling.chosen(lane)", **event)
-        self.head.show(None, None, [*self.fields.values(), self.reset], js="() => Rose.sampling.shown()", **event)
+        self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **event)
+        self.head.show(
+            None, None, [*self.fields.values(), self.reset], js=assets.call("lanes/sampling.js", "shown"), **event
+        )
 
 
 def _slide(label: str, hint: str, low: float, high: float, value: float, name: str, step: float) -> gr.Slider:

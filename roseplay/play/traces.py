@@ -1,4 +1,4 @@
-"""The tab Traces: take the current run away, or look at one that was recorded. ``static/traces.js`` fills it."""
+"""The tab Traces: take the current run away, or look at one that was recorded. ``static/traces`` fills it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 from roseplay.play.markup import html, plain
 from roseplay.play.playground import Playground
-from roseplay.play.web.assets import script_tags
+from roseplay.play.web import assets
 from roseplay.recording.exports import KINDS
 from roseplay.recording.reader import demo_path
 from roseplay.recording.recorder import KEEP_BYTES, KEEP_S
@@ -16,10 +16,7 @@ _FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "toke
 
 def traces(playground: Playground) -> None:
     """Put the tab's content where it is called."""
-    html(_content(playground.replaying), elem_id="rp-traces-all", head=script_tags(charts=False), js_on_load=_ON_LOAD)
-
-
-_ON_LOAD = "Rose.traces(element.querySelector('.rp-traces'))"
+    html(_content(playground.replaying), elem_id="rp-traces-all", js_on_load=assets.mount("traces/traces.js"))
 
 
 def _content(replaying: str | None) -> str:

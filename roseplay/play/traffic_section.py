@@ -13,6 +13,7 @@ from roseplay.play.markup import section
 from roseplay.play.playground import Playground
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import whole_number
+from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_on_page
 
 DEFAULT_BURST = 20
@@ -41,10 +42,16 @@ class TrafficSection:
 
     def wire(self) -> None:
         inputs = [self.size, self.length, self.kind, self.tab]
-        js = "(size, length, kind) => [size, length, kind, Rose.tab]"
+        js = assets.call("shared/tab.js", "withTab")
         self.burst.click(self._burst, inputs, None, js=js, api_name="_burst", trigger_mode="multiple", **EVENT)
         self.stop.click(
-            self._stop, self.tab, None, js="() => Rose.tab", api_name="_stop", trigger_mode="multiple", **EVENT
+            self._stop,
+            self.tab,
+            None,
+            js=assets.call("shared/tab.js", "ownTab"),
+            api_name="_stop",
+            trigger_mode="multiple",
+            **EVENT,
         )
 
     async def _burst(self, size: Any, length: Any, kind: Any, tab: Any) -> None:

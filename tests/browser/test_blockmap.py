@@ -13,10 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay.play.web import assets
 from tests.browser.conftest import Served, ask, state
+from tests.browser.modules import bare_page
 
-SCRIPTS = (
-    "dom.js", "store.js", "blocks.js", "time.js", "theme.js", "view.js", "format.js", "pen.js", "popover.js", "blockinfo.js", "astable.js", "blocktable.js", "blockmap.js",
-)  # fmt: skip
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
 MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
 
@@ -47,7 +45,7 @@ class Map:
         self.feed({"reset": False, "frames": [frame], "boot_id": boot})
 
     def feed(self, delta: dict[str, Any]) -> None:
-        self.page.evaluate("d => Rose.store.apply(JSON.parse(d))", json.dumps({"next": 1, "now": 1000.0, **delta}))
+        self.page.evaluate("d => Rose.apply(JSON.parse(d))", json.dumps({"next": 1, "now": 1000.0, **delta}))
         self.drawn()
 
     def drawn(self) -> None:
@@ -63,7 +61,7 @@ class Map:
         return rgba[:3] if rgba[3] == 255 else rgba
 
     def color(self, name: str) -> list[int]:
-        value = self.page.evaluate(f"Rose.tokens().{name}")
+        value = self.page.evaluate(f"Rose.palette().{name}")
         return [int(value[i : i + 2], 16) for i in (1, 3, 5)]
 
     def cell(self, index: int) -> dict[str, float]:
@@ -72,19 +70,17 @@ class Map:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 600, "height": 500})
     colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
-    page.set_content(
+    page = bare_page(
+        browser,
         f"<style>{colors[colors.index('body {') :]}</style><body style='margin:0'>"
         '<section style="width:556px;height:172px;display:flex;flex-direction:column"><div class="rp-ph" style="height:30px">'
-        '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>'
+        '<span class="rp-sub"></span><span class="rp-rt"></span></div><div class="rp-plot"></div></section>',
+        viewport={"width": 600, "height": 500},
     )
     for name in ("charts.css", "popover.css"):
         page.add_style_tag(path=assets.STATIC / name)
-    page.evaluate("window.Plotly = {}; window.Rose = {}")
-    for name in (*SCRIPTS[:7], "charts.js", *SCRIPTS[7:]):
-        page.add_script_tag(path=assets.STATIC / name)
-    page.evaluate("Rose.blockmap(document.querySelector('section'))")
+    page.evaluate("Rose.load('live/blockmap.js').then(({ mount }) => mount(document.querySelector('section')))")
     yield page
     page.close()
 
@@ -145,7 +141,7 @@ def test_a_shared_block_shows_its_count(blocks: Map) -> None:
 def test_pointing_dims_the_rest(blocks: Map) -> None:
     blocks.fill({1: ACTIVE, 2: [1, 2, 0], 3: SHARED})
     blocks.page.locator("canvas").hover(position=blocks.cell(1))
-    blocks.page.wait_for_function("Rose.hovered === 2")
+    blocks.page.wait_for_function("Rose.pointing.rid === 2")
     blocks.drawn()
     assert blocks.pixel(1)[:3] == blocks.color("hues[6]")
     assert blocks.pixel(0)[3] == pytest.approx(0.25 * 255, abs=2)
@@ -204,7 +200,7 @@ def test_keys_choose_and_open_a_block(blocks: Map) -> None:
     expect(popover.locator("blockquote")).to_have_text("<b>hi</b>")
     expect(popover).to_contain_text("2 requests read it")
     expect(popover).to_contain_text("block 5, tokens 64–79")
-    assert page.evaluate("asked") == ["/ui/block/66?tab="]
+    assert page.evaluate("asked") == [f"/ui/block/66?tab={page.evaluate('Rose.tab')}"]
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
     expect(

@@ -14,23 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from roseplay.config import SamplingParams
 from roseplay.play.web import assets
 from tests.browser.conftest import Served
+from tests.browser.modules import bare_page
 
-CORE = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "gaps.js", "format.js")
-HELPERS = (
-    "popover.js",
-    "charts.js",
-    "marks.js",
-    "pen.js",
-    "rows.js",
-    "steering.js",
-    "astable.js",
-    "blocktable.js",
-    "steptable.js",
-    "overview.js",
-    "stepcells.js",
-)
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
-VIEWS = {"tokens": "tokenSteps"}
 TIMED = ("itl", "tokens", "kvtime")
 CHARTS = (*TIMED, "ttft")
 KNOBS = {"prefill_max_tokens": 512, "max_batch_size": 32, "step_max_tokens": None, "slow_motion": 1.0}
@@ -132,7 +118,7 @@ class Views:
         self.drawn()
 
     def feed(self, traffic: Traffic) -> None:
-        self.page.evaluate("delta => Rose.store.apply(JSON.parse(delta))", json.dumps(traffic.delta()))
+        self.page.evaluate("delta => Rose.apply(JSON.parse(delta))", json.dumps(traffic.delta()))
 
     def drawn(self) -> None:
         """Wait for a further drawing of everything visible."""
@@ -180,7 +166,6 @@ class Views:
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     """All panels at their sizes on a page of their own."""
-    page = browser.new_page(viewport={"width": 1240, "height": 900}, reduced_motion="no-preference")
     boxes = "".join(
         f'<section id="{name}" style="width:{width}px;height:{height}px;display:flex;flex-direction:column;float:left">'
         f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
@@ -189,13 +174,16 @@ def page(browser: Browser) -> Iterator[Page]:
     )
     colors = (assets.STATIC / "tokens.css").read_text(encoding="utf-8")
     colors = colors[colors.index("body {") :]  # without the fonts, which only a server has
-    page.set_content(f"<style>{colors}</style><body>{boxes}</body>")
+    page = bare_page(
+        browser,
+        f"<style>{colors}</style><body>{boxes}</body>",
+        viewport={"width": 1240, "height": 900},
+        reduced_motion="no-preference",
+    )
     page.add_style_tag(path=assets.STATIC / "charts.css")
     page.add_script_tag(path=assets.plotly_bundle()[0])
-    for name in (*CORE, *HELPERS, *filter(assets.has, assets.VIEWS)):
-        page.add_script_tag(path=assets.STATIC / name)
     for name in PANELS:
-        page.evaluate(f"Rose.{VIEWS.get(name, name)}(document.getElementById('{name}'))")
+        page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")
     yield page
     page.close()
 
@@ -237,7 +225,7 @@ def test_traffic_is_drawn_in_every_panel(views: Views) -> None:
     for name in CHARTS:
         assert views.points(name) > 0, name
         assert "Press Burst." not in views.words(name), name
-    blue = views.page.evaluate("Rose.tokens().hues[0]")
+    blue = views.page.evaluate("Rose.palette().hues[0]")
     assert views.colors(wanted=blue) > 20, "lane 1's row"
     assert views.page.locator("#itl .rp-plot").get_attribute("aria-label"), "screen readers get a summary"
 
@@ -366,14 +354,14 @@ def test_the_theme_redraws(views: Views) -> None:
     traffic.burst(4)
     views.apply(traffic)
     light = views.page.evaluate("document.querySelector('#itl .rp-plot').layout.font.color")
-    pixels = views.page.evaluate("Rose.tokens().hues[0]")
+    pixels = views.page.evaluate("Rose.palette().hues[0]")
     views.page.evaluate("document.body.classList.add('dark')")
     views.page.wait_for_function(
         "light => document.querySelector('#itl .rp-plot').layout.font.color !== light", arg=light
     )
     views.drawn()
-    assert views.page.evaluate("Rose.tokens().hues[0]") != pixels
-    assert views.colors(wanted=views.page.evaluate("Rose.tokens().hues[5]")) > 0
+    assert views.page.evaluate("Rose.palette().hues[0]") != pixels
+    assert views.colors(wanted=views.page.evaluate("Rose.palette().hues[5]")) > 0
 
 
 def test_log_axis(views: Views) -> None:
@@ -462,12 +450,14 @@ def test_pointing_at_the_timeline(views: Views) -> None:
     canvas.hover(position={"x": 550, "y": 52 + 13 + 6})  # the second lane's row
     views.page.wait_for_function("seen.includes(2)")
     views.drawn()
-    faded = views.colors(wanted=views.page.evaluate("Rose.tokens().hues[0]"))
+    faded = views.colors(wanted=views.page.evaluate("Rose.palette().hues[0]"))
     canvas.click(position={"x": 550, "y": 52 + 13 + 6})
     assert views.page.evaluate("chosen.rid") == 2 and views.page.evaluate("chosen.step") > 0
     views.page.mouse.move(0, 0)
     views.drawn()
-    assert views.colors(wanted=views.page.evaluate("Rose.tokens().hues[0]")) > faded, "the others were dimmed meanwhile"
+    assert views.colors(wanted=views.page.evaluate("Rose.palette().hues[0]")) > faded, (
+        "the others were dimmed meanwhile"
+    )
 
 
 def test_wheel_drag_and_keys_steer_all_time_views(views: Views) -> None:
@@ -505,17 +495,19 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     page.evaluate("window.chosen = null; Rose.on('select', (what) => { window.chosen = what; }); null")
     canvas, said = page.locator("#steps canvas"), page.locator("#steps .rp-said")
     canvas.focus()
-    plain = views.colors(wanted=page.evaluate("Rose.tokens().ink"))
+    plain = views.colors(wanted=page.evaluate("Rose.palette().ink"))
     page.keyboard.press("ArrowRight")
     assert said.inner_text() == f"Request {first}, lane 1, step 11: 1 decode token, ITL 20.0 ms"
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowDown")
     assert said.inner_text() == f"Request {second}, lane 2, step 10: 1 decode token, ITL 80.0 ms"
-    assert page.evaluate("[Rose.hovered, Rose.pointed]") == [second, 10], "dimmed and shaded as by the pointer"
+    assert page.evaluate("[Rose.pointing.rid, Rose.pointing.step]") == [second, 10], (
+        "dimmed and shaded as by the pointer"
+    )
     page.keyboard.press("ArrowDown")  # there is nobody
     assert "lane 2" in said.inner_text()
     views.drawn()
-    assert views.colors(wanted=page.evaluate("Rose.tokens().ink")) > plain + 8, "outlined"
+    assert views.colors(wanted=page.evaluate("Rose.palette().ink")) > plain + 8, "outlined"
     page.keyboard.press("Enter")
     chosen, box = page.evaluate("chosen"), canvas.bounding_box()
     assert (chosen["rid"], chosen["step"]) == (second, 10)
@@ -526,7 +518,7 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     assert "step 0" in said.inner_text(), "there is nothing before it"
     page.keyboard.press("Escape")
     assert said.inner_text() == ""
-    assert page.evaluate("[Rose.hovered, Rose.pointed, chosen]") == [None, None, None]
+    assert page.evaluate("[Rose.pointing.rid, Rose.pointing.step, chosen]") == [None, None, None]
 
 
 def test_keys_go_on_beyond_what_is_in_view(views: Views) -> None:
@@ -575,8 +567,8 @@ def test_a_request_keeps_its_row(views: Views) -> None:
     late = traffic.burst(1, steps=20)
     views.apply(traffic)
     rows = views.page.evaluate(
-        """([long, short, late]) => {
-          const rows = new Rose.Rows();
+        """async ([long, short, late]) => {
+          const { Rows } = await Rose.load('live/rows.js'), rows = new Rows();
           rows.update({x0: -1e9, x1: 1e9});
           return [long, short, late].map((rids) => rids.map((rid) => rows.rowOf(rid)));
         }""",
@@ -591,7 +583,7 @@ def test_a_copied_block_is_marked(views: Views) -> None:
     traffic = Traffic()
     (rid,) = traffic.burst(1)
     views.apply(traffic)
-    ink, before = views.page.evaluate("Rose.tokens().ink"), legend.is_visible()
+    ink, before = views.page.evaluate("Rose.palette().ink"), legend.is_visible()
     inked = views.colors(wanted=ink)
     traffic.burst(1)
     traffic.frame["steps"][-1].append([rid + 1])

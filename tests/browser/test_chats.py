@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from roseplay.play.web import assets
 from tests.browser.conftest import PHONE, Served, ask, ready, state, text
+from tests.browser.modules import bare_page
 from tests.play.fake_engine import WORDS
 
 Open = Callable[..., Page]
@@ -314,7 +314,10 @@ class Loose:
 
     def __init__(self, page: Page) -> None:
         self.page, self.tokens = page, 0
-        page.evaluate("() => { window.turn = new Rose.Turn(7); document.body.replaceChildren(turn.root); }")
+        page.evaluate(
+            """async () => { const { Turn } = await Rose.load('lanes/turn.js');
+                 window.turn = new Turn(7); document.body.replaceChildren(turn.root); }"""
+        )
 
     def take(self, gaps: list[float], *, state: str = "decode", word: str = "abc") -> None:
         first = [100_000] if self.tokens == 0 else []
@@ -337,10 +340,7 @@ class Loose:
 
 @pytest.fixture(scope="module")
 def bare(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page()
-    page.set_content("<body></body>")
-    for name in ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js", "turns.js"):
-        page.add_script_tag(path=assets.STATIC / name)
+    page = bare_page(browser, "<body></body>")
     yield page
     page.close()
 
@@ -435,7 +435,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     popover = page.get_by_role("dialog", name="Why was this token slow?")
     expect(popover).to_contain_text(f"step {worst['step']}")
     expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
-    assert page.evaluate("[Rose.selected.rid, Rose.selected.step]") == [worst["rid"], worst["step"]]
+    assert page.evaluate("[Rose.pointing.selected.rid, Rose.pointing.selected.step]") == [worst["rid"], worst["step"]]
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
     # It stays, whatever the pointer does, until Esc.
     page.locator("#rp-kvtime").click()
@@ -461,7 +461,7 @@ def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> Non
     page.evaluate("what => Rose.emit('select', what)", {"rid": worst["rid"], "step": worst["step"] - 5})
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[(worst["token"] - 5) % len(WORDS)].strip())
     expect(page.locator(".rp-pop")).to_contain_text(f"step {worst['step'] - 5}")
-    assert page.evaluate("Rose.selected.step") == worst["step"] - 5
+    assert page.evaluate("Rose.pointing.selected.step") == worst["step"] - 5
     page.get_by_role("button", name="Close").click()
     expect(page.locator(".rp-chosen")).to_have_count(0)
 

@@ -36,7 +36,7 @@ EVERYWHERE = """async () => {
   if (tokens.end) Rose.emit("select", { rid: tokens.rid[last], step: tokens.step[last] });
   await wait(300);
   Rose.emit("select", null);
-  Rose.blockInfo(1, 700, 400, () => {});
+  (await Rose.load("live/blockinfo.js")).blockInfo(1, 700, 400, () => {});
   await wait(300);
   Rose.popover.close();
   Rose.panels.forEach((panel) => panel.soon());
@@ -99,7 +99,13 @@ def test_a_recording_that_the_server_was_started_for(hostile_file: Path, browser
 
 def test_both_readers_refuse_the_same_recordings(mock: Served, open_page: Open, lines: Lines) -> None:
     page, good = open_page(mock), json.dumps(lines)
-    assert page.evaluate("(text) => Rose.recording.parse(text, 'good').count", b"".join(encoded(lines)).decode()) > 3
+    assert (
+        page.evaluate(
+            "async (text) => new (await Rose.load('replay/recording.js')).Recording(text, 'good').count",
+            b"".join(encoded(lines)).decode(),
+        )
+        > 3
+    )
     bad = {}
     for name, (change, _) in BAD.items():
         changed = json.loads(good)
@@ -111,9 +117,12 @@ def test_both_readers_refuse_the_same_recordings(mock: Served, open_page: Open, 
         "endless": bad_line(lines, '{"t": 1e999}'),
     }
     said = page.evaluate(
-        """(files) => Object.fromEntries(Object.entries(files).map(([name, text]) => {
-          try { Rose.recording.parse(text, name); return [name, null]; } catch (error) { return [name, `${error.name}: ${error.message}`]; }
-        }))""",
+        """async (files) => {
+          const { Recording } = await Rose.load('replay/recording.js');
+          return Object.fromEntries(Object.entries(files).map(([name, text]) => {
+            try { new Recording(text, name); return [name, null]; } catch (error) { return [name, `${error.name}: ${error.message}`]; }
+          }));
+        }""",
         bad,
     )
     for name, words in said.items():
@@ -142,7 +151,7 @@ def test_what_the_views_draw_is_text_even_if_nobody_checked_it(mock: Served, ope
              "burst": {"size": SCRIPT, "label": SCRIPT, "seed": SCRIPT, "done": 0, "ttft_p50": None}}
         ],
     }  # fmt: skip
-    page.evaluate("(delta) => { Rose.poll.hold(true); Rose.store.apply(delta); }", delta)
+    page.evaluate("(delta) => { Rose.poll.hold(true); Rose.apply(delta); }", delta)
     expect(page.locator("#rp-ttft .rp-rt")).to_contain_text(f"burst {IMAGE}")
     expect(page.locator("#rp-last h3 span").first).to_contain_text(IMAGE)
     page.evaluate(EVERYWHERE)
@@ -216,7 +225,8 @@ def test_a_result_of_the_lab(mock: Served, open_page: Open, tmp_path: Path) -> N
     page.locator("#lab-results").click()
     expect(page.locator("#rp-lab-results li")).to_contain_text(IMAGE)
     unharmed(page)
-    report = httpx.get(f"{mock.address}/ui/lab/result/{page.evaluate('Rose.lab.onServer()')}/report.html", timeout=60)
+    identity = page.evaluate("Rose.load('lab/document.js').then(({ idOnServer }) => idOnServer())")
+    report = httpx.get(f"{mock.address}/ui/lab/result/{identity}/report.html", timeout=60)
     assert report.status_code == 200
     away = page.context.new_page()
     away.set_content(report.text)

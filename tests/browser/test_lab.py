@@ -18,7 +18,7 @@ DOCUMENT = Path(__file__).parents[1] / "lab" / "result.json"
 RUN_MS = 180_000  # two engines start for a run, and the machine may be busy
 # How many pixels of a canvas have the colour of A's and of B's curve: the token itself, as a fraction of its edge may be.
 CURVES = """(id) => {
-  const canvas = document.querySelector(`#${id} canvas`), T = Rose.tokens(), counts = [0, 0];
+  const canvas = document.querySelector(`#${id} canvas`), T = Rose.palette(), counts = [0, 0];
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   const colours = [T.ink, T.rose].map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)));
   for (let i = 0; i < data.length; i += 4)
@@ -158,7 +158,9 @@ def test_a_result_is_kept_and_named(live: Served, open_page: Open) -> None:
     before = table(page)
     page.get_by_label("Name of this result").fill("before the change")
     page.get_by_label("Name of this result").press("Enter")
-    page.wait_for_function("async () => (await Rose.lab.store.list())[0].name === 'before the change'")
+    page.wait_for_function(
+        "async () => (await (await Rose.load('lab/database.js')).listKept())[0].name === 'before the change'"
+    )
     page.reload()
     expect(page.get_by_label("Name of this result")).to_have_value("before the change")
     assert table(page) == before
@@ -178,8 +180,8 @@ def test_a_full_browser_says_so(live: Served, open_page: Open) -> None:
     page = open_page(live)
     open_lab(page)
     page.evaluate(
-        """async (text) => { for (let i = 0; i < Rose.lab.store.most; i++)
-             await Rose.lab.store.put({ ...JSON.parse(text), id: `r${i}`, runs: [] }); }""",
+        """async (text) => { const { MOST_KEPT, putKept } = await Rose.load('lab/database.js');
+             for (let i = 0; i < MOST_KEPT; i++) await putKept({ ...JSON.parse(text), id: `r${i}`, runs: [] }); }""",
         DOCUMENT.read_text(encoding="utf-8"),
     )
     open_file(page, DOCUMENT)

@@ -154,7 +154,7 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(mock: Served, open_
     size = canvas.bounding_box()
     assert size
     canvas.hover(position={"x": size["width"] / 2, "y": 58})  # the first lane's row
-    assert page.evaluate("String(Rose.hovered)") == second
+    assert page.evaluate("String(Rose.pointing.rid)") == second
 
 
 def test_header_and_chart_have_the_same_gaps_after_slow_motion(mock: Served, open_page: Open) -> None:
@@ -191,5 +191,5 @@ SLOW_FRAMES = """(gap) => {
   window.madeUp = t;
   const stats = { tok_s: 1, running: 0, waiting: 0, itl_p50: 5, itl_p99: 5, kv_total: 448, kv_active: 0, kv_shared: 0, saved_tokens: 0, step: 1 };
   Rose.time.follow(() => t + 5000);
-  Rose.store.apply({ boot_id: Rose.store.bootId, next: Rose.store.cursor, reset: false, now: t, frames: [{ ...frame, stats }] });
+  Rose.apply({ boot_id: Rose.store.bootId, next: Rose.store.cursor, reset: false, now: t, frames: [{ ...frame, stats }] });
 }"""

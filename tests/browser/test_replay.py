@@ -247,7 +247,7 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     page.evaluate("([rid, step]) => Rose.emit('select', { rid, step })", slow)
     expect(page.locator(".rp-pop h4")).to_contain_text("slow")
     page.locator(".rp-pop header button").click()
-    page.evaluate("Rose.blockInfo(3, 700, 400, () => {})")
+    page.evaluate("Rose.load('live/blockinfo.js').then(({ blockInfo }) => blockInfo(3, 700, 400, () => {}))")
     expect(page.locator(".rp-pop")).to_contain_text("A recording has no contents of blocks")
 
 

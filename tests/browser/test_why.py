@@ -12,10 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
-from roseplay.play.web import assets
 from tests.browser.conftest import serving
+from tests.browser.modules import bare_page
 
-SCRIPTS = ("dom.js", "store.js", "time.js", "theme.js", "view.js", "format.js", "popover.js", "why.js")
 _boots = itertools.count(1)
 
 
@@ -63,7 +62,7 @@ class Story:
             "frames": [self.frame],
             "snapshot": {"knobs": {"slow_motion": 1.0}, "info": {"num_blocks": 449}},
         }
-        self.page.evaluate("d => Rose.store.apply(JSON.parse(d))", json.dumps(delta))
+        self.page.evaluate("d => Rose.apply(JSON.parse(d))", json.dumps(delta))
         self.page.evaluate("what => Rose.emit('select', what)", {"rid": rid, "step": step})
         body = self.page.locator(".rp-pop-body")
         assert body.locator("p b").count() == 2, "two figures"
@@ -74,10 +73,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page()
-    page.set_content("<body></body>")
-    for name in SCRIPTS:
-        page.add_script_tag(path=assets.STATIC / name)
+    page = bare_page(browser, "<body></body>")
     yield page
     page.close()
 
@@ -190,5 +186,5 @@ def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Pag
         canvas.click(position={"x": x, "y": 52 + 13 * 4 + 8 + 6})  # the first row behind the lanes
         expect(popover).to_contain_text("Why did the first token take so long?")
         expect(popover).to_contain_text("0 decode + 1 prompt")
-        page.wait_for_function("Rose.selected !== null")
+        page.wait_for_function("Rose.pointing.selected !== null")
         page.close()

@@ -95,14 +95,17 @@ def test_health_answers_though_the_engine_never_does(monkeypatch: pytest.MonkeyP
 
 
 def test_static_files_are_kept_for_good(address: str) -> None:
-    for path in (f"/ui/static/{assets.version()}/store.js", f"/ui/plotly.min.js?v={assets.plotly_bundle()[1]}"):
+    for path in (f"/ui/static/{assets.version()}/shared/store.js", f"/ui/plotly.min.js?v={assets.plotly_bundle()[1]}"):
         answer = httpx.get(address + path)
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
         assert "javascript" in answer.headers["content-type"]
     for path in (
         f"/ui/static/{assets.version()}/nothing.js",
-        "/ui/static/old/store.js",
+        "/ui/static/old/shared/store.js",
+        f"/ui/static/{assets.version()}/shared",
+        f"/ui/static/{assets.version()}/shared/../../page.py",
+        f"/ui/static/{assets.version()}//etc/passwd",
         f"/ui/static/{assets.version()}/..%2fpage.py",
     ):
         assert httpx.get(address + path).status_code == 404

@@ -10,7 +10,7 @@ import pytest
 from roseplay.play.web.assets import STATIC
 from roseplay.recording.palette import COLOURS
 
-SCRIPTS = sorted(STATIC.glob("*.js"))
+SCRIPTS = sorted(STATIC.rglob("*.js"))
 WRITES_MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML|srcdoc"
     r"|\beval\s*\(|new\s+Function\b|set(?:Timeout|Interval)\s*\(\s*[\"'`]|setAttribute\(\s*[\"'`]on|javascript:"

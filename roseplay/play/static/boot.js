@@ -1,4 +1,4 @@
-/* Runs in the document's head, before Gradio draws anything: the stored theme, and two mendings of native controls. */
+/* Runs in the document's head, before Gradio draws anything: the stored theme, and two fixes of native controls. */
 "use strict";
 (function () {
   const KEY = "roseplay-theme", body = document.body;
@@ -16,7 +16,7 @@
   apply();
   new MutationObserver(apply).observe(body, { attributes: true, attributeFilter: ["class"] });
 
-  window.RoseTheme = function () {
+  document.addEventListener("roseplay-theme", () => {
     chosen = body.classList.contains("dark") ? "light" : "dark";
     try {
       localStorage.setItem(KEY, chosen);
@@ -24,16 +24,15 @@
       // then only for this visit
     }
     apply();
-  };
+  });
 
   // A number beyond a slider's range would reach the server before Gradio clamps it, and fail there.
-  document.addEventListener("input", (event) => {
-    const box = event.target;
+  document.addEventListener("input", (/** @type {any} */ { target: box }) => {
     if (box.type === "number" && box.max !== "" && +box.value > +box.max) box.value = box.max;
   }, true);
 
   // Every radio of a gr.Radio has a name of its own; with one name for the group its arrow keys work.
-  document.addEventListener("keydown", (event) => {
+  document.addEventListener("keydown", (/** @type {any} */ event) => {
     const group = /^Arrow/.test(event.key) && event.target.type === "radio" && event.target.closest("fieldset");
     if (group) group.querySelectorAll("input[type=radio]").forEach((radio) => (radio.name = group.id));
   }, true);

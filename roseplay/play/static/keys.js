@@ -1,70 +1,72 @@
 /* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
-"use strict";
-(function (Rose) {
-  const TEXT = /^(text|number|search|email|url|password|)$/;
+import { given } from "./shared/given.js";
+import { focusLane } from "./lanes/lanes.js";
 
-  function typing(target) {
-    if (!(target instanceof HTMLElement)) return false;
-    return target.isContentEditable || target.tagName === "TEXTAREA" || target.tagName === "SELECT" || (target.tagName === "INPUT" && TEXT.test(target.type));
-  }
+const TEXT = /^(text|number|search|email|url|password|)$/;
 
-  /* Whether the tab of this name is the one that is shown. */
-  const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
+function typing(target) {
+  if (!(target instanceof HTMLElement)) return false;
+  if (target instanceof HTMLInputElement) return TEXT.test(target.type);
+  return target.isContentEditable || ["TEXTAREA", "SELECT"].includes(target.tagName);
+}
 
-  function press(id) {
-    const button = document.getElementById(id);
-    if (button && !button.disabled) button.click();
-  }
+/* Whether the tab of this name is the one that is shown. */
+const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
 
-  function help() {
-    const dialog = document.getElementById("rp-help");
-    if (dialog.open) dialog.close();
-    else dialog.showModal();
-  }
+function press(id) {
+  const button = document.getElementById(id);
+  if (button && !button.disabled) button.click();
+}
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
-    if (event.key === "?") help();
-    else if (document.querySelector("dialog[open]")) return;
-    else if (event.key === "r" && shows("rp-lab")) press("lab-run");
-    else if (event.key === "." && shows("rp-lab")) press("lab-stop");
-    else if (event.key === "." && shows("rp-live")) press("stop");
-    else if (event.key === "b" && shows("rp-live")) press("burst");
-    else if (/^[1-8]$/.test(event.key) && shows("rp-live")) Rose.lanes.focus(Number(event.key));
-    else return;
-    event.preventDefault();
+function help() {
+  const dialog = document.getElementById("rp-help");
+  if (dialog.open) dialog.close();
+  else dialog.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
+  if (event.key === "?") help();
+  else if (document.querySelector("dialog[open]")) return;
+  else if (event.key === "r" && shows("rp-lab")) press("lab-run");
+  else if (event.key === "." && shows("rp-lab")) press("lab-stop");
+  else if (event.key === "." && shows("rp-live")) press("stop");
+  else if (event.key === "b" && shows("rp-live")) press("burst");
+  else if (/^[1-8]$/.test(event.key) && shows("rp-live")) focusLane(Number(event.key));
+  else return;
+  event.preventDefault();
+});
+
+// ---- words ------------------------------------------------------------------------------------------------
+/* Gradio mounts its controls one by one: those that are not there yet are tried again. */
+function explain(left = 40) {
+  const missing = Object.entries(given.terms).filter(([id, meaning]) => {
+    const element = document.getElementById(id);
+    if (element) element.title = meaning;
+    return !element;
   });
+  const mix = document.getElementById("mix");
+  if (mix) mix.setAttribute("aria-label", "Prompts");
+  what();
+  if (missing.length && left) setTimeout(explain, 250, left - 1);
+}
 
-  // ---- words ------------------------------------------------------------------------------------------------
-  /* Gradio mounts its controls one by one: those that are not there yet are tried again. */
-  function explain(left = 40) {
-    const missing = Object.entries(window.RoseTerms).filter(([id, meaning]) => {
-      const element = document.getElementById(id);
-      if (element) element.title = meaning;
-      return !element;
-    });
-    const mix = document.getElementById("mix");
-    if (mix) mix.setAttribute("aria-label", "Prompts");
-    what();
-    if (missing.length && left) setTimeout(explain, 250, left - 1);
-  }
+/* What Burst would send: on a phone its settings are folded away. */
+function what() {
+  const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
+  const kind = document.querySelector("#mix label.selected");
+  if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
+}
+document.addEventListener("input", () => setTimeout(what, 50));
 
-  /* What Burst would send: on a phone its settings are folded away. */
-  function what() {
-    const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
-    const kind = document.querySelector("#mix label.selected");
-    if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
-  }
-  document.addEventListener("input", () => setTimeout(what, 50));
-
-  /** The header's buttons in `element`. */
-  Rose.tools = function (element) {
-    element.querySelector("#rp-theme").onclick = window.RoseTheme;
-    element.querySelector("#rp-help-button").onclick = help;
-    const knobs = () => document.getElementById("rp-knobs-button");
-    document.addEventListener("click", (event) => {
-      if (knobs() && knobs().contains(event.target)) knobs().setAttribute("aria-expanded", document.body.classList.toggle("rp-open"));
-    });
-    explain();
-  };
-})(window.Rose);
+/** @param {HTMLElement} element the header's buttons */
+export function mount(element) {
+  element.querySelector("#rp-theme").onclick = () => document.dispatchEvent(new Event("roseplay-theme"));
+  element.querySelector("#rp-help-button").onclick = help;
+  document.addEventListener("click", (/** @type {any} */ event) => {
+    const button = document.getElementById("rp-knobs-button");
+    if (!button || !button.contains(event.target)) return;
+    button.setAttribute("aria-expanded", String(document.body.classList.toggle("rp-open")));
+  });
+  explain();
+}

@@ -30,60 +30,35 @@ STYLES = (
     "narrow.css",
 )
 
-# In order: each may use what those before it have put on window.Rose. What is in neither list is a helper of the views.
-CORE = (
-    "dom.js",
-    "store.js",
-    "blocks.js",
-    "time.js",
-    "theme.js",
-    "view.js",
-    "gaps.js",
-    "poll.js",
-    "format.js",
-    "lock.js",
-    "connection.js",
-    "turns.js",
-    "picking.js",
-    "lanetools.js",
-    "lanes.js",
-    "sampling.js",
-    "figures.js",
-    "ledger.js",
-    "knobs.js",
-    "keys.js",
-    "labdoor.js",
-    "recording.js",
-    "replaylanes.js",
-    "replay.js",
-    "replaybar.js",
-    "traces.js",
-)
-VIEWS = ("itl.js", "tokens.js", "ttft.js", "kvtime.js", "steps.js", "blockmap.js")
-LAB = ("lab.js", "labdraw.js", "labcards.js", "labjob.js", "labsettings.js", "labresult.js", "labcurves.js", "labsteps.js",
-       "labgoodput.js", "labkeep.js", "labfiles.js")  # fmt: skip
-HEAD_SCRIPTS = ("boot.js",)
 FOREVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(prefix="/ui")
 
 
-def has(name: str) -> bool:
-    """Whether there is such a static file."""
-    return (STATIC / name).is_file()
+@cache
+def files() -> dict[str, Path]:
+    """Every static file by its address below the version."""
+    return {path.relative_to(STATIC).as_posix(): path for path in sorted(STATIC.rglob("*")) if path.is_file()}
 
 
 @cache
 def version() -> str:
     """Of all static files together."""
     digest = hashlib.sha256()
-    for path in sorted(STATIC.iterdir()):
-        digest.update(path.name.encode() + path.read_bytes())
+    for name, path in files().items():
+        digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
+def address(name: str) -> str:
+    """Where the page gets a static file."""
+    if name not in files():
+        raise ValueError(f"there is no static file {name}")
+    return f"/ui/static/{version()}/{name}"
+
+
 def plotly_address() -> str:
-    """Where the page gets it, once everything else is there (``charts.js``)."""
+    """Where the page gets it, once everything else is there (``live/chart.js``)."""
     return f"/ui/plotly.min.js?v={plotly_bundle()[1]}"
 
 
@@ -93,33 +68,40 @@ def plotly_bundle() -> tuple[Path, str]:
     return Path(plotly.__file__).parent / "package_data" / "plotly.min.js", str(plotly.__version__)
 
 
-def script_tags(*, charts: bool, lab: bool = False) -> str:
-    """The page's scripts for ``head=`` of a component: what every part needs, what charts need besides, what the Lab does.
+def mount(module: str, *events: str) -> str:
+    """``js_on_load`` of a component: has a module of the page fill it.
 
-    Gradio awaits them before the component's ``js_on_load``, loads each once and runs them in this order.
+    The module's ``mount`` gets the component's element and, for each of its events, a function that triggers it. Gradio
+    neither loads modules from ``head=`` nor awaits ``js_on_load``, and needs neither: ``import`` waits for the module.
     """
-    names = [name for name in CORE if has(name)]
-    sources = [f"/ui/static/{version()}/{name}" for name in names]
-    if charts:
-        known = {*CORE, *VIEWS, *LAB, *HEAD_SCRIPTS}
-        helpers = sorted(path.name for path in STATIC.glob("*.js") if path.name not in known)
-        sources += [f"/ui/static/{version()}/{name}" for name in (*helpers, *filter(has, VIEWS))]
-    if lab:
-        sources += [f"/ui/static/{version()}/{name}" for name in LAB]
-    return "".join(f'<script src="{source}"></script>' for source in sources)
+    triggers = ", ".join(f"{event}: (data) => trigger('{event}', data)" for event in events)
+    return f"import('{address(module)}').then(({{ mount }}) => mount(element, {{ {triggers} }}));"
 
 
-def styles() -> str:
+def call(module: str, function: str, *first: str) -> str:
+    """``js=`` of an event: what a function of a module returns for ``first`` and then the event's inputs."""
+    arguments = "".join(f"'{value}', " for value in first)
+    return f"async (...inputs) => (await import('{address(module)}')).{function}({arguments}...inputs)"
+
+
+def head() -> str:
+    """For the document's head: the page's styles, and its scripts but the Lab's, to be fetched at once."""
+    modules = [name for name in files() if name.endswith(".js") and not name.startswith(("lab/", "boot"))]
+    links = "".join(f'<link rel="modulepreload" href="{address(name)}">' for name in modules)
+    boot = (STATIC / "boot.js").read_text(encoding="utf-8")
+    return f"<style>{_styles()}</style>{links}<script>{boot}</script>"
+
+
+def _styles() -> str:
     """All of the page's CSS. It goes into the page's head as it is: Gradio rewrites what comes in by ``css=``."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES if has(name))
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
 
 
-@router.get("/static/{wanted}/{name}")
+@router.get("/static/{wanted}/{name:path}")
 def static_file(wanted: str, name: str) -> Response:
-    path = STATIC / name
-    if wanted != version() or path.parent != STATIC or not path.is_file():
+    if wanted != version() or name not in files():
         raise HTTPException(404)
-    return _forever(path)
+    return _forever(files()[name])
 
 
 @router.get("/plotly.min.js")

@@ -1,0 +1,139 @@
+/* The scenarios, each with a small drawing of its load. One choice of several: arrows move, as in a radio group. */
+import { make, makeButton, svg } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { given } from "../shared/given.js";
+import { locked } from "../shared/lock.js";
+import { running } from "./job.js";
+import { loadLibrary } from "./library.js";
+import { chooseScenario } from "./plan.js";
+import { lab } from "./state.js";
+
+// ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
+const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
+const line = (d, color, more = {}) => ["path", { d, fill: "none", stroke: `var(--rp-${color})`, ...more }];
+const shape = (d, fill, more = {}) => ["path", { d, fill: `var(--rp-${fill})`, ...more }];
+const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i));
+
+const DRAWINGS = {
+  admission: [...many(14, (i) => line(`M${7.5 + i * 1.6} 4v11`, "ink3")), box(6, 21, 52, 3, "decode"), box(6, 27, 52, 3, "decode")],
+  batched: [...many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")), line("M22 17h10", "ink3"), box(38, 3, 14, 27.5, "ink")],
+  dedup: [...many(5, (i) => box(4, 2 + i * 6.4, 22, 4.4, "ink3")), line("M31 17h8", "ink3"), box(43, 14.4, 17, 5, "ink")],
+  budget: [
+    box(4, 4, 10, 27, "ink3"), ...many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")),
+    line("M17 14.5h46", "rose", { "stroke-width": 1.25, "stroke-dasharray": "4 3" }),
+  ],
+  append: [...many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")), box(40, 6, 20, 22, "ink")],
+  shared: [box(4, 2, 17, 30, "ink"), ...[20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3"))],
+  intruder: [...many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")), box(21, 2, 22, 30, "ink")],
+  pressure: [
+    box(4, 4, 56, 27, "free"), shape("M4 31 20 23 34 11 42 4h18v27z", "ink3"),
+    shape("M44 1.5l5 5-5 5-5-5z", "surface", { stroke: "var(--rp-ink)" }),
+  ],
+  poisson: [5, 9, 11, 20, 23, 31, 33, 36, 47, 49, 56].map((x) => line(`M${x + 0.5} 7v20`, "ink3")),
+  multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")]).flat(),
+  other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
+};
+/** @type {[RegExp, string][]} */
+const KINDS = [
+  [/dedup|equal/, "dedup"], [/append/, "append"], [/budget|token/, "budget"], [/shared|head|prefix/, "shared"], [/intruder|long/, "intruder"],
+  [/pressure|preempt|kv/, "pressure"], [/poisson|open|rate/, "poisson"], [/turn|chat/, "multi"], [/batch/, "batched"], [/admission/, "admission"],
+];
+
+function drawing(name) {
+  const [, kind] = KINDS.find(([pattern]) => pattern.test(name)) || [null, "other"];
+  return svg(64, 34, ...DRAWINGS[kind]);
+}
+
+// ---- the cards --------------------------------------------------------------------------------------------
+/** The cards in `element`; `numbers` has Gradio's boxes show the plan's numbers. */
+let group = null, count = null, showNumbers = null;
+
+/**
+ * @param {HTMLElement} element
+ * @param {{numbers: () => void}} events `numbers` has Gradio's boxes show the plan's numbers
+ */
+export function mount(element, events) {
+  group = element.querySelector("[role=radiogroup]");
+  count = element.querySelector("h3 span");
+  showNumbers = events.numbers;
+  group.addEventListener("keydown", pressed);
+  on("lab", (what) => {
+    if (what === "library") fill();
+    if (what === "plan") mark();
+    if (what === "document" || what === "numbers") boxes();
+  });
+  title();
+  if (lab.catalogue) {
+    fill();
+    mark();
+  }
+  loadLibrary();
+}
+
+function pressed(event) {
+  const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key], all = cards();
+  if (!by || !all.length) return;
+  event.preventDefault();
+  const next = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
+  next.click();
+  next.focus();
+}
+
+const cards = () => [...group.children];
+
+function fill() {
+  count.textContent = `${lab.catalogue.scenarios.length}, all seeded`;
+  group.replaceChildren(...lab.catalogue.scenarios.map(cardOf));
+}
+
+function cardOf(scenario) {
+  const card = makeButton(make("b", "", scenario.title), "rp-lab-card");
+  card.append(make("span", "", scenario.card), drawing(scenario.name));
+  card.dataset.name = scenario.name;
+  card.title = (scenario.look || []).join(" ");
+  card.setAttribute("role", "radio");
+  card.onclick = () => chooseScenario(scenario.name);
+  return card;
+}
+
+function mark() {
+  let some = false;
+  for (const card of cards()) {
+    const chosen = Boolean(lab.scenario) && card.dataset.name === lab.scenario.name;
+    card.setAttribute("aria-checked", String(chosen));
+    card.tabIndex = chosen ? 0 : -1;
+    some = some || chosen;
+    if (chosen) card.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  if (!some && cards().length) cards()[0].tabIndex = 0;
+}
+
+function boxes() {
+  for (const name of ["num_requests", "rate_per_s", "max_new_tokens"]) {
+    const box = document.getElementById(`lab-${name}`);
+    if (box) box.style.display = name in lab.numbers ? "" : "none";
+  }
+  showNumbers();
+}
+
+/* What the words on the tab's controls mean, once Gradio has mounted them. */
+function title(left = 40) {
+  const missing = Object.entries(given.labTerms).filter(([id, meaning]) => {
+    const element = id.startsWith("lab-") ? document.getElementById(id) : true;
+    if (element && element !== true) element.title = meaning;
+    return !element;
+  });
+  if (missing.length && left) setTimeout(title, 250, left - 1);
+  enableButtons();
+}
+
+/* Which of the tab's buttons can be pressed now. */
+function enableButtons() {
+  const busy = running(), result = Boolean(lab.document);
+  const can = { run: !busy && lab.plan, stop: busy, report: result, export: result, link: result };
+  for (const [name, may] of Object.entries(can)) {
+    const button = document.getElementById(`lab-${name}`);
+    if (button && !locked(button)) button.disabled = !may;
+  }
+}
+for (const event of ["lab", "lock"]) on(event, enableButtons);

@@ -1,0 +1,73 @@
+/* Results that this browser keeps, in IndexedDB: a small entry for the list beside each large document. */
+
+/** @typedef {{id: string, name: string | null, created: string, title: string, labels: {A: string, B: string}}} Entry */
+
+const NAME = "roseplay-lab";
+const NOTHING = "This browser keeps nothing (a private window?): export a result to keep it.";
+const FULL = "This browser has no room for another result: delete one under Results, or export it.";
+
+/** So many are kept. */
+export const MOST_KEPT = 24;
+
+/** @type {Promise<IDBDatabase> | null} */
+let opening = null;
+function open() {
+  opening = opening || new Promise((resolve, reject) => {
+    let asked;
+    try {
+      asked = indexedDB.open(NAME, 1);
+    } catch {
+      return reject(new Error(NOTHING));
+    }
+    asked.onupgradeneeded = () => {
+      asked.result.createObjectStore("entries", { keyPath: "id" });
+      asked.result.createObjectStore("documents", { keyPath: "id" });
+    };
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = asked.onblocked = () => reject(new Error(NOTHING));
+  });
+  opening.catch(() => (opening = null));
+  return opening;
+}
+
+/* One transaction: `act(entries, documents)` returns the request whose result is wanted. */
+async function within(mode, act) {
+  const base = await open();
+  return new Promise((resolve, reject) => {
+    const change = base.transaction(["entries", "documents"], mode);
+    const wanted = act(change.objectStore("entries"), change.objectStore("documents"));
+    change.oncomplete = () => resolve(wanted && wanted.result);
+    change.onabort = change.onerror = () => reject(refusal(change.error));
+  });
+}
+
+const refusal = (error) => new Error(error && error.name === "QuotaExceededError" ? FULL : NOTHING);
+
+/** All entries, newest first. @returns {Promise<Entry[]>} */
+export async function listKept() {
+  const entries = await within("readonly", (all) => all.getAll());
+  return entries.sort((a, b) => (a.created < b.created ? 1 : -1));
+}
+
+/** The document of this id. */
+export const getKept = (id) => within("readonly", (entries, documents) => documents.get(id));
+
+/** Keep a document, or its new name; throws an Error that says what to do where there is no room. */
+export async function putKept(document) {
+  const known = await listKept();
+  if (known.length >= MOST_KEPT && !known.some(({ id }) => id === document.id)) {
+    throw new Error(`This browser keeps ${MOST_KEPT} results: delete one under Results to keep this one too.`);
+  }
+  const { id, name, created, title, arms } = document;
+  const entry = { id, name, created, title, labels: { A: arms.A.label, B: arms.B.label } };
+  await within("readwrite", (entries, documents) => {
+    documents.put(document);
+    return entries.put(entry);
+  });
+}
+
+export const removeKept = (id) =>
+  within("readwrite", (entries, documents) => {
+    documents.delete(id);
+    return entries.delete(id);
+  });

@@ -1,0 +1,55 @@
+/* What the two distributions of a result share: their values, drawn A solid over B dashed, each repeat thin and all of them
+ * together strong, so that the spread between repeats can be told from the difference between arms. */
+import { sharp } from "../shared/pen.js";
+import { ascending, stroke } from "./draw.js";
+import { ARMS, lab } from "./state.js";
+
+export const MARGIN = { l: 44, r: 14, t: 8, b: 18 };
+
+/** @typedef {Record<"A" | "B", {repeats: Float64Array[], pooled: Float64Array}>} Samples sorted, of each repeat and of all */
+
+/** @returns {any} */
+function collect(values) {
+  return Object.fromEntries(ARMS.map((arm) => {
+    const repeats = lab.document.runs.filter((run) => run.arm === arm).map((run) => ascending(values(run)));
+    return [arm, { repeats, pooled: Float64Array.from(repeats.flatMap((one) => [...one])).sort() }];
+  }));
+}
+
+/**
+ * Collects the samples of the result shown, once a result; null where there is none.
+ * @param {(run: any) => (number | null)[]} values of a run
+ * @returns {() => Samples | null}
+ */
+export function samplesOf(values) {
+  let of = null, found = null;
+  return () => {
+    if (of !== lab.document) [of, found] = [lab.document, lab.document && collect(values)];
+    return found;
+  };
+}
+
+/** The largest of sorted values. */
+export const last = (sorted) => sorted[sorted.length - 1];
+/** "A … · B …", of what `say` makes of the values of each. */
+export function both(samples, say) {
+  return ARMS.map((arm) => `${arm} ${samples[arm].pooled.length ? say(samples[arm].pooled) : "–"}`).join(" · ");
+}
+
+/** The values of the arms that have any. */
+export const filled = (samples) =>
+  samples ? ARMS.map((arm) => samples[arm].pooled).filter((pooled) => pooled.length) : [];
+
+/** Draw each arm's curve; `outline` makes points of sorted values. */
+export function drawCurve(pen, { repeats, pooled }, outline, looks) {
+  if (repeats.length > 1) for (const one of repeats) if (one.length) stroke(pen, outline(one), looks, false);
+  stroke(pen, outline(pooled), looks, true);
+}
+
+/** The promise as a dotted line. */
+export function drawLimit(pen, x, words, area, T) {
+  if (x < area.x0 || x > area.x1) return;
+  pen.line(sharp(x), area.y0, sharp(x), area.y1, T.ink3, [1, 2]);
+  const left = x > area.x1 - 80;
+  pen.text(words, left ? x - 5 : x + 5, area.y1 - 6, T.ink3, left ? "right" : "left");
+}

@@ -1,0 +1,109 @@
+/* The result that the Lab shows: the document, its id on the server, and the promise it is measured against. */
+import { ask } from "./server.js";
+import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
+
+/** @import { ArmName } from "./state.js" */
+
+const RECOUNT_MS = 350;
+
+/** By scenario, its newest result of this visit. @type {Map<string, {document: any, serverId: string | null, given: any}>} */
+const latest = new Map();
+let recounting = 0;
+
+/**
+ * Show a document: its scenario, settings and numbers become the plan.
+ * @param {any} document
+ * @param {string | null} serverId
+ * @param {Record<ArmName, Set<string>> | null} given the engine settings that its run was asked for. Not known of another's
+ *   document: then the size of the pool is left to the lab, which fits it to the load.
+ */
+export function showDocument(document, serverId, given = null) {
+  if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
+  const { scenario: name, title, params, look, arms, seed, repeats } = document;
+  lab.scenario = scenarioNamed(name) || { name, title, params, look };
+  Object.assign(lab, { document, serverId, edited: false, limits: { ...document.limits } });
+  lab.plan = { A: armOf(arms.A), B: armOf(arms.B) };
+  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+  lab.numbers = { ...params, seed, repeats };
+  latest.set(name, { document, serverId, given });
+  tell("plan");
+  tell("document");
+}
+
+/** Show the result of a scenario that this visit has measured or opened last. Returns whether there is one. */
+export function showLatest(scenario) {
+  const known = latest.get(scenario);
+  if (known) showDocument(known.document, known.serverId, known.given);
+  return Boolean(known);
+}
+
+/* What has to be said for an arm to be again what it was: what differs from the other arm or from this server's engine. */
+function asked(arm, { arms }) {
+  const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
+  return new Set(Object.keys(own).filter((name) => {
+    if (arms.A.config[name] !== arms.B.config[name]) return true;
+    if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
+    return name !== "num_blocks" && own[name] !== lab.catalogue.engine[name];
+  }));
+}
+
+/** See that the server has the shown result too. Returns its id there. */
+export async function idOnServer() {
+  const { document } = lab;
+  if (lab.serverId) return lab.serverId;
+  const { id } = await ask("/open", document);
+  if (lab.document === document) Object.assign(lab, { serverId: id });
+  return id;
+}
+
+/** The result is not the one any more that the server has: it has got another name or promise. */
+export function documentChanged(document) {
+  if (lab.document === document) lab.serverId = null;
+  for (const known of latest.values()) if (known.document === document) known.serverId = null;
+}
+
+/** Forget what this visit has shown of a result. */
+export function forgetDocument(id) {
+  for (const [name, { document }] of latest) if (document.id === id) latest.delete(name);
+}
+
+/** Another promise: what is counted here follows at once, the table when the server has counted again. */
+export function promise(ttft, itl) {
+  if (!(ttft > 0 && itl > 0)) return;
+  lab.limits = { ttft_ms: ttft, itl_ms: itl };
+  tell("limits");
+  clearTimeout(recounting);
+  if (lab.document) recounting = setTimeout(recount, RECOUNT_MS);
+}
+
+async function recount() {
+  const { document, limits } = lab;
+  try {
+    const summary = await ask("/summary", lab.serverId ? { id: lab.serverId, limits } : { document, limits });
+    if (lab.document !== document || lab.limits !== limits) return; // overtaken by another one
+    Object.assign(document, { limits, summary });
+    documentChanged(document);
+    say("");
+    tell("summary");
+  } catch (error) {
+    say(error);
+  }
+}
+
+/** Requests that keep the promise, of those of an arm: {kept, all}. */
+export function keptOf(arm) {
+  const all = lab.document.runs.filter((run) => run.arm === arm).flatMap((run) => run.requests);
+  return { kept: all.filter(keepsPromise).length, all: all.length };
+}
+
+/** Whether a request keeps the promise. */
+export function keepsPromise({ reason, ttft_ms: ttft, itl_p99_ms: itl }) {
+  const { limits } = lab, ended = reason === "stop" || reason === "length";
+  return ended && ttft !== null && ttft <= limits.ttft_ms && (itl === null || itl <= limits.itl_ms);
+}
+
+/** The run of an arm whose duration is the median one. */
+export function typicalRun(arm) {
+  const runs = lab.document.runs.filter((run) => run.arm === arm).sort((a, b) => a.seconds - b.seconds);
+  return runs[Math.floor((runs.length - 1) / 2)];
+}

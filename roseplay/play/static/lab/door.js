@@ -1,0 +1,42 @@
+/* The Lab as the rest of the page knows it, before it is ever opened: `#lab` in the address opens its tab, `#lab=<id>` a result
+ * there, and while the lab holds the engine a chip in the header says why the lanes stand still. */
+import { emit, on } from "../shared/events.js";
+
+const LOOK_MS = 150, PATIENCE_MS = 20000;
+
+/** The result that the address asks for, or null. */
+export function wantedResult() {
+  const found = /^#lab=([\w.-]+)$/.exec(location.hash);
+  return found ? found[1] : null;
+}
+
+const button = () => document.querySelector('#rp-lab-button[role="tab"]');
+
+function open(left = PATIENCE_MS) {
+  if (!/^#lab(=|$)/.test(location.hash)) return;
+  if (button()) button().click();
+  else if (left > 0) setTimeout(open, LOOK_MS, left - LOOK_MS); // Gradio has not drawn the tabs yet
+}
+open();
+addEventListener("hashchange", () => {
+  open();
+  emit("lab", "wanted");
+});
+
+// A reload comes back to the tab that was left.
+document.addEventListener("click", (event) => {
+  const tab = event.target instanceof Element && event.target.closest("#rp-tabs [role=tab]");
+  if (!tab) return;
+  const lab = /^#lab(=|$)/.test(location.hash);
+  if (tab === button() && !lab) history.replaceState(null, "", "#lab");
+  else if (tab !== button() && lab) history.replaceState(null, "", location.pathname + location.search);
+});
+
+/** Show or hide the chip that says that the lab has the engine to itself. */
+export function showPaused(paused) {
+  const chip = document.querySelector(".rp-lab-chip");
+  if (chip) chip.hidden = !paused;
+}
+on("frame", (delta) => {
+  if (typeof delta.lab === "boolean") showPaused(delta.lab);
+});

@@ -1,0 +1,130 @@
+/* Goodput: a mark a request, its TTFT by its own p99 gap. Inside the box the promise is kept. A open circles, B squares. */
+import { make } from "../shared/dom.js";
+import { format } from "../shared/format.js";
+import { niceAxis } from "../shared/numbers.js";
+import { sharp } from "../shared/pen.js";
+import { fade } from "../shared/theme.js";
+import { keepsPromise, keptOf } from "./document.js";
+import { logTicks, lookOf, plain, ring, short } from "./draw.js";
+import { ARMS, lab } from "./state.js";
+import { createView } from "./view.js";
+
+const { count, ms } = format;
+const NEAR_PX = 12, PARTS = 5, OVER = 1.25;
+
+let head = null;
+
+export function mount(element) {
+  head = element.querySelector(".rp-rt");
+  createView(element, {
+    name: "Goodput", subtitle: "a mark a request; inside the box the promise is kept", margin: { l: 44, r: 14, t: 6, b: 18 },
+    draw, read, describe, keys: { ArrowLeft: next(-1), ArrowRight: next(1) },
+  });
+}
+
+const next = (by) => (point, area) => {
+  const all = marks(area).sort((a, b) => a.x - b.x || a.y - b.y);
+  if (!all.length) return null;
+  const at = point && point.mark ? all.findIndex((mark) => mark.request === point.mark) : by > 0 ? -1 : 0;
+  const mark = all[(at + by + all.length) % all.length];
+  return { x: mark.x, y: mark.y, mark: mark.request };
+};
+
+function axes(area) {
+  const requests = lab.document ? lab.document.runs.flatMap((run) => run.requests) : [];
+  const { ttft_ms: ttft, itl_ms: itl } = lab.limits || { ttft_ms: 500, itl_ms: 50 };
+  const firsts = requests.map((request) => request.ttft_ms).filter((value) => value !== null);
+  const tails = requests.map((request) => request.itl_p99_ms).filter((value) => value > 0);
+  const { max, step } = niceAxis(Math.max(ttft * 1.08, ...firsts), PARTS);
+  const low = Math.min(itl / 2, ...tails) / OVER, high = Math.max(itl * 2, ...tails) * OVER;
+  return {
+    max, step, low, high, ttft, itl, x: (value) => area.x0 + (Math.min(max, value) / max) * area.width,
+    y: (value) => area.y1 - (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.height,
+  };
+}
+
+/* A request of one token has no gap: it lies on the base line. */
+function marks(area) {
+  const { x, y, low } = axes(area);
+  if (!lab.document) return [];
+  return lab.document.runs.flatMap(({ arm, repeat, requests }) => {
+    const answered = requests.filter((request) => request.ttft_ms !== null);
+    return answered.map((request) => {
+      return { arm, repeat, request, x: x(request.ttft_ms), y: y(request.itl_p99_ms ?? low) };
+    });
+  });
+}
+
+function draw(pen, area, T) {
+  const scale = axes(area), { g } = pen;
+  const right = scale.x(scale.ttft), top = scale.y(scale.itl);
+  g.fillStyle = T.well;
+  g.fillRect(area.x0, top, right - area.x0, area.y1 - top);
+  grid(pen, area, scale, T);
+  pen.line(area.x0, sharp(top), right, sharp(top), T.ink3, [1, 2]);
+  pen.line(sharp(right), top, sharp(right), area.y1, T.ink3, [1, 2]);
+  for (const mark of marks(area)) dot(g, mark, T);
+  counts();
+}
+
+function dot(g, { arm, x, y }, T) {
+  if (arm === "B") {
+    g.fillStyle = fade(T.rose, 0.75);
+    g.fillRect(x - 1.75, y - 1.75, 3.5, 3.5);
+    return;
+  }
+  g.strokeStyle = fade(T.ink, 0.75);
+  g.lineWidth = 1.1;
+  g.beginPath();
+  g.arc(x, y, 1.9, 0, 2 * Math.PI);
+  g.stroke();
+}
+
+function grid(pen, area, { max, step, low, high, x, y }, T) {
+  for (const value of logTicks(low, high, area.height / 22)) {
+    const at = sharp(y(value));
+    pen.line(area.x0, at, area.x1, at, T.grid);
+    pen.text(short(value), area.x0 - 6, at + 3.5, T.ink3, "right");
+  }
+  for (let i = 0; i <= PARTS; i++) {
+    const end = i === PARTS;
+    if (i === PARTS - 1 && area.width < 520) continue; // the unit's words reach there
+    const words = `${plain(i * step)}${end ? " ms TTFT" : ""}`;
+    pen.text(words, end ? area.x1 + 10 : x(i * step), area.y1 + 13, T.ink3, end ? "right" : "center");
+  }
+  pen.line(area.x0, sharp(area.y1), x(max), sharp(area.y1), T.line2);
+}
+
+/* How many of each arm keep the promise. */
+function counts() {
+  const words = lab.document ? ARMS.map((arm) => keptOf(arm)) : [];
+  const key = words.map(({ kept, all }) => `${kept}/${all}`).join();
+  if (head.dataset.key === key) return;
+  head.dataset.key = key;
+  head.replaceChildren(...words.map(({ kept, all }, i) => {
+    const entry = make("span", `rp-lg${i ? " rp-hand" : ""}`, make("b", "", count(kept)), ` of ${count(all)}`);
+    entry.title = `${ARMS[i]}: ${kept} of ${all} requests keep the promise, all repeats together`;
+    return entry;
+  }));
+}
+
+function read(area, point) {
+  let best = null, near = NEAR_PX;
+  for (const mark of marks(area)) {
+    const far = point.mark ? (mark.request === point.mark ? 0 : Infinity) : Math.hypot(mark.x - point.x, mark.y - point.y);
+    if (far <= near) [best, near] = [mark, far];
+  }
+  if (!best) return null;
+  const { arm, repeat, request, x, y } = best;
+  const tail = request.itl_p99_ms === null ? "one token" : `p99 ITL ${ms(request.itl_p99_ms)} ms`;
+  const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok`;
+  const kept = keepsPromise(request) ? "kept" : "broken";
+  const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${kept}`;
+  return { words, marks: (pen, where, T) => ring(pen, x, y, lookOf(arm, T).color, T) };
+}
+
+function describe() {
+  const { ttft_ms: ttft, itl_ms: itl } = lab.limits;
+  const say = (arm) => `${arm}: ${keptOf(arm).kept} of ${keptOf(arm).all}`;
+  return `Goodput: requests with TTFT within ${ttft} ms and their own p99 gap within ${itl} ms. ${ARMS.map(say).join(", ")}.`;
+}

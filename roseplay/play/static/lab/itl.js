@@ -1,0 +1,141 @@
+/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that p99.9 has as much room as p50;
+ * gaps on a log scale. */
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { legendEntry, legendLine } from "../shared/legend.js";
+import { quantile } from "../shared/numbers.js";
+import { sharp } from "../shared/pen.js";
+import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
+import { logTicks, lookOf, ring, short } from "./draw.js";
+import { ARMS, lab } from "./state.js";
+import { createView } from "./view.js";
+import { valueText } from "./words.js";
+
+const { ms } = format;
+const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0.999], ["p99.99", 0.9999]];
+const height = (p) => -Math.log10(1 - p);
+
+const gaps = samplesOf((run) => run.itl_ms);
+
+export function mount(element) {
+  createView(element, {
+    name: "Inter-token latency", subtitle: "gaps at most this long; both axes log, the tail on top", margin: MARGIN,
+    draw, read, describe,
+    keys: { ArrowUp: (point, area) => step(point, area, -6), ArrowDown: (point, area) => step(point, area, 6) },
+  });
+  const head = element.querySelector(".rp-rt"), legend = () => head.replaceChildren(...ARMS.map(legendOf));
+  on("lab", (what) => what === "document" && legend());
+  legend();
+}
+
+function step(point, area, by) {
+  const y = point ? point.y + by : (area.y0 + area.y1) / 2;
+  return { x: area.x0, y: Math.max(area.y0, Math.min(area.y1, y)) };
+}
+
+/* The axes: gaps on x from `low` to `high`, the tail on y up to `top`; of no result, a drawing without one. */
+function axes(area) {
+  const arms = gaps(), values = filled(arms);
+  const most = Math.max(2, ...values.map((all) => all.length));
+  const low = values.length ? Math.min(...values.map((all) => Math.max(0.01, quantile(all, 0.02)))) / 1.15 : 1;
+  const high = Math.max(low * 10, ...values.map(last), values.length ? lab.limits.itl_ms : 1000) * 1.15;
+  const top = Math.max(2.2, Math.min(4.3, Math.log10(most) + 0.05));
+  const x = (value) => area.x0 + (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.width;
+  const y = (tail) => area.y1 - (Math.min(top, tail) / top) * area.height;
+  return { arms, low, high, top, x, y };
+}
+
+/* A pixel row at a time: which gap is as long as this share of them at most. */
+function outline(sorted, { top, x }, area) {
+  const points = [];
+  for (let y = area.y1; y >= area.y0; y -= 0.5) {
+    const tail = ((area.y1 - y) / area.height) * top, i = Math.floor((1 - 10 ** -tail) * sorted.length);
+    points.push([x(sorted[Math.min(i, sorted.length - 1)]), y]);
+    if (i >= sorted.length - 1) break;
+  }
+  points.push([x(last(sorted)), area.y0]);
+  return points;
+}
+
+function draw(pen, area, T) {
+  const scale = axes(area);
+  grid(pen, area, scale, T);
+  if (!scale.arms) return;
+  drawLimit(pen, scale.x(lab.limits.itl_ms), `limit ${lab.limits.itl_ms}`, area, T);
+  for (const arm of ARMS) {
+    if (!scale.arms[arm].pooled.length) continue;
+    drawCurve(pen, scale.arms[arm], (sorted) => outline(sorted, scale, area), lookOf(arm, T));
+  }
+  worst(pen, scale, area, T);
+}
+
+function grid(pen, area, { low, high, top, x, y }, T) {
+  for (const [name, p] of LEVELS) {
+    if (height(p) > top - 0.02) continue;
+    const at = sharp(y(height(p)));
+    pen.line(area.x0, at, area.x1, at, p ? T.grid : T.line2);
+    pen.text(name, area.x0 - 6, at + 3.5, T.ink3, "right");
+  }
+  const ticks = logTicks(low, high, area.width / 56);
+  ticks.forEach((value, i) => {
+    const at = sharp(x(value)), unit = i === ticks.length - 1;
+    pen.line(at, area.y0, at, area.y1, T.grid);
+    const right = unit && at > area.x1 - 24;
+    const words = `${short(value)}${unit ? " ms" : ""}`, align = right ? "right" : "center";
+    pen.text(words, right ? area.x1 + 10 : at, area.y1 + 13, T.ink3, align);
+  });
+}
+
+/* The longest gap of each arm, named at the top; on the second line where there is no room beside the other. */
+function worst(pen, { arms, x }, area, T) {
+  const marks = ARMS.filter((arm) => arms[arm].pooled.length).map((arm) => {
+    const most = last(arms[arm].pooled);
+    return { arm, at: x(most), words: `${arm} worst ${ms(most)} ms` };
+  });
+  marks.sort((a, b) => b.at - a.at).forEach(({ arm, at, words }, i) => {
+    const wide = words.length * 6.1, left = at - area.x0 > wide + 12;
+    const close = i > 0 && marks[i - 1].at - at < wide + 12;
+    const y = area.y0 + (close ? 24 : 10), align = left ? "right" : "left";
+    pen.text(words, left ? at - 8 : at + 8, y, lookOf(arm, T).color, align, true);
+  });
+}
+
+function read(area, { y }) {
+  if (y < area.y0 || y > area.y1) return null;
+  const scale = axes(area), tail = ((area.y1 - y) / area.height) * scale.top, p = 1 - 10 ** -tail;
+  const value = (sorted) => sorted[Math.min(sorted.length - 1, Math.floor(p * sorted.length))];
+  const name = `p${(100 * p).toFixed(Math.max(0, Math.ceil(tail) - 1))}`;
+  const marks = (pen, area, T) => {
+    pen.line(area.x0, sharp(y), area.x1, sharp(y), T.line2, [2, 3]);
+    for (const arm of ARMS) {
+      const { pooled } = scale.arms[arm];
+      if (pooled.length) ring(pen, scale.x(value(pooled)), y, lookOf(arm, T).color, T);
+    }
+  };
+  return { words: `${name}: ${both(scale.arms, (all) => `${ms(value(all))} ms`)}`, marks };
+}
+
+function describe() {
+  const say = (all) => {
+    const levels = [0.5, 0.95, 0.99].map((q) => `p${q * 100} ${ms(quantile(all, q))}`).join(", ");
+    return `${levels}, worst ${ms(last(all))} ms of ${all.length} gaps`;
+  };
+  return `Inter-token latency, share of gaps by length. ${both(gaps(), say)}.`;
+}
+
+/* What A and B stand for: the one value in which they differ, or the result's own words. */
+function nameOf(arm) {
+  if (!lab.document) return arm;
+  const { knobs, config, differs, label } = lab.document.arms[arm];
+  if (differs.length !== 1) return `${arm} ${label}`;
+  const value = valueText({ ...config, ...knobs }[differs[0]]);
+  return `${arm} ${value === "∞" ? "unlimited" : value}`;
+}
+
+function legendOf(arm) {
+  const line = arm === "A" ? legendLine("ink", 1.75) : legendLine("rose", 1.75, "5 3");
+  const entry = legendEntry(line, make("span", "", nameOf(arm)), arm === "B" ? "rp-hand" : "");
+  if (lab.document) entry.title = `${arm}: ${lab.document.arms[arm].label}`;
+  return entry;
+}

@@ -1,0 +1,118 @@
+/* A run from the button to its result. The job belongs to the server: whoever opens the page meanwhile follows the same one. */
+import { on } from "../shared/events.js";
+import { keep, stored } from "../shared/storage.js";
+import { showDocument } from "./document.js";
+import { showPaused } from "./door.js";
+import { keepDocument } from "./kept.js";
+import { runOrder } from "./plan.js";
+import { ask } from "./server.js";
+import { ARMS, lab, say, tell } from "./state.js";
+
+const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
+const MINE = "roseplay-lab-job"; // the job that this browser has started: its result is shown even after a reload
+let timer = 0, starting = false, given = null;
+
+/** Whether a run is under way. */
+export const running = () => starting || Boolean(lab.job && ["starting", "running"].includes(lab.job.state));
+
+/** Whether a run has been asked for and not begun. */
+export const isStarting = () => starting || Boolean(lab.job && lab.job.state === "starting");
+
+export async function run() {
+  if (running() || !lab.plan) return;
+  say("");
+  starting = true;
+  tell("job");
+  try {
+    const { job } = await ask("/run", runOrder());
+    starting = false;
+    Object.assign(lab, { document: null, serverId: null, edited: false });
+    given = Object.fromEntries(ARMS.map((arm) => [arm, new Set(lab.plan[arm].given)]));
+    keep(MINE, job);
+    followJob({ id: job, state: "starting", error: null, progress: [], left_s: null, result: null });
+    tell("document");
+  } catch (error) {
+    starting = false;
+    say(error);
+    tell("job");
+  }
+}
+
+export async function stop() {
+  if (!running()) return;
+  try {
+    await ask("/stop", {});
+    look();
+  } catch (error) {
+    say(error);
+  }
+}
+
+/** Follow a job to its end, whoever started it. */
+export async function followJob(job) {
+  if (!["starting", "running"].includes(job.state)) return job.result && job.id === stored(MINE) ? ended(job) : undefined;
+  lab.job = job;
+  showPaused(true);
+  tell("job");
+  look();
+}
+
+let failures = 0;
+async function look() {
+  clearTimeout(timer);
+  const { id } = lab.job;
+  try {
+    const job = await ask(`/job?id=${encodeURIComponent(id)}`);
+    failures = 0;
+    if (lab.job.id !== id || !running()) return; // another look was quicker
+    lab.job = job;
+    if (!running()) return await ended(job);
+    tell("job");
+    timer = setTimeout(look, ASK_MS);
+  } catch (error) {
+    if (error.status !== 404 && ++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
+    else await ended({ id, state: "error", error: error.message, progress: [], result: null });
+  }
+}
+
+async function ended(job) {
+  lab.job = job;
+  failures = 0;
+  const own = job.id === stored(MINE);
+  if (own) keep(MINE, null);
+  showPaused(false);
+  if (job.state === "error") say(job.error || "The run failed.");
+  else if (job.state === "stopped") say(stopped(job));
+  if (job.result && (own || !lab.document)) await bring(job).catch(say);
+  tell("job");
+}
+
+function stopped({ result, progress }) {
+  if (!result) return "Stopped. Nothing is kept of this run.";
+  const planned = progress.length / ARMS.length, done = progress.filter((run) => run.state === "done").length;
+  const whole = Math.floor(done / ARMS.length), [were, are] = whole === 1 ? ["was", "is"] : ["were", "are"];
+  return `Stopped: ${whole} of ${planned} repeats ${were} complete and ${are} kept.`;
+}
+
+async function bring(job) {
+  const document = await ask(`/result/${encodeURIComponent(job.result)}`);
+  // What was set while it ran is for the next run.
+  const same = lab.edited && lab.scenario.name === document.scenario;
+  const next = same ? { plan: lab.plan, numbers: lab.numbers, edited: true } : null;
+  showDocument(document, job.result, given);
+  if (next) {
+    Object.assign(lab, next);
+    tell("plan");
+    tell("numbers");
+  }
+  keepDocument(document);
+}
+
+/* Somebody else has begun a run: this page follows it too. */
+let askedAt = -Infinity;
+on("frame", async (delta) => {
+  if (!delta.lab || !lab.catalogue || running() || performance.now() - askedAt < OTHERS_MS) return;
+  askedAt = performance.now();
+  const { state } = await ask("").catch(() => ({ state: null }));
+  if (state && !running()) followJob(state);
+});

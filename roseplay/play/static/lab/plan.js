@@ -1,0 +1,71 @@
+/* What a run of A and B would be: scenario, settings of both arms, numbers. */
+import { keep } from "../shared/storage.js";
+import { showLatest } from "./document.js";
+import { armOf, lab, LAST_SCENARIO, say, scenarioNamed, tell } from "./state.js";
+
+const NUMBERS = ["seed", "repeats", "num_requests", "rate_per_s", "max_new_tokens"]; // in the order of the tab's boxes
+
+/** Choose a scenario by its name: its own settings, and what this visit has measured of it. */
+export function chooseScenario(name) {
+  const scenario = scenarioNamed(name);
+  if (!scenario) return;
+  keep(LAST_SCENARIO, name);
+  say("");
+  if (showLatest(name)) return;
+  const limits = { ...(scenario.limits || lab.catalogue.limits) };
+  Object.assign(lab, { scenario, document: null, serverId: null, edited: false, limits });
+  lab.plan = { A: armOf(scenario.common, scenario.a), B: armOf(scenario.common, scenario.b) };
+  const offered = Object.entries(scenario.params || {}).map(([key, offer]) => [key, initial(offer)]);
+  lab.numbers = { ...Object.fromEntries(offered), seed: lab.numbers.seed, repeats: lab.numbers.repeats };
+  tell("plan");
+  tell("document");
+}
+
+const initial = (offer) => (offer !== null && typeof offer === "object" ? offer.default : offer);
+
+/** Set one value of one arm; `group` is "knobs" or "config". */
+export function setValue(arm, group, name, value) {
+  lab.plan[arm][group][name] = value;
+  if (group === "config") lab.plan[arm].given.add(name);
+  lab.edited = true;
+  tell("plan");
+}
+
+export function swapArms() {
+  [lab.plan.A, lab.plan.B] = [lab.plan.B, lab.plan.A];
+  lab.edited = true;
+  tell("plan");
+}
+
+/** What the boxes for numbers are to show. */
+export function boxValues() {
+  const { ttft_ms: ttft, itl_ms: itl } = lab.limits || { ttft_ms: null, itl_ms: null };
+  return [...NUMBERS.map((name) => lab.numbers[name] ?? null), ttft, itl];
+}
+
+/** Take what the boxes for numbers hold. */
+export function typed(...values) {
+  NUMBERS.forEach((name, i) => {
+    if (!(name in lab.numbers) || lab.numbers[name] === values[i]) return;
+    lab.numbers[name] = values[i];
+    lab.edited = true;
+  });
+  tell("typed");
+}
+
+/** What a run is asked for; throws an Error that says which number is missing. */
+export function runOrder() {
+  for (const [name, value] of Object.entries(lab.numbers)) {
+    if (typeof value !== "number") throw new Error(`${numberName(name)} is empty: give a number.`);
+  }
+  const { seed, repeats, ...params } = lab.numbers, { scenario, plan, limits } = lab;
+  return { scenario: scenario.name, a: armOrder(plan.A), b: armOrder(plan.B), seed, repeats, params, limits, name: null };
+}
+
+/** @param {any} arm */
+function armOrder({ knobs: { slow_motion: _refused, ...knobs }, config, given }) {
+  return { knobs, config: Object.fromEntries([...given].map((name) => [name, config[name]])) };
+}
+
+const WORDS = { seed: "Seed", repeats: "Repeats", num_requests: "Requests", rate_per_s: "Rate", max_new_tokens: "Answer" };
+const numberName = (name) => WORDS[name] || name.replace(/_/g, " ");

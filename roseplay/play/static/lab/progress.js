@@ -1,0 +1,97 @@
+/* The strip over the Lab's charts: what is run, how far it is, and what the server refuses. */
+import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { isStarting, running } from "./job.js";
+import { renameDocument } from "./kept.js";
+import { ARMS, lab, meaning } from "./state.js";
+
+const { count } = format;
+let title = null, name = null, about = null, left = null, error = null, bars = null;
+
+export function mount(element) {
+  const part = (selector) => element.querySelector(selector);
+  title = part("h3");
+  name = part(".rp-lab-name");
+  about = part(".rp-sub");
+  left = part(".rp-lab-left");
+  error = part(".rp-lab-error");
+  bars = part(".rp-lab-bars");
+  title.title = meaning("lab-run");
+  name.addEventListener("change", () => renameDocument(lab.document, name.value.trim()));
+  name.addEventListener("keydown", (event) => event.key === "Enter" && name.blur());
+  on("lab", (what) => (what === "message" ? message() : show()));
+  show();
+}
+
+/* [{arm, repeat, done, total, seconds, state}] of the job, else of the result, else of what would be run. */
+function runs() {
+  if (running() && lab.job) return lab.job.progress.length ? lab.job.progress : planned();
+  if (!lab.document) return planned();
+  const done = new Map();
+  return lab.document.order.map((arm) => {
+    const repeat = (done.get(arm) || 0) + 1;
+    done.set(arm, repeat);
+    const run = lab.document.runs.find((one) => one.arm === arm && one.repeat === repeat);
+    const { requests, seconds } = run || { requests: [], seconds: 0 };
+    return { arm, repeat, done: requests.length, total: requests.length, seconds, state: "done" };
+  });
+}
+
+function planned() {
+  const repeats = Math.max(1, Math.min(20, Math.round(lab.numbers.repeats) || 1)), order = [];
+  for (let repeat = 1; repeat <= repeats; repeat++) {
+    for (const arm of repeat % 2 ? ARMS : [...ARMS].reverse()) {
+      order.push({ arm, repeat, done: 0, total: 0, seconds: 0, state: "waiting" });
+    }
+  }
+  return order;
+}
+
+function bar({ arm, repeat, done, total, seconds, state }, wide) {
+  const fill = make("i");
+  fill.style.width = `${state === "done" ? 100 : total ? (100 * done) / total : 0}%`;
+  const underWay = state === "running" ? `${count(done)}/${count(total)}` : "";
+  const figure = state === "done" ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : underWay;
+  const words = [make("span", "", `${arm} · ${repeat}`), make("em", "", wide ? figure : "")];
+  const box = make("div", `rp-lab-bar ${arm.toLowerCase()}`, make("u", "", fill), ...words);
+  box.title = `${arm}, repeat ${repeat}: ${state}${figure ? `, ${figure}` : ""}`;
+  return box;
+}
+
+function words(all) {
+  const { num_requests: requests, repeats } = lab.numbers, order = all.map(({ arm }) => arm);
+  const shown = order.length > 12 ? `${order.slice(0, 12).join(" ")} …` : order.join(" ");
+  const each = `${repeats === 1 ? "1 repeat" : `${repeats} repeats`} each`;
+  return [requests ? `${count(requests)} requests` : "", each, `order ${shown}`].filter(Boolean).join(", ");
+}
+
+function state(all) {
+  if (isStarting()) return "starting";
+  if (running()) {
+    const at = all.findIndex((run) => run.state === "running"), soon = lab.job.left_s;
+    const rest = typeof soon === "number" ? ` · about ${soon < 1 ? "1" : Math.ceil(soon)} s left` : "";
+    const before = at < 0 ? all.filter((run) => run.state === "done").length : at;
+    return `run ${before + 1} of ${all.length}${rest}`;
+  }
+  return lab.document && lab.edited ? "settings changed since" : "";
+}
+
+function show() {
+  if (!lab.scenario) return message();
+  const all = runs(), of = running() && lab.job && lab.job.title;
+  write(title, of || lab.scenario.title);
+  write(about, words(all));
+  write(left, state(all));
+  bars.style.gridTemplateColumns = `repeat(${all.length}, minmax(0, 1fr))`;
+  bars.classList.toggle("rp-many", all.length > 10);
+  bars.replaceChildren(...all.map((run) => bar(run, all.length <= 10)));
+  name.hidden = !lab.document;
+  if (lab.document && document.activeElement !== name) name.value = lab.document.name || "";
+  message();
+}
+
+function message() {
+  error.hidden = !lab.message;
+  write(error, lab.message);
+}

@@ -1,0 +1,71 @@
+/* What the Lab knows. Its views draw from here and listen to the event "lab", which says what has changed:
+ *
+ *   "library"   the scenarios have come
+ *   "plan"      what would be run: scenario, settings, numbers, limits
+ *   "document"  another result is shown, or none
+ *   "summary"   its table was counted again
+ *   "limits"    the promise, at once; the table follows when the server has counted
+ *   "numbers"   the boxes have to show others
+ *   "typed"     something was typed into the boxes
+ *   "job"       a run has moved on
+ *   "message"   there is something to say
+ *   "wanted"    the address asks for a result */
+import { emit } from "../shared/events.js";
+import { given } from "../shared/given.js";
+
+/** @typedef {"A" | "B"} ArmName */
+/**
+ * The settings of an arm; `given`: the engine settings that a run is asked for.
+ * @typedef {{knobs: Record<string, any>, config: Record<string, any>, given: Set<string>}} Arm
+ */
+
+/** @type {ArmName[]} */
+export const ARMS = ["A", "B"];
+export const LAST_SCENARIO = "roseplay-lab-scenario";
+
+export const lab = {
+  /** The scenarios and the engine's settings. @type {any} */
+  catalogue: null,
+  /** @type {any} */
+  scenario: null,
+  /** @type {Record<ArmName, Arm> | null} */
+  plan: null,
+  /** @type {Record<string, number>} */
+  numbers: { seed: 0, repeats: 3 },
+  /** The promise. @type {{ttft_ms: number, itl_ms: number} | null} */
+  limits: null,
+  edited: false, // whether the plan is another one than that of the result shown
+  /** The result shown. @type {any} */
+  document: null,
+  /** Its id on the server; null where the server may not have it. @type {string | null} */
+  serverId: null,
+  /** @type {any} */
+  job: null,
+  message: "",
+};
+
+/** Say what has changed. @param {string} what */
+export const tell = (what) => emit("lab", what);
+
+/** The scenario of this name, if there is one. */
+export const scenarioNamed = (name) => lab.catalogue.scenarios.find((scenario) => scenario.name === name);
+
+/** Say something where the user looks: a refusal, or nothing (""). */
+export function say(message) {
+  lab.message = message instanceof Error ? message.message : message;
+  tell("message");
+}
+
+/** What a word of the Lab means. */
+export const meaning = (name) => given.labTerms[name] || given.labTerms[name.split("_")[0]] || "";
+
+/** The settings of an arm, of layers: what both arms share, its own; over the defaults. @returns {Arm} */
+export function armOf(...layers) {
+  const arm = { knobs: { ...lab.catalogue.knobs }, config: { ...lab.catalogue.engine }, given: /** @type {Set<string>} */ (new Set()) };
+  for (const { knobs = {}, config = {} } of layers.filter(Boolean)) {
+    Object.assign(arm.knobs, knobs);
+    Object.assign(arm.config, config);
+    Object.keys(config).forEach((name) => arm.given.add(name));
+  }
+  return arm;
+}

@@ -1,0 +1,120 @@
+/* Time to first token of a result: the usual cumulative distribution, or a histogram. */
+import { format } from "../shared/format.js";
+import { segmented } from "../shared/legend.js";
+import { niceAxis, quantile } from "../shared/numbers.js";
+import { sharp } from "../shared/pen.js";
+import { fade } from "../shared/theme.js";
+import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
+import { lookOf, plain, ring, stroke } from "./draw.js";
+import { ARMS, lab } from "./state.js";
+import { createView } from "./view.js";
+
+const { ms } = format;
+const SHARES = [["0", 0], ["p25", 0.25], ["p50", 0.5], ["p75", 0.75], ["p95", 0.95]], BINS = 30, PARTS = 5;
+
+const firsts = samplesOf((run) => run.requests.map((request) => request.ttft_ms));
+let histogram = false;
+
+export function mount(element) {
+  const form = segmented("Time to first token as", ["CDF", "histogram"], (word) => {
+    histogram = word === "histogram";
+    view.soon();
+  });
+  element.querySelector(".rp-rt").replaceChildren(form);
+  const view = createView(element, {
+    name: "Time to first token", subtitle: "share of requests, ms", margin: MARGIN, draw, read, describe,
+    keys: { ArrowLeft: side(-8), ArrowRight: side(8) },
+  });
+}
+
+/* The share of values in each of BINS equal parts. */
+function bins(sorted, max) {
+  const counts = new Array(BINS).fill(0);
+  for (const value of sorted) counts[Math.min(BINS - 1, Math.floor((value / max) * BINS))]++;
+  return counts.map((count) => count / sorted.length);
+}
+
+const side = (by) => (point, area) => {
+  const x = point ? point.x + by : (area.x0 + area.x1) / 2;
+  return { x: Math.max(area.x0, Math.min(area.x1, x)), y: area.y1 };
+};
+
+function axes(area) {
+  const arms = firsts(), most = Math.max(1, ...filled(arms).map(last), arms ? lab.limits.ttft_ms : 1000);
+  const { max, step } = niceAxis(most, PARTS);
+  return { arms, max, step, x: (value) => area.x0 + (value / max) * area.width };
+}
+
+function draw(pen, area, T) {
+  const scale = axes(area);
+  const sharesOf = (arm) => bins(scale.arms[arm].pooled, scale.max);
+  const shares = histogram && scale.arms ? { A: sharesOf("A"), B: sharesOf("B") } : null;
+  const known = shares ? ARMS.flatMap((arm) => shares[arm].filter((share) => !Number.isNaN(share))) : [];
+  const top = shares ? Math.max(0.05, ...known) * 1.08 : 1.02;
+  const y = (share) => area.y1 - (share / top) * area.height;
+  grid(pen, area, scale, y, shares ? top : 0, T);
+  if (!scale.arms) return;
+  drawLimit(pen, scale.x(lab.limits.ttft_ms), `limit ${lab.limits.ttft_ms}`, area, T);
+  for (const arm of ARMS) {
+    if (!scale.arms[arm].pooled.length) continue;
+    if (shares) bars(pen, arm, shares[arm], scale, y, area, T);
+    else curves(pen, arm, scale, y, area, T);
+  }
+}
+
+function curves(pen, arm, { arms, x }, y, area, T) {
+  const stairs = (sorted) => {
+    const points = [[area.x0, y(0)]];
+    sorted.forEach((value, i) => points.push([x(value), y(i / sorted.length)], [x(value), y((i + 1) / sorted.length)]));
+    return [...points, [area.x1, y(1)]];
+  };
+  const look = lookOf(arm, T), p95 = quantile(arms[arm].pooled, 0.95);
+  drawCurve(pen, arms[arm], stairs, look);
+  ring(pen, x(p95), y(0.95), look.color, T);
+  const left = x(p95) > area.x1 - 48 || (arm === "A" && x(p95) > area.x0 + 48);
+  const align = left ? "right" : "left";
+  pen.text(ms(p95), left ? x(p95) - 8 : x(p95) + 6, y(0.95) + (left ? 4 : 14), look.color, align, true);
+}
+
+function bars(pen, arm, shares, { x, max }, y, area, T) {
+  const look = lookOf(arm, T), edge = (i) => x((i * max) / BINS);
+  const points = shares.flatMap((share, i) => [[edge(i), y(share)], [edge(i + 1), y(share)]]);
+  if (arm === "A") {
+    pen.g.fillStyle = fade(T.ink, 0.14);
+    shares.forEach((share, i) => pen.g.fillRect(edge(i), y(share), edge(i + 1) - edge(i), area.y1 - y(share)));
+  }
+  stroke(pen, [[area.x0, area.y1], ...points, [area.x1, area.y1]], look, true);
+}
+
+function grid(pen, area, { step, x }, y, top, T) {
+  const levels = top ? [0, 0.5, 1].map((part) => [`${Math.round(part * top * 100)} %`, part * top]) : SHARES;
+  for (const [name, share] of levels) {
+    const at = sharp(y(share));
+    pen.line(area.x0, at, area.x1, at, share ? T.grid : T.line2);
+    pen.text(name, area.x0 - 6, at + 3.5, T.ink3, "right");
+  }
+  for (let i = 0; i <= PARTS; i++) {
+    const at = sharp(x(i * step));
+    pen.line(at, area.y0, at, area.y1, T.grid);
+    const end = i === PARTS, words = `${plain(i * step)}${end ? " ms" : ""}`;
+    pen.text(words, end ? area.x1 + 10 : at, area.y1 + 13, T.ink3, end ? "right" : "center");
+  }
+}
+
+function read(area, { x: px }) {
+  if (px < area.x0 || px > area.x1) return null;
+  const scale = axes(area), value = ((px - area.x0) / area.width) * scale.max;
+  const marks = (pen, area, T) => pen.line(sharp(px), area.y0, sharp(px), area.y1, T.line2, [2, 3]);
+  if (histogram) {
+    const bin = Math.min(BINS - 1, Math.floor((value / scale.max) * BINS)), edge = (i) => ms((i * scale.max) / BINS);
+    const share = (all) => `${Math.round(100 * bins(all, scale.max)[bin])} %`;
+    return { words: `${edge(bin)} to ${edge(bin + 1)} ms: ${both(scale.arms, share)}`, marks };
+  }
+  const within = (all) => `${Math.round((100 * all.filter((one) => one <= value).length) / all.length)} %`;
+  return { words: `within ${ms(value)} ms: ${both(scale.arms, within)}`, marks };
+}
+
+function describe() {
+  const say = (all) => `p50 ${ms(quantile(all, 0.5))}, p95 ${ms(quantile(all, 0.95))} ms of ${all.length} requests`;
+  return `Time to first token, share of requests by time. ${both(firsts(), say)}.`;
+}

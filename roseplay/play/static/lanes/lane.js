@@ -1,0 +1,252 @@
+/* One lane: a chat, its buttons and figures. Its turns are those of turn.js; it keeps them in order, and says how the newest
+ * one is doing. */
+import { connection } from "../shared/connection.js";
+import { crossIcon, make, makeButton, write } from "../shared/dom.js";
+import { emit } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { born, watch } from "./picking.js";
+import { LaneTools } from "./tools.js";
+import { OVER, Turn } from "./turn.js";
+
+/** @import { LaneNews } from "../shared/types.js" */
+
+/**
+ * What a lane's buttons do; lanes are counted from 1.
+ * @typedef {object} LaneActs
+ * @property {(lane: number, prompt: string) => void} ask
+ * @property {(lane: number, prompt: string) => void} edit
+ * @property {(lane: number) => void} again
+ * @property {(lane: number) => void} anew
+ * @property {(lane: number) => void} halt
+ * @property {(words: string) => void} say tell it to screen readers
+ */
+
+const HUES = 8, FIGURES_MS = 250, BOTTOM_PX = 24;
+const QUESTIONS = [
+  "What is a KV block?",
+  "Why did ITL spike?",
+  "Tell me a story about a fox.",
+  "What does the prefix cache do?",
+];
+
+/** Lanes whose text has to be scrolled to its end. Where that is, is known once it is laid out: all of them ask for it
+ * together, when that is due anyway. @type {Set<Lane>} */
+const sinking = new Set();
+
+function sink() {
+  for (const lane of sinking) lane.sink();
+  sinking.clear();
+}
+
+const short = (v, below) => (v < below ? v.toFixed(1) : Math.round(v));
+
+export class Lane {
+  /**
+   * @param {number} index from 0
+   * @param {LaneActs} acts
+   */
+  constructor(index, acts) {
+    this.index = index;
+    this.number = index + 1;
+    this.acts = acts;
+    /** @type {Turn[]} */
+    this.turns = [];
+    /** @type {LaneNews | null} */
+    this.news = null;
+    this.have = ""; // the stamp of what it has, for the next poll
+    this.shown = 0; // when its figures were
+    this.at = 0; // when its news came
+    this.due = false; // whether its figures are to be shown
+    this.sticks = true; // to the end of its text
+    this.bottom = -1;
+    this.build();
+    this.tools = new LaneTools(this, acts);
+    this.stop.before(this.tools.box);
+    this.hint = this.buildHint();
+    this.root.onmouseenter = () => this.news && emit("hover", this.news.rid);
+    this.root.onmouseleave = () => emit("hover", null);
+    this.text.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    watch(this);
+    this.tools.show();
+  }
+
+  build() {
+    const { number } = this, hue = `var(--rp-c${this.index % HUES})`;
+    this.title = make("h4");
+    this.stop = makeButton(crossIcon(), "rp-halt");
+    this.stop.hidden = true;
+    this.stop.setAttribute("aria-label", `Stop lane ${number}`);
+    this.stop.title = "Stop this lane";
+    this.stop.onclick = () => this.acts.halt(number);
+    this.state = make("span", "rp-state");
+    this.rate = make("span", "rp-rate");
+    this.ttft = make("span", "rp-ttft");
+    this.itl = make("span", "rp-itl");
+    this.ttft.title = "Time to first token";
+    this.itl.title = "Inter-token latency: median of this answer";
+    this.stall = make("p", "rp-stall");
+    this.stall.hidden = true;
+    this.text = make("div", "rp-text");
+    this.text.setAttribute("role", "log");
+    this.text.setAttribute("aria-live", "off");
+    this.bars = [make("i"), make("i")];
+    this.words = make("span");
+    this.root = make(
+      "section",
+      "rp-lane",
+      make("header", "", make("b", "", String(number)), this.title, this.stop),
+      make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl),
+      this.stall,
+      this.text,
+      make("div", "rp-prefill", make("div", "", ...this.bars), this.words),
+    );
+    this.root.id = `rp-lane-${number}`;
+    this.root.tabIndex = -1;
+    this.root.setAttribute("aria-label", `Lane ${number}`);
+    this.dot = make("i");
+    for (const element of [this.root, this.dot]) element.style.setProperty("--hue", hue);
+  }
+
+  /* What an empty lane says. */
+  buildHint() {
+    const question = QUESTIONS[this.index % QUESTIONS.length], button = makeButton(question);
+    button.title = "Ask this in this lane";
+    button.onclick = () => this.acts.ask(this.number, question);
+    const words = this.index === 0 ? "Write a prompt below, press Burst, or try " : "";
+    const hint = make("span", "rp-hint", words, button);
+    this.text.replaceChildren(hint);
+    return hint;
+  }
+
+  // ---- filling --------------------------------------------------------------------------------------------
+  /** @param {LaneNews} news */
+  take(news) {
+    const before = this.news, other = !before || before.rid !== news.rid;
+    this.news = news;
+    this.have = news.have;
+    this.at = performance.now();
+    const changed = other || before.state !== news.state;
+    if (changed) {
+      this.root.dataset.state = news.state || "";
+      this.stop.hidden = !news.state || OVER.has(news.state) || news.state === "stopping";
+      write(this.title, news.title);
+      this.title.title = news.title;
+    }
+    this.fill(news, other);
+    if (changed && !other && OVER.has(news.state)) this.acts.say(`Lane ${this.number}: ${stateText(news)}`);
+    this.due = true;
+    if (changed) this.shown = 0; // a new state is shown at once, figures four times a second
+  }
+
+  fill(news, other) {
+    for (const one of news.turns) {
+      let turn = this.turns.find((known) => known.rid === one.rid);
+      if (!turn) this.turns.push((turn = new Turn(one.rid)));
+      turn.take(one);
+    }
+    if (news.order) this.arrange(news.order);
+    this.sticks = this.sticks || other;
+    if (!this.sticks) return;
+    if (!sinking.size) requestAnimationFrame(sink);
+    sinking.add(this);
+  }
+
+  sink() {
+    if (!this.sticks) return; // its reader has scrolled up meanwhile
+    this.text.scrollTop = this.text.scrollHeight;
+    this.bottom = this.text.scrollTop;
+  }
+
+  /* A reader who scrolls up stays there; at the bottom the text sticks again. */
+  scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.text;
+    if (scrollTop !== this.bottom) this.sticks = scrollHeight - scrollTop - clientHeight < BOTTOM_PX; // else it was us
+  }
+
+  arrange(order) {
+    const byRid = new Map(this.turns.map((turn) => [turn.rid, turn]));
+    this.turns = order.map((rid) => byRid.get(rid)).filter(Boolean);
+    for (const turn of byRid.values()) if (!this.turns.includes(turn)) turn.root.remove();
+    if (!this.turns.length) this.text.replaceChildren(this.hint);
+    else this.hint.remove();
+    for (const turn of this.turns) {
+      if (turn.root.parentNode === this.text) continue;
+      this.text.append(turn.root); // turns come in their order
+      born(turn);
+    }
+    this.tools.show();
+  }
+
+  /** A server that started anew knows nothing of the answer that was under way. */
+  lose() {
+    this.have = "";
+    const last = this.turns[this.turns.length - 1];
+    if (!last || !this.news.state || OVER.has(this.news.state)) return;
+    const error = "The server was restarted while this answer was under way.", question = last.asked.data;
+    const nothing = { text: "", text_from: 1, tokens_from: 1, widths: [], times: [], left_out: 0 };
+    last.take({ ...nothing, rid: last.rid, question, state: "error", error });
+    this.take({ ...this.news, turns: [], order: null, state: "error", have: "", waiting_ms: null, error });
+  }
+
+  // ---- figures --------------------------------------------------------------------------------------------
+  /** Show the figures that are due, at once or as often as they can be read. */
+  figures(now, atOnce = false) {
+    if (!this.news || !(atOnce || (this.due && now - this.shown >= FIGURES_MS))) return;
+    const { news } = this;
+    this.due = news.ttft_ms == null && news.waiting_ms != null; // its clock runs on between polls that bring nothing
+    this.shown = now;
+    this.tools.show();
+    this.showStall();
+    if (this.root.dataset.stalled === "stopped") return;
+    write(this.state, stateText(news));
+    this.state.title = news.state ? tokensText(news) : "";
+    const decoding = news.state === "decode" && news.tok_s != null;
+    write(this.rate, decoding ? `${short(news.tok_s, 9.5)} tok/s` : "");
+    const waited = news.waiting_ms == null ? "" : `waiting ${format.seconds(news.waiting_ms + now - this.at)}`;
+    write(this.ttft, news.ttft_ms != null ? `TTFT ${format.seconds(news.ttft_ms)}` : waited);
+    write(this.itl, news.itl_p50 == null ? "" : `ITL ${short(news.itl_p50, 9.95)} ms`);
+    if (news.state === "prefill" && news.target) this.showPrefill(news);
+  }
+
+  /** @param {LaneNews} news */
+  showPrefill({ cached, computed, target }) {
+    const fresh = Math.max(0, computed - cached);
+    [cached, fresh].forEach((part, i) => (this.bars[i].style.width = `${(100 * part) / target}%`));
+    write(this.words, `${cached} cached + ${fresh} computed, ${target - computed} to go`);
+  }
+
+  /* What keeps an answer that is under way from going on, where that is known. */
+  showStall() {
+    const underWay = this.news.state && !OVER.has(this.news.state), trouble = underWay ? connection.trouble : null;
+    this.stall.hidden = !trouble;
+    write(this.stall, trouble ? trouble.words : "");
+    this.root.dataset.stalled = trouble ? (trouble.stopped ? "stopped" : "slow") : "";
+    if (!trouble || !trouble.stopped) return;
+    write(this.state, "no news");
+    write(this.rate, "");
+  }
+}
+
+/** @param {LaneNews} news */
+function stateText(news) {
+  const tokens = `${format.count(news.prompt)}+${format.count(news.tokens)} tok`; // prompt and answer
+  switch (news.state) {
+    case undefined:
+      return "";
+    case "queued":
+    case "error":
+      return news.state;
+    case "prefill":
+      return `prefill ${news.computed}/${news.target}${news.cached ? ` · ${news.cached} cached` : ""}`;
+    case "done":
+      return `${news.reason === "length" ? "length" : "done"} · ${tokens}`;
+    default:
+      return `${news.state} · ${tokens}`;
+  }
+}
+
+/** @param {LaneNews} news */
+function tokensText({ prompt, cached, tokens, reason }) {
+  const ended = reason ? `, ended by ${reason}` : "";
+  return `${prompt} prompt tokens (${cached} of them cached or shared), ${tokens} generated${ended}`;
+}

@@ -1,0 +1,125 @@
+/* The chats. The server keeps a tab's lanes; this page keeps, for each, the stamp of what it has, which every poll sends back
+ * so that a lost answer or a reload costs nothing. */
+import { write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
+import { tab, withTab } from "../shared/tab.js";
+import { Lane } from "./lane.js";
+import { begin } from "./picking.js";
+import { sent } from "./sampling.js";
+
+/** @import { Delta } from "../shared/types.js" */
+
+const KEY = "roseplay-lanes", DEFAULT = 4, MOST = 8;
+const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
+const NAMES = ["", "the lane", "both lanes", ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`)];
+const ALL = "all lanes"; // as the list of lanes to send to has it
+
+/** @type {Lane[]} */
+const lanes = [];
+let box = null, to = ALL;
+let count = Number(stored(KEY, ofTab));
+if (!(count >= 1 && count <= MOST)) count = DEFAULT;
+
+/**
+ * Build the lanes in `element`.
+ * @param {HTMLElement} element
+ * @param {Record<"ask" | "edit" | "again" | "anew" | "halt" | "restore", (data?: object) => void>} events of Gradio
+ */
+export function mount(element, events) {
+  box = element.querySelector(".rp-lanes");
+  const dots = element.querySelector(".rp-dots"), said = element.querySelector(".rp-said");
+  const send = (name, data) => sent().then(() => events[name]({ ...data, tab })); // with the settings typed so far
+  const acts = {
+    ask: (lane, prompt) => send("ask", { lane, prompt }),
+    edit: (lane, prompt) => send("edit", { lane, prompt }),
+    again: (lane) => send("again", { lane }),
+    anew: (lane) => events.anew({ lane, tab }),
+    halt: (lane) => events.halt({ lane, tab }),
+    say: (words) => write(said, words),
+  };
+  for (let i = 0; i < MOST; i++) lanes.push(new Lane(i, acts));
+  box.append(...lanes.map((lane) => lane.root));
+  dots.append(...lanes.map((lane) => lane.dot));
+  begin((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
+  box.addEventListener("scroll", swiped, { passive: true });
+  swiped();
+  show();
+  events.restore();
+}
+
+on("own", (own) => {
+  for (const news of own.lanes || []) lanes[news.lane - 1]?.take(news);
+  for (const lane of lanes) lane.figures(performance.now());
+});
+
+on("connection", () => {
+  for (const lane of lanes) lane.figures(performance.now(), true);
+});
+
+/** @type {string | null} */
+let boot = null;
+on("reset", (/** @type {Delta} */ delta) => {
+  const anew = boot !== null && boot !== delta.boot_id;
+  boot = delta.boot_id;
+  if (anew) for (const lane of lanes) lane.lose();
+});
+
+on("hover", (rid) => {
+  if (!box) return;
+  const isOf = (lane) => Boolean(lane.news && lane.news.rid === rid);
+  box.classList.toggle("rp-pointed", rid !== null && lanes.some(isOf));
+  for (const lane of lanes) lane.root.classList.toggle("rp-on", isOf(lane));
+});
+
+// ---- how many ---------------------------------------------------------------------------------------------
+function show() {
+  box.dataset.count = String(count);
+  document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
+  for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
+  const prompt = document.querySelector("#prompt input");
+  if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : to}…`;
+}
+
+/** For the drop-down list of lane counts; returns what "send to" should be then. */
+export function showLanes(chosen, sendTo) {
+  count = Number(chosen);
+  to = Number(String(sendTo).replace("lane ", "")) > count ? ALL : sendTo;
+  keep(KEY, String(count), ofTab);
+  show();
+  return to;
+}
+
+/** Which lanes a prompt goes to: "all lanes" or one of them. */
+export function sendTo(chosen) {
+  to = chosen;
+  show();
+}
+
+export const lanesShown = () => String(count);
+
+/** What a prompt is sent with, once the server knows the settings typed so far. */
+export async function promptInputs(...inputs) {
+  await sent();
+  return withTab(...inputs);
+}
+
+function swiped() {
+  const at = Math.round(box.scrollLeft / Math.max(1, box.clientWidth));
+  for (const lane of lanes) lane.dot.classList.toggle("rp-on", lane.index === at);
+}
+
+// ---- for others -------------------------------------------------------------------------------------------
+/** Whether a request was sent from this tab's lanes. */
+export const ownsRequest = (rid) => lanes.some((lane) => lane.turns.some((turn) => turn.rid === rid));
+
+/** What this page has of its lanes, for the next poll. */
+export const stamps = () => lanes.map((lane) => lane.have).filter(Boolean).join(",");
+
+/** Put the keyboard's focus on a lane, from 1. */
+export function focusLane(number) {
+  const lane = lanes[number - 1];
+  if (!lane || number > count) return;
+  lane.root.scrollIntoView({ block: "nearest", inline: "start" });
+  lane.root.focus({ preventScroll: true });
+}

@@ -1,0 +1,149 @@
+/* Tokens of the lanes as something to choose: a click, or the arrow keys and Enter where the lane has the focus, emits
+ * "select". A token that was selected anywhere is outlined in its lane. */
+import { emit, on } from "../shared/events.js";
+import { pointing } from "../shared/pointing.js";
+import { store } from "../shared/store.js";
+
+const LINE = 18, NEAR_MS = 0.02;
+/** @typedef {{turn: import("./turn.js").Turn, k: number}} Place */
+
+/** @type {Place | null} */
+let chosen = null;
+/** @type {Place | null} */
+let cursor = null;
+let find = (_rid) => undefined;
+
+/* The step that gave a request its token at a moment, or null where that is no longer kept. */
+function stepOf(rid, t) {
+  const { tokens } = store;
+  for (let i = tokens.lowerBound(tokens.t, t - NEAR_MS); i < tokens.end; i++) {
+    const slot = i & tokens.mask;
+    if (tokens.t[slot] > t + NEAR_MS) break;
+    if (tokens.rid[slot] === rid) return tokens.step[slot];
+  }
+  return null;
+}
+
+function timeOf(rid, step) {
+  const { tokens } = store;
+  for (let i = tokens.end - 1; i >= tokens.first; i--) {
+    const slot = i & tokens.mask;
+    if (tokens.rid[slot] === rid && tokens.step[slot] === step) return tokens.t[slot];
+  }
+  return null;
+}
+
+function select(turn, k, x, y) {
+  const step = stepOf(turn.rid, turn.times[k]);
+  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.p50, x, y });
+}
+
+function outline(where, name) {
+  const before = name === "chosen" ? chosen : cursor;
+  if (before && (!where || before.turn !== where.turn)) before.turn.mark(-1, name);
+  if (where) where.turn.mark(where.k, name);
+  if (name === "chosen") chosen = where;
+  else cursor = where;
+}
+
+/* Within its lane only: the page stays where it is. */
+function show(turn, name) {
+  const span = turn.marked(name), box = span && span.closest(".rp-text");
+  if (!box) return;
+  const at = span.getBoundingClientRect(), frame = box.getBoundingClientRect();
+  if (at.top < frame.top) box.scrollTop -= frame.top - at.top + LINE;
+  else if (at.bottom > frame.bottom) box.scrollTop += at.bottom - frame.bottom + LINE;
+}
+
+on("select", (what) => {
+  const turn = what && find(what.rid);
+  let k = -1;
+  if (turn) k = what.token ?? -1;
+  if (turn && k < 0 && what.step !== null) {
+    const t = timeOf(what.rid, what.step);
+    k = t === null ? -1 : turn.at(t);
+  }
+  outline(k < 0 ? null : { turn, k }, "chosen");
+  if (k >= 0) show(turn, "chosen");
+});
+
+// ---- pointer and keys -------------------------------------------------------------------------------------
+function clicked(lane, event) {
+  if (event.target.closest("button, textarea, form") || !getSelection().isCollapsed) return; // text is being selected
+  const turn = lane.turns.find((one) => one.answer.contains(event.target));
+  const k = turn ? turn.tokenAt(event.clientX, event.clientY) : -1;
+  if (k >= 0) select(turn, k, event.clientX, event.clientY);
+}
+
+/* From where the arrow keys go on: the cursor, else the selected token, else behind the last one. */
+function here(lane) {
+  for (const place of [cursor, chosen]) if (place && lane.turns.includes(place.turn)) return place;
+  const turn = lane.turns[lane.turns.length - 1];
+  return turn ? { turn, k: turn.ends.length } : null;
+}
+
+function sideways(lane, from, by) {
+  let at = lane.turns.indexOf(from.turn), k = from.turn.next(from.k, by);
+  while (k < 0 && lane.turns[at + by]) {
+    at += by;
+    k = lane.turns[at].next(by > 0 ? -1 : lane.turns[at].ends.length, by);
+  }
+  return k < 0 ? null : { turn: lane.turns[at], k };
+}
+
+function upright(lane, from, by) {
+  const span = from.turn.marked("cursor") || from.turn.marked("chosen");
+  if (!span) return sideways(lane, from, by);
+  const box = span.getBoundingClientRect();
+  for (let line = 1; line <= 4; line++) { // over the question between two answers
+    const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2 + by * line * LINE;
+    for (const turn of lane.turns) {
+      const k = turn.tokenAt(x, y);
+      if (k >= 0) return { turn, k };
+    }
+  }
+  return sideways(lane, from, by);
+}
+
+function pressed(lane, event) {
+  if (event.target !== lane.root || event.ctrlKey || event.metaKey || event.altKey) return;
+  const moves = { ArrowLeft: [sideways, -1], ArrowRight: [sideways, 1], ArrowUp: [upright, -1], ArrowDown: [upright, 1] };
+  const from = here(lane);
+  if (!from) return;
+  if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
+    const box = (cursor.turn.marked("cursor") || lane.root).getBoundingClientRect();
+    select(cursor.turn, cursor.k, box.right, box.top);
+  } else if (moves[event.key]) {
+    const [move, by] = moves[event.key], to = move(lane, from, by);
+    if (to) outline(to, "cursor");
+    if (to) show(to.turn, "cursor");
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+// ---- for lanes --------------------------------------------------------------------------------------------
+/**
+ * Begin with how to find the turn of a request, in whichever lane.
+ * @param {(rid: number) => import("./turn.js").Turn | undefined} byRid
+ */
+export function begin(byRid) {
+  find = byRid;
+}
+
+/** Let tokens of a lane be chosen. */
+export function watch(lane) {
+  lane.text.addEventListener("click", (event) => clicked(lane, event));
+  lane.root.addEventListener("keydown", (event) => pressed(lane, event));
+  lane.root.addEventListener("focusout", (event) => {
+    if (event.target === lane.root && cursor && lane.turns.includes(cursor.turn)) outline(null, "cursor");
+  });
+}
+
+/** A turn is there (again): it may hold the selected token. */
+export function born(turn) {
+  const { selected } = pointing;
+  if (!selected || selected.rid !== turn.rid || (chosen && chosen.turn === turn)) return;
+  const t = selected.step === null ? null : timeOf(turn.rid, selected.step);
+  if (t !== null && turn.at(t) >= 0) outline({ turn, k: turn.at(t) }, "chosen");
+}

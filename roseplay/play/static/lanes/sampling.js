@@ -1,0 +1,185 @@
+/* The panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's.
+ *
+ * What is typed into them is sent in order, one request at a time, and together where a request is still under way. An
+ * answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more to send. */
+import { make, write } from "../shared/dom.js";
+import { tab } from "../shared/tab.js";
+
+const FIELDS = {
+  system: "system", temperature: "temperature", top_p: "top-p", top_k: "top-k", min_p: "min-p",
+  repetition_penalty: "repetition", max_new_tokens: "new-tokens", seed: "seed", stop: "stop",
+};
+const LEFT = new Set(["seed"]); // these are read when they are whole: at Enter, or when they are left
+const RETRY_MS = 1000, TIMEOUT_MS = 10000;
+const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
+const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);
+
+let fill = null; // has Gradio move the controls to where `shown` says
+let said = null; // the line for what was refused
+let answer = null; // the newest one, while nothing else is on its way
+let asked = 0; // the lane that the controls are for
+const waiting = []; // {lane, changes, reset, refill}, not sent yet
+const touched = new Set(), typing = new Set(); // fields: since the last request that refills them; with text that is not whole yet
+let underWay = null;
+
+function open(yes) {
+  if (!panel()) return;
+  panel().classList.toggle("rp-shown", yes);
+  opener().setAttribute("aria-expanded", String(yes));
+  const first = (yes ? panel().querySelector("textarea") : opener());
+  if (first) first.focus({ preventScroll: true });
+}
+
+// ---- the controls -----------------------------------------------------------------------------------------
+const numberOf = (words) => Number((/\d+$/.exec(words) || [0])[0]); // of a lane, 0 for all
+
+/* The lane that the list of lanes shows. */
+function lane() {
+  const list = document.querySelector("#sampling-lane input");
+  return list ? numberOf(list.value) : 0;
+}
+
+const nameOf = (element) => Object.keys(FIELDS).find((name) => within(name) && within(name).contains(element));
+const box = (name) => within(name).querySelector("textarea, input[type=number], input");
+
+/* `input`: the element of a control that the user has changed. */
+function typed(name, input) {
+  touched.add(name);
+  if (LEFT.has(name)) return typing.add(name);
+  const number = input.type === "number" || input.type === "range";
+  if (number && Number.isNaN(input.valueAsNumber)) return; // an emptied number box: there is none until there is one
+  if (!number) return change(name, input.value);
+  const { min, max } = within(name).querySelector("input[type=range]");
+  change(name, Math.min(Number(max), Math.max(Number(min), input.valueAsNumber)));
+}
+
+function left(name) {
+  if (typing.delete(name)) change(name, box(name).value);
+}
+
+// ---- sending ----------------------------------------------------------------------------------------------
+function change(name, value) {
+  const last = waiting[waiting.length - 1];
+  if (last && last.lane === lane() && !last.refill) last.changes[name] = value;
+  else waiting.push({ lane: lane(), changes: { [name]: value } });
+  send();
+}
+
+/* Ask what holds in the lane that is chosen, and show it in all controls. */
+function refill(of, reset) {
+  asked = of;
+  touched.clear();
+  typing.clear();
+  waiting.push({ lane: of, changes: {}, reset, refill: true });
+  send();
+}
+
+function send() {
+  underWay = underWay || sendAll().finally(() => {
+    underWay = null;
+  });
+}
+
+async function sendAll() {
+  let whole = false;
+  while (waiting.length) {
+    const { lane, changes, reset = false, refill = false } = waiting.shift();
+    const got = await post({ tab, lane, changes, reset });
+    whole = whole || refill;
+    if (!got) continue;
+    refuse(Object.values(got.refused)[0] || "");
+    const refused = Object.keys(got.refused);
+    for (const name of refused) if (!waiting.some((more) => name in more.changes)) touched.delete(name);
+    if (!waiting.length) show(got, lane, whole, refused);
+  }
+}
+
+/* The server's answer; null where it refuses the whole, which is then said. It is asked again until it answers. */
+async function post(body) {
+  for (;;) {
+    try {
+      const headers = { "Content-Type": "application/json" }, signal = AbortSignal.timeout(TIMEOUT_MS);
+      /** @type {RequestInit} */
+      const options = { method: "POST", headers, body: JSON.stringify(body), cache: "no-store", signal };
+      const reply = await fetch("/ui/sampling", options);
+      if (reply.ok) return await reply.json();
+      if (reply.status < 500) {
+        refuse((await reply.json().catch(() => ({}))).detail || `The server answered ${reply.status}.`);
+        return null;
+      }
+    } catch {
+      // nobody there: the poll says so
+    }
+    await new Promise((again) => setTimeout(again, RETRY_MS));
+  }
+}
+
+// ---- showing ----------------------------------------------------------------------------------------------
+function show(got, of, whole, refused) {
+  answer = { ...got, lane: of, fields: whole ? Object.keys(FIELDS) : refused };
+  fill();
+}
+
+function refuse(why) {
+  if (typeof why !== "string") why = "The server does not take this.";
+  said.hidden = !why;
+  write(said, why);
+}
+
+function button() {
+  const words = answer.lane ? "As all lanes" : "Defaults";
+  return { __type__: "update", value: answer.own ? `${words} (${answer.own} changed)` : words, interactive: answer.own > 0 };
+}
+
+/** Open or close the panel. */
+export function toggle() {
+  open(!panel().classList.contains("rp-shown"));
+}
+
+/** What the controls and the button under them should show: the answer, or what the user has put there since. */
+export function shown() {
+  const values = Object.keys(FIELDS).map((name) => {
+    const keep = touched.has(name) || !answer.fields.includes(name);
+    return keep ? { __type__: "update" } : answer.values[name];
+  });
+  return [...values, button()];
+}
+
+/** Wait until the server knows what has been typed. */
+export async function sent() {
+  for (const name of [...typing]) left(name);
+  while (underWay) await underWay;
+}
+
+/** Something was chosen in the list of lanes, of which Gradio tells more than once: its words. */
+export function chosen(words) {
+  if (numberOf(words) !== asked) refill(numberOf(words), false);
+}
+
+/**
+ * @param {HTMLElement} element the panel's head
+ * @param {{show: () => void}} events `show` has Gradio put into the controls what `shown` returns
+ */
+export function mount(element, events) {
+  fill = events.show;
+  element.querySelector("button").onclick = () => open(false);
+  said = make("p");
+  said.id = "rp-sampling-said";
+  said.setAttribute("role", "alert");
+  said.hidden = true;
+  const box = panel();
+  box.append(said);
+  box.setAttribute("role", "dialog");
+  box.setAttribute("aria-label", "Sampling");
+  box.addEventListener("input", ({ target }) => nameOf(target) && typed(nameOf(target), target));
+  box.addEventListener("focusout", ({ target }) => nameOf(target) && left(nameOf(target)));
+  box.addEventListener("keydown", (/** @type {any} */ event) => {
+    if (event.key === "Enter" && nameOf(event.target)) left(nameOf(event.target));
+    const listOpen = event.target.closest("#sampling-lane")?.querySelector(".options"); // it closes first
+    if (event.key !== "Escape" || listOpen) return;
+    event.stopPropagation();
+    open(false);
+  });
+  box.addEventListener("click", (/** @type {any} */ { target }) => target.closest("#sampling-reset") && refill(lane(), true));
+  refill(lane(), false);
+}

@@ -1,0 +1,134 @@
+/* The buttons of a lane: edit the last question, generate the answer again, copy, new chat. */
+import { make, makeButton, svg } from "../shared/dom.js";
+import { locked } from "../shared/lock.js";
+
+const STROKE = {
+  fill: "none", stroke: "currentColor", "stroke-width": 1.3, "stroke-linecap": "round", "stroke-linejoin": "round",
+};
+const ICONS = {
+  edit: "M2 12l.6-2.7L9.8 2.1l2.1 2.1-7.2 7.2zM8.4 3.5l2.1 2.1",
+  again: "M11.5 7a4.5 4.5 0 1 1-1.3-3.2M10.6 1.2v2.9H7.7",
+  copy: "M4.8 4.8h7v7h-7zM9.2 4.8v-2.6h-7v7h2.6",
+  anew: "M7 2.2v9.6M2.2 7h9.6",
+};
+const WORDS = {
+  edit: ["Edit the last question of lane", "Edit the last question"],
+  again: ["Generate the last answer again in lane", "Generate the last answer again, with another seed"],
+  copy: ["Copy the last answer of lane", "Copy the last answer; with Shift the whole chat"],
+  anew: ["New chat in lane", "New chat: clears this lane"],
+};
+
+export class LaneTools {
+  /**
+   * @param {import("./lane.js").Lane} lane
+   * @param {import("./lane.js").LaneActs} acts
+   */
+  constructor(lane, acts) {
+    const { number } = lane, [edits, again, copies, anew] = Object.keys(ICONS).map((name) => tool(name, number));
+    this.lane = lane;
+    this.box = make("div", "rp-tools", edits, again, copies, anew);
+    this.copies = copies;
+    edits.onclick = () => this.last() && edit(lane, this.last(), (prompt) => acts.edit(number, prompt));
+    again.onclick = () => acts.again(number);
+    anew.onclick = () => acts.anew(number);
+    copies.onclick = async (event) => {
+      const whole = event.shiftKey, done = await copy(whole ? chat(lane) : this.last() ? this.last().text : "");
+      const words = done ? `copied ${whole ? "the chat" : "the answer"}` : "the browser does not let the page copy";
+      acts.say(`Lane ${number}: ${words}.`);
+      tick(copies, done);
+    };
+  }
+
+  last() {
+    return this.lane.turns[this.lane.turns.length - 1];
+  }
+
+  /** Show those that there is something to do for. */
+  show() {
+    this.box.hidden = !this.lane.turns.length;
+    if (!locked(this.copies)) this.copies.disabled = !this.lane.turns.some((turn) => turn.text);
+  }
+}
+
+function tool(name, number) {
+  const button = makeButton(svg(14, 14, ["path", { d: ICONS[name], ...STROKE }])), [label, title] = WORDS[name];
+  button.dataset.does = name;
+  button.setAttribute("aria-label", `${label} ${number}`);
+  button.title = title;
+  return button;
+}
+
+/* A tick for a moment where it went well. */
+function tick(element, done) {
+  const path = element.querySelector("path");
+  path.setAttribute("d", done ? "M2.5 7.5l3 3 6-7" : "M3 3l8 8M11 3l-8 8");
+  setTimeout(() => path.setAttribute("d", ICONS.copy), 1200);
+}
+
+function chat(lane) {
+  const quoted = (text) => `> ${text.replace(/\n/g, "\n> ")}`;
+  return lane.turns.map((turn) => `${quoted(turn.asked.data)}\n\n${turn.text}`).join("\n\n");
+}
+
+async function copy(text) {
+  if (!text) return false;
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyOldWay(text); // no permission, or a page that did not come by https
+  }
+}
+
+function copyOldWay(text) {
+  const field = make("textarea"), focused = document.activeElement;
+  field.value = text;
+  field.style.cssText = "position:fixed;opacity:0";
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (focused) focused.focus();
+  return done;
+}
+
+// ---- the edit field ---------------------------------------------------------------------------------------
+function edit(lane, turn, done) {
+  if (lane.text.querySelector("form")) return;
+  const field = make("textarea"), send = makeButton("Send"), cancel = makeButton("Cancel");
+  const form = make("form", "rp-edit", field, send, cancel);
+  send.type = "submit";
+  field.value = turn.asked.data;
+  field.rows = 2;
+  field.setAttribute("aria-label", `Last question of lane ${lane.number}`);
+
+  function close() {
+    form.remove();
+    turn.root.classList.remove("rp-editing");
+  }
+
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    if (!field.value.trim()) return field.focus();
+    close();
+    done(field.value);
+    lane.root.focus({ preventScroll: true });
+  };
+  cancel.onclick = close;
+  field.onkeydown = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      close();
+      lane.root.focus({ preventScroll: true });
+    } else if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  };
+  turn.root.classList.add("rp-editing");
+  turn.question.after(form);
+  field.focus({ preventScroll: true });
+  field.select();
+  lane.text.scrollTop += form.getBoundingClientRect().top - lane.text.getBoundingClientRect().top - 4;
+}

@@ -1,0 +1,218 @@
+/* A question and its answer in a lane, and where each token of the answer lies in the text.
+ *
+ * Neighbours that look alike share one text node: a token over 1.5 times the median gap is tinted, in steps, so usual
+ * tokens cost nothing. Model text enters the page as text nodes only. */
+import { make, write } from "../shared/dom.js";
+import { format } from "../shared/format.js";
+import { median } from "../shared/numbers.js";
+
+const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
+const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
+const LEAST_GAPS = 6; // before anything is called slow
+const AGAIN = 16; // new gaps after which the median is taken again
+/** States in which an answer changes no more. */
+export const OVER = new Set(["done", "stopped", "error"]);
+
+/** @import { TurnNews } from "../shared/types.js" */
+
+export class Turn {
+  constructor(rid) {
+    this.rid = rid;
+    this.left = make("p", "rp-left");
+    this.cached = make("small");
+    this.asked = document.createTextNode("");
+    this.question = make("div", "rp-q", this.cached, this.asked);
+    this.answer = make("div", "rp-a");
+    this.error = make("p", "rp-error");
+    this.root = make("div", "rp-turn", this.left, this.question, this.answer, this.error);
+    this.root.dataset.rid = rid;
+    this.clear();
+    this.state = "queued";
+    this.marks = { chosen: -1, cursor: -1 };
+  }
+
+  clear() {
+    this.text = "";
+    this.ends = []; // in this.text, of each token
+    this.times = []; // ms of the engine's clock
+    this.pieces = []; // {start, end, level, mark, node}
+    this.drawn = 0; // tokens that are in pieces
+    this.p50 = null;
+    this.counted = 0;
+    this.last = 0; // hundredths of a millisecond
+    this.answer.replaceChildren();
+  }
+
+  /** Take what a poll brought of it; only the end of the answer is touched. @param {TurnNews} news */
+  take(news) {
+    if (news.tokens_from === 0 && news.text_from === 0) this.clear();
+    this.text += news.text;
+    let end = this.ends.length ? this.ends[this.ends.length - 1] : 0;
+    news.widths.forEach((width, i) => {
+      this.ends.push((end += width));
+      this.times.push((this.last += news.times[i]) / 100);
+    });
+    if (news.question !== this.asked.data) this.asked.data = news.question;
+    const ended = OVER.has(news.state) && !OVER.has(this.state);
+    this.state = news.state;
+    this.measure(OVER.has(news.state));
+    if (ended && this.drawn) this.retint();
+    this.draw();
+    this.say(news);
+  }
+
+  say(news) {
+    const oldest = news.left_out === 1 ? "The oldest turn was" : `The oldest ${news.left_out} turns were`;
+    write(this.left, news.left_out ? `${oldest} left out: no room.` : "");
+    write(this.error, news.error || "");
+    const known = news.cached > 0 && news.state !== "queued" && news.state !== "prefill";
+    const { count } = format;
+    write(this.cached, known ? `${count(news.cached)} of ${count(news.prompt)} cached` : "");
+  }
+
+  // ---- slow tokens ----------------------------------------------------------------------------------------
+  gap(k) {
+    return k > 0 ? this.times[k] - this.times[k - 1] : NaN;
+  }
+
+  /* `p50`: the median gap between two tokens in ms, null while there are too few. */
+  measure(whole) {
+    const n = this.times.length - 1;
+    const soon = !whole && this.counted && n < this.counted + AGAIN;
+    if (n < (whole ? 2 : LEAST_GAPS) || n === this.counted || soon) return;
+    this.counted = n;
+    this.p50 = median(Float64Array.from({ length: n }, (_, i) => this.gap(i + 1)));
+  }
+
+  /* 0 is not slow. */
+  level(k) {
+    const ratio = this.p50 ? this.gap(k) / this.p50 : 0;
+    if (!(ratio > SLOW)) return 0;
+    return 1 + Math.round((LEVELS - 1) * Math.min(1, (ratio - SLOW) / (STRONGEST - SLOW)));
+  }
+
+  /* The median is another now: draw anew, unless nothing looks different. */
+  retint() {
+    if (this.pieces.some((piece) => this.level(piece.first) !== piece.level) || this.mixed()) this.redraw();
+  }
+
+  /* Whether tokens that share a piece should no longer. */
+  mixed() {
+    let k = 0;
+    for (const piece of this.pieces) {
+      for (; k < this.drawn && this.ends[k] <= piece.end; k++) {
+        if (this.start(k) < this.ends[k] && this.level(k) !== piece.level) return true;
+      }
+    }
+    return false;
+  }
+
+  // ---- text -----------------------------------------------------------------------------------------------
+  start(k) {
+    return k > 0 ? this.ends[k - 1] : 0;
+  }
+
+  draw() {
+    for (; this.drawn < this.ends.length; this.drawn++) {
+      const k = this.drawn, start = this.start(k), end = this.ends[k];
+      if (start < end) this.append(start, end, k);
+    }
+    const shown = this.pieces.length ? this.pieces[this.pieces.length - 1].end : 0;
+    if (this.text.length > shown) this.append(shown, this.text.length, Math.max(0, this.ends.length - 1)); // what its end added
+  }
+
+  append(start, end, k) {
+    const level = this.level(k), mark = this.markOf(k), last = this.pieces[this.pieces.length - 1];
+    if (last && last.level === level && last.mark === mark && (!mark || last.first === k)) {
+      last.node.appendData(this.text.slice(start, end));
+      last.end = end;
+      return;
+    }
+    const node = document.createTextNode(this.text.slice(start, end));
+    this.pieces.push({ start, end, level, mark, first: k, node });
+    if (!level && !mark) return this.answer.append(node);
+    const span = make("span", `${level ? "rp-slow" : ""} ${mark}`.trim(), node);
+    const tint = LEAST_TINT + Math.round(((MOST_TINT - LEAST_TINT) * (level - 1)) / (LEVELS - 1));
+    if (level) span.style.setProperty("--tint", `${tint}%`);
+    this.answer.append(span);
+  }
+
+  redraw() {
+    this.answer.replaceChildren();
+    this.pieces = [];
+    this.drawn = 0;
+    this.draw();
+  }
+
+  // ---- tokens ---------------------------------------------------------------------------------------------
+  markOf(k) {
+    return this.marks.chosen === k ? "rp-chosen" : this.marks.cursor === k ? "rp-cursor" : "";
+  }
+
+  /** Outline token k ("chosen", "cursor"), -1 for none. */
+  mark(k, name) {
+    if (this.marks[name] === k) return;
+    this.marks[name] = k;
+    this.redraw();
+  }
+
+  /** The element of a marked token, if it has any text. */
+  marked(name) {
+    return this.answer.querySelector(`.rp-${name}`);
+  }
+
+  /** The token published at a moment of the engine's clock, or -1. */
+  at(t) {
+    let low = 0, high = this.times.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.times[middle] < t - 0.02) low = middle + 1;
+      else high = middle;
+    }
+    return low < this.times.length && Math.abs(this.times[low] - t) < 0.02 ? low : -1;
+  }
+
+  /** The token under a point of the window, or -1. */
+  tokenAt(x, y) {
+    const caret = caretAt(x, y), piece = caret && this.pieces.find((one) => one.node === caret.node);
+    if (!piece) return -1;
+    // The caret stands between two characters; the point lies on one of them, or beside the text.
+    const range = document.createRange();
+    for (const i of [caret.offset, caret.offset - 1]) {
+      if (i < 0 || i >= piece.node.length) continue;
+      range.setStart(piece.node, i);
+      range.setEnd(piece.node, i + 1);
+      for (const box of range.getClientRects()) {
+        if (x >= box.left && x <= box.right && y >= box.top && y <= box.bottom) return this.tokenOf(piece.start + i);
+      }
+    }
+    return -1;
+  }
+
+  /* The token that has a character of the text. */
+  tokenOf(char) {
+    let low = 0, high = this.ends.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.ends[middle] <= char) low = middle + 1;
+      else high = middle;
+    }
+    return this.ends.length ? low : -1;
+  }
+
+  /** The next token with text from k on in a direction, or -1. */
+  next(k, by) {
+    for (let i = k + by; i >= 0 && i < this.ends.length; i += by) if (this.start(i) < this.ends[i]) return i;
+    return -1;
+  }
+}
+
+/** {node, offset} of the text under a point, or null. Browsers have two names for it. */
+function caretAt(x, y) {
+  if (document.caretPositionFromPoint) {
+    const found = document.caretPositionFromPoint(x, y);
+    return found && { node: found.offsetNode, offset: found.offset };
+  }
+  const range = document.caretRangeFromPoint && document.caretRangeFromPoint(x, y);
+  return range && { node: range.startContainer, offset: range.startOffset };
+}

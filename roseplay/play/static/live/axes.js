@@ -1,0 +1,96 @@
+/* The time axis that charts and timeline share, and what is marked on it: changed settings, idle stretches left out. */
+import { niceAxis } from "../shared/numbers.js";
+import { time } from "../shared/time.js";
+import { knobMarks } from "./knobmarks.js";
+import { annotation, upright } from "./shapes.js";
+
+const minus = (text) => text.replace("-", "−");
+const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
+const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000;
+
+function duration(ms) {
+  const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
+  return `${Math.round(ms / length)} ${unit}`;
+}
+
+const nowText = () => (time.stopped() ? "lost" : time.idle() ? "idle" : "now");
+
+/** Where a time axis is labelled: [{x: ms, text}], counted from the window's now. `least`: px between two labels. */
+export function timeTicks({ x0, x1, now, live }, width, least = 80) {
+  const span = (x1 - x0) / 1000, most = Math.max(2, width / least);
+  const step = live ? [1, 2, 3, 5].find((s) => span / s <= most) || 5 : niceAxis(span, Math.floor(most)).step;
+  const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) + 0.01)));
+  const ticks = [];
+  for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {
+    const unit = ticks.length && width < 260 ? "" : " s", ago = minus((n * step).toFixed(live ? 0 : digits)) + unit;
+    ticks.push({ x: now + n * step * 1000, text: n === 0 ? nowText() : ago });
+  }
+  return ticks;
+}
+
+/** The time axis of a chart. */
+export function timeAxis(window, width) {
+  const ticks = timeTicks(window, width);
+  return {
+    range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array",
+    tickvals: ticks.map(({ x }) => x / 1000), ticktext: ticks.map(({ text }) => text),
+  };
+}
+
+/** A moment in seconds, moved to where a line of one pixel is sharp: between pixel borders. */
+export function onHalfPixel(ms, { x0, x1 }, width) {
+  const perPixel = (x1 - x0) / width;
+  return (x0 + (Math.round((ms - x0) / perPixel - 0.5) + 0.5) * perPixel) / 1000;
+}
+
+/** The line at "now". */
+export const edge = (T) => ({ ...upright("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" });
+
+/**
+ * A rose line where settings changed; `flags`: with a flag and words above the plot.
+ * Returns where those words stand: [from, to] px.
+ */
+export function addKnobs(layout, frame, flags) {
+  const { window, seconds, T } = frame, marks = knobMarks(window.x0, window.x1), taken = [];
+  marks.forEach((mark, i) => {
+    const x = seconds(mark.x);
+    layout.shapes.push(upright("knob", x, T.rose));
+    if (!flags) return;
+    layout.shapes.push({
+      name: "knob flag", type: "path", path: FLAG, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1,
+      fillcolor: T.rose, line: { width: 0 }, layer: "above",
+    });
+    addWords(layout, mark, marks[i + 1], frame, taken);
+  });
+  return taken;
+}
+
+/* The words beside a flag, at its left where there is no room at its right; none where the next flag is too close. */
+function addWords(layout, mark, next, { window, width, right, seconds, T }, taken) {
+  const perMs = width / (window.x1 - window.x0), space = (mark.x - window.x0) * perMs;
+  const room = next ? (next.x - mark.x) * perMs : Infinity, long = mark.text.length * CHAR_PX + 12;
+  taken.push([space - 5, space + 5]);
+  const left = (window.x1 - mark.x) * perMs + right < long && space > long;
+  if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
+  taken.push(left ? [space - long, space] : [space, space + long]);
+  layout.annotations.push({
+    ...annotation(T, "knob", `<b>${mark.text}</b>`, T.rose),
+    x: seconds(mark.x), yref: "paper", y: 1, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, yanchor: "middle", yshift: 10,
+  });
+}
+
+/** A dotted line where idle time was left out; `taken`: with words above the plot where none are yet. */
+export function addCuts(layout, { window, width, seconds, T }, taken) {
+  for (const cut of time.cuts.slice().reverse()) {
+    const at = cut.from - cut.before, length = cut.to - cut.from;
+    if (at <= window.x0 || at >= window.x1) continue;
+    layout.shapes.push({ ...upright("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
+    const words = `idle ${duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
+    const px = ((at - window.x0) / (window.x1 - window.x0)) * width;
+    if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
+    taken.push([px - half, px + half]);
+    layout.annotations.push({
+      ...annotation(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", yref: "paper", y: 1, yanchor: "middle", yshift: 10,
+    });
+  }
+}

@@ -1,0 +1,129 @@
+/* What is known of a block, in a popover beside it; asked for again when it has changed. */
+import { blocks } from "../shared/blocks.js";
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { poll } from "../shared/poll.js";
+import { factList, factRow, popover, requestTag } from "../shared/popover.js";
+import { store } from "../shared/store.js";
+import { tab } from "../shared/tab.js";
+import { clock } from "../shared/time.js";
+
+const AGAIN_MS = 700, BUSY_MS = 2000, TIMEOUT_MS = 6000, MOST_HOLDERS = 12;
+
+/** The one that is open. @type {{block: number, seen: string, timer: number, body: HTMLElement | null} | null} */
+let open = null;
+
+/** Open the popover of a block beside a point of the window; `closed` is called at its end. */
+export function blockInfo(block, x, y, closed) {
+  const mine = (open = { block, seen: "", timer: 0, body: null });
+  popover.open({
+    name: "block", title: `Block ${block}`, x, y,
+    fill(body) {
+      mine.body = body;
+      body.append(make("p", "", "Asking the engine …"));
+    },
+    closed() {
+      clearTimeout(mine.timer);
+      if (open === mine) open = null;
+      closed();
+    },
+  });
+  ask(mine);
+}
+
+const look = (block) => `${blocks.references[block]} ${blocks.owner[block]} ${blocks.findable[block]}`;
+
+/* What a block says of itself in a recording: frames say who holds it, nothing says what is in it. */
+function recorded(mine) {
+  const { references, owner, findable } = blocks, n = mine.block;
+  mine.seen = look(n);
+  const state = ["free", "cached", "active", "shared"][blocks.kind(n)];
+  mine.body.replaceChildren(
+    make("p", "", "A recording has no contents of blocks, only who held them."),
+    factList(
+      factRow("state", state),
+      factRow("holders", String(references[n])),
+      factRow("longest held by", ...holders(owner[n] >= 0 ? [owner[n]] : [])),
+      factRow("findable", findable[n] ? "yes" : "no"),
+    ),
+  );
+}
+
+async function ask(mine) {
+  if (poll.held) return recorded(mine);
+  let busy = false;
+  mine.seen = look(mine.block);
+  let answer, problem = "";
+  try {
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const reply = await fetch(`/ui/block/${mine.block}?tab=${encodeURIComponent(tab)}`, { cache: "no-store", signal });
+    answer = await reply.json();
+    busy = reply.status === 503;
+    if (!reply.ok) problem = String(answer.detail || `the server answered ${reply.status}`);
+  } catch {
+    problem = "the server did not answer";
+  }
+  if (open !== mine) return;
+  if (problem) mine.body.replaceChildren(make("p", "", `It cannot be told now: ${problem}.`));
+  else fill(mine.body, answer);
+  popover.fit();
+  if (busy) askAgain(mine, BUSY_MS); // in a long step, say
+}
+
+function askAgain(mine, wait) {
+  clearTimeout(mine.timer);
+  mine.timer = setTimeout(() => {
+    mine.timer = 0;
+    if (open === mine) ask(mine);
+  }, wait);
+}
+
+on("frame", () => {
+  if (open && !open.timer && look(open.block) !== open.seen) askAgain(open, AGAIN_MS);
+});
+
+function fill(body, info) {
+  const text = info.text === null ? null : make("blockquote", "", info.text);
+  if (text) text.setAttribute("aria-label", "Its text");
+  body.replaceChildren(
+    sentence(info),
+    ...[text].filter(Boolean),
+    factList(
+      factRow("held by", ...holders(info.holders)),
+      factRow("place in its text", place(info)),
+      factRow("tokens", info.tokens && !text ? `${info.tokens}, text not this tab's` : String(info.tokens)),
+      factRow("last use", lastUse(info)),
+    ),
+  );
+}
+
+function sentence({ state, holders, findable }) {
+  const bold = (words) => make("b", "", words);
+  const words = {
+    shared: () => [bold(`${holders.length} requests`), " read it; it was computed once."],
+    active: () => ["One request holds it", findable ? "; a new prompt that begins the same would share it." : "."],
+    cached: () => ["Nobody holds it. It is ", bold("kept"), " for a prompt that begins the same."],
+    free: () => ["Nothing is in it."],
+  };
+  return make("p", "", ...words[state]());
+}
+
+function holders(rids) {
+  const named = rids.slice(0, MOST_HOLDERS).map(requestTag);
+  return rids.length > MOST_HOLDERS ? [...named, ` and ${rids.length - MOST_HOLDERS} more`] : named.length ? named : ["nobody"];
+}
+
+function place({ depth, tokens }) {
+  const { info } = store, { count } = format;
+  if (depth === null) return "–";
+  const first = depth * (info ? info.block_size : 0);
+  return info && tokens ? `block ${count(depth + 1)}, tokens ${count(first)}–${count(first + tokens - 1)}` : `block ${count(depth + 1)}`;
+}
+
+function lastUse({ last_use: step }) {
+  if (step < 0) return "never";
+  const row = store.stepRow(step), { steps } = store;
+  const ago = row < 0 ? "" : `, ${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
+  return `step ${format.count(step)}${ago}`;
+}

@@ -1,0 +1,51 @@
+/* What the block map shows, a line a holder: counts by state, then whose blocks they are. A shared block counts for whoever
+ * has held it longest: who else holds it is not in the frames. */
+import { blocks } from "../shared/blocks.js";
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+import { AsTable } from "../shared/table.js";
+
+const COLUMNS = [
+  ["held by", "The request that has held them longest, and its lane."], ["blocks"], ["shared", "Of these, held by others too."],
+  ["cached", "Of these, findable: a prompt that begins the same would share them."],
+];
+
+/* Map rid -> [blocks, shared, findable]. */
+function holders() {
+  const found = new Map();
+  for (let block = 1; block <= blocks.total; block++) {
+    if (blocks.references[block] < 1) continue;
+    const rid = blocks.owner[block], own = found.get(rid) || [0, 0, 0];
+    own[0]++;
+    own[1] += blocks.references[block] > 1;
+    own[2] += blocks.findable[block];
+    found.set(rid, own);
+  }
+  return found;
+}
+
+function who(rid) {
+  const known = store.requests.get(rid);
+  return rid < 0 ? "unknown" : `#${rid}${known && known.lane !== null ? ` lane ${known.lane}` : ""}`;
+}
+
+/** "Of 448 blocks …", for table and map. */
+export function blockSentence() {
+  const { total } = blocks, { count } = format, n = blocks.counts();
+  return `Of ${count(total)} blocks ${count(n.active)} have one owner, ${count(n.shared)} are shared, ` +
+    `${count(n.cached)} cached, ${count(n.free)} free; sharing saves ${count(n.saved)}.`;
+}
+
+function read() {
+  const { count } = format, n = blocks.counts(), held = [...holders()].sort(([a], [b]) => a - b);
+  return {
+    caption: `${blockSentence()} A shared block stands with whoever has held it longest.`,
+    rows: [
+      ["nobody, cached", count(n.cached), "0", count(n.cached)],
+      ["nobody, free", count(n.free), "0", "0"],
+      ...held.map(([rid, own]) => [who(rid), ...own.map(count)]),
+    ],
+  };
+}
+
+export const blockTable = () => new AsTable({ name: "KV blocks as a table", columns: COLUMNS, read });

@@ -1,0 +1,31 @@
+/* The inter-token latencies in a stretch of time, for the header's figures and for the chart, which must say the same. */
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+
+const seen = new Float32Array(store.tokens.capacity);
+
+/**
+ * The gaps of a window, sorted, in ms; and its runs of tokens, one a step (its tokens stand together in the ring), newest
+ * first: the ring rows `from` and `to`, the view time of its end and how long the step took.
+ * @param {{x0: number, x1: number}} window
+ * @returns {{runs: {from: number, to: number, step: number, end: number, took: number}[], sorted: Float32Array}}
+ */
+export function gapsIn({ x0, x1 }) {
+  const { tokens, steps, stepRow } = store, runs = [];
+  let n = 0;
+  for (let to = tokens.end - 1, from; to >= tokens.first; to = from - 1) {
+    const step = tokens.step[to & tokens.mask];
+    from = to;
+    while (from > tokens.first && tokens.step[(from - 1) & tokens.mask] === step) from--;
+    const end = time.x(tokens.t[to & tokens.mask]);
+    if (end < x0) break;
+    if (end > x1) continue;
+    const row = stepRow(step);
+    runs.push({ from, to, step, end, took: row < 0 ? 0 : steps.t1[row & steps.mask] - steps.t0[row & steps.mask] });
+    for (let i = from; i <= to; i++) {
+      const itl = tokens.itl[i & tokens.mask];
+      if (itl >= 0) seen[n++] = itl;
+    }
+  }
+  return { runs, sorted: seen.slice(0, n).sort() };
+}

@@ -1,0 +1,237 @@
+/* Inter-token latency, a dot a token, over the last 15 s of work.
+ *
+ * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot a step (a lane's in its hue);
+ * the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide each other.
+ * p50, p95 and p99 are of all gaps in the window. What lies beyond the axis is a triangle with its value and cause. */
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { legendDot, legendEntry, segmented } from "../shared/legend.js";
+import { niceAxis, quantile } from "../shared/numbers.js";
+import { sharp } from "../shared/pen.js";
+import { pointing } from "../shared/pointing.js";
+import { store } from "../shared/store.js";
+import { colorOf, fade, hueOf } from "../shared/theme.js";
+import { createChart } from "./chart.js";
+import { gapsIn } from "./gaps.js";
+import { annotation, lineLabel, upright } from "./shapes.js";
+
+const MOST_POINTS = 4000;
+const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
+const LABEL_PX = 25, CALM_MS = 1500; // the axis shrinks only when it could have for this long
+/** @type {[string, number, string][]} */
+const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
+
+const APART_PX = 60, MOST_TRIANGLES = 4, CHAR_PX = 6.1; // what lies beyond the axis
+
+const scale = { log: false, zoom: null, max: 0, calm: 0 };
+let points = []; // by trace: [{rid, …}]
+let summary = "No tokens yet.";
+
+export function mount(element) {
+  const axis = segmented("y axis", ["lin", "log"], (word) => {
+    scale.log = word === "log";
+    scale.zoom = null;
+    panel.soon();
+  });
+  const panel = createChart(element, {
+    name: "itl", every: 2, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
+    legend: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
+    hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
+    zoomedY: (range) => (scale.zoom = range),
+    draw, describe: () => `Inter-token latency. ${summary}`,
+  });
+  on("unzoom", () => (scale.zoom = null));
+}
+
+function draw(frame) {
+  const { runs, sorted } = gapsIn(frame.window);
+  if (!sorted.length) {
+    summary = "No tokens in view.";
+    return { empty: true, traces: [], layout: { yaxis: yAxis({ max: 160, least: 0, most: 0, p: [] }) } };
+  }
+  const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
+  const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
+  summary = `${figures}, longest ${format.ms(most)} ms, of ${sorted.length} gaps.`;
+  const yaxis = yAxis({ max: top(p[2], frame), least, most, p });
+  const limit = scale.log ? Infinity : yaxis.range[1];
+  const { usual, slow, beyond } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
+  const layout = { yaxis, shapes: [], annotations: [] };
+  addLines(layout, p, yaxis, frame);
+  addBeyond(layout, farApart(beyond, frame), frame);
+  if (pointing.rid !== null) {
+    const onTop = ({ rid }) => Number(rid === pointing.rid);
+    for (const dots of [usual, slow]) dots.sort((a, b) => onTop(a) - onTop(b));
+  }
+  points = [usual, slow];
+  const traces = [trace(usual, false, frame.T), trace(slow, true, frame.T)];
+  addSelected(traces, layout, [...slow, ...usual], frame);
+  return { traces, layout };
+}
+
+/* A token as a dot: slots of a step are spread over four fifths of it. */
+function dot(run, i) {
+  const { tokens } = store, slot = i & tokens.mask;
+  const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
+  return { rid: tokens.rid[slot], step: run.step, itl: tokens.itl[slot], t: tokens.t[slot], x: (run.end - back) / 1000 };
+}
+
+/* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is slower than p95. */
+function choose(runs, sorted, slowFrom, p95, limit) {
+  const { tokens } = store, usual = [], slow = [], beyond = [];
+  const mild = upTo(sorted, p95) - upTo(sorted, slowFrom), stride = Math.ceil(Math.max(1, mild / (MOST_POINTS / 4)));
+  let n = 0;
+  for (const run of runs) {
+    const looks = []; // within a step, usual dots of one look are one dot
+    for (let i = run.from; i <= run.to; i++) {
+      const itl = tokens.itl[i & tokens.mask];
+      if (!(itl >= 0)) continue;
+      if (itl > limit) beyond.push(dot(run, i));
+      else if (itl > slowFrom) {
+        if (itl > p95 || n++ % stride === 0) slow.push(dot(run, i));
+      } else {
+        const lane = laneHue(tokens.rid[i & tokens.mask]), look = Math.round(itl * 2) * 16 + lane;
+        if (looks.includes(look)) continue;
+        looks.push(look);
+        usual.push({ ...dot(run, i), lane });
+      }
+    }
+  }
+  return { usual: thin(usual, MOST_POINTS - slow.length).sort((a, b) => a.lane - b.lane), slow, beyond };
+}
+
+/** How many of a sorted array are at most `v`. */
+function upTo(sorted, v) {
+  let low = 0, high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] <= v) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** A lane's hue, or -1 for everybody else. */
+function laneHue(rid) {
+  const known = store.requests.get(rid);
+  return known && known.lane !== null ? hueOf(rid) : -1;
+}
+
+function thin(list, most) {
+  const stride = Math.ceil(list.length / Math.max(1, most));
+  return stride > 1 ? list.filter((gap) => gap.step % stride === 0) : list; // by step, so that the same ones stay
+}
+
+function trace(gaps, slow, T) {
+  const hues = T.hues.map((hue) => [fade(hue, 0.9), fade(hue, 0.22)]);
+  const grey = [fade(T.ink3, 0.42), fade(T.ink3, 0.12)];
+  const paint = (gap) => {
+    const hue = slow ? hueOf(gap.rid) : gap.lane;
+    return (hue < 0 ? grey : hues[hue])[pointing.rid !== null && gap.rid !== pointing.rid ? 1 : 0];
+  };
+  return {
+    type: "scatter", mode: "markers", x: Float64Array.from(gaps, (gap) => gap.x), y: Float32Array.from(gaps, (gap) => gap.itl),
+    marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, hoverinfo: slow ? "none" : "skip",
+  };
+}
+
+// ---- axis -----------------------------------------------------------------------------------------------
+function top(p99, { window }) {
+  const wanted = niceAxis(p99 * 1.06, 4).max;
+  const calm = wanted < scale.max && window.live && performance.now() - scale.calm < CALM_MS;
+  if (wanted >= scale.max) scale.calm = performance.now();
+  if (!calm) scale.max = wanted;
+  return scale.max;
+}
+
+function yAxis({ max, least, most, p }) {
+  if (scale.log && p.length) {
+    const low = Math.floor(Math.log10(Math.max(0.05, least)) * 2) / 2, high = Math.log10(most * 1.15);
+    const firsts = high - low > 2.2 ? [1] : [1, 2, 5], tickvals = [];
+    for (let power = Math.floor(low); power <= high; power++) {
+      for (const n of firsts) if (n * 10 ** power >= 10 ** low) tickvals.push(n * 10 ** power);
+    }
+    const range = scale.zoom || [low, high], ticktext = tickvals.map(String);
+    return { type: "log", range, tickmode: "array", tickvals, ticktext, fixedrange: false };
+  }
+  const range = scale.zoom || [0, max];
+  const step = niceAxis(range[1] - range[0], 4).step;
+  return { type: "linear", range, tickmode: "linear", tick0: 0, dtick: step, fixedrange: false };
+}
+
+const place = (yaxis, v) => ((yaxis.type === "log" ? Math.log10(v) : v) - yaxis.range[0]) / (yaxis.range[1] - yaxis.range[0]);
+
+function addLines(layout, p, yaxis, { height, T }) {
+  const lines = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height }));
+  const shown = lines.filter((one) => one.at >= 0 && one.at <= height + 1);
+  const level = (px) => sharp(px) / height;
+  const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
+  shown.forEach(({ name, dash, v, at }, i) => {
+    layout.shapes.push({
+      name, type: "line", xref: "paper", x0: 0, x1: 1, yref: "paper", y0: level(at), y1: level(at),
+      line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "above",
+    });
+    const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
+    layout.annotations.push(lineLabel(T, y, name, format.ms(v), T.ink, labels[i] - at));
+  });
+}
+
+/** Heights (rising) moved up, and down again where the plot ends, until they are `least` apart. */
+function spread(heights, least, height) {
+  const out = heights.slice();
+  for (let i = 1; i < out.length; i++) out[i] = Math.max(out[i], out[i - 1] + least);
+  for (let i = out.length - 1, most = height + 6; i >= 0; i--, most -= least) out[i] = Math.min(out[i], most);
+  return out;
+}
+
+/* The longest of them, far enough apart for a triangle each: {…dot, px, why}. */
+function farApart(dots, { window, width }) {
+  const kept = [];
+  for (const gap of dots.sort((a, b) => b.itl - a.itl)) {
+    if (kept.length === MOST_TRIANGLES) break;
+    const px = ((gap.x * 1000 - window.x0) / (window.x1 - window.x0)) * width;
+    if (kept.every((other) => Math.abs(other.px - px) > APART_PX)) kept.push({ ...gap, px });
+  }
+  return kept;
+}
+
+/* Words stand at the triangle's left, else at its right, else (no room) not at all; the longest gap comes first. */
+function addBeyond(layout, gaps, { T, width }) {
+  const taken = gaps.map(({ px }) => [px - 5, px + 5]);
+  for (const gap of gaps) {
+    layout.shapes.push({
+      name: "beyond", type: "path", path: "M0,0 L4,-6 L-4,-6 Z", xsizemode: "pixel", ysizemode: "pixel",
+      xanchor: gap.x, yref: "paper", yanchor: 1, fillcolor: T.ink, line: { width: 0 },
+    });
+    const value = format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
+    const sides = [[gap.px - 6 - long, gap.px - 6, "right"], [gap.px + 6, gap.px + 6 + long, "left"]];
+    const side = sides.find(([from, to]) => from >= 0 && to <= width && taken.every(([a, b]) => to < a || from > b));
+    if (!side) continue;
+    taken.push(side);
+    layout.annotations.push({
+      ...annotation(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink),
+      x: gap.x, xanchor: side[2], xshift: side[2] === "left" ? 6 : -6, yref: "paper", y: 1, yanchor: "top", yshift: 2,
+    });
+  }
+}
+
+function cause(gap) {
+  const known = store.requests.get(gap.rid);
+  if (known && known.preempted.some((t) => t <= gap.t && t >= gap.t - gap.itl)) return "preempted";
+  const { steps } = store, row = store.stepRow(gap.step);
+  const prompt = row < 0 ? 0 : steps.prompt[row & steps.mask];
+  return prompt ? `with ${prompt} prompt` : "";
+}
+
+// ---- the selected token ----------------------------------------------------------------------------------
+function addSelected(traces, layout, dots, { T }) {
+  const { selected } = pointing;
+  const chosen = selected && dots.find((gap) => gap.rid === selected.rid && gap.step === selected.step);
+  if (!chosen) return;
+  const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
+  layout.shapes.push({ ...upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
+  for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]])
+    traces.push({
+      type: "scatter", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip",
+      marker: { color, size, line: { color: T.ink, width } },
+    });
+}

@@ -1,0 +1,42 @@
+/* The changes of settings in a stretch of time, with the words that stand on their flags. */
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+
+const WORDS = {
+  prefill_max_tokens: "budget", max_batch_size: "max batch", prefill_max_batch_size: "prefill requests",
+  step_max_tokens: "step tokens", chunked_prefill: "chunked prefill", prefix_cache: "prefix cache",
+  same_step_sharing: "sharing", batched_append: "batched append", cuda_graphs: "CUDA graphs", slow_motion: "slow motion",
+};
+const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
+
+const valueText = (value) => (value === null ? "∞" : value === true ? "on" : value === false ? "off" : String(value));
+
+/**
+ * "budget 512 → 256", for one change or several.
+ * @param {Record<string, [any, any]>} changes
+ */
+function knobText(changes) {
+  const parts = Object.entries(changes).map(([name, [before, after]]) => {
+    const unit = name === "slow_motion" ? "x" : "";
+    return `${WORDS[name] || name.replace(/_/g, " ")} ${unit}${valueText(before)} → ${unit}${valueText(after)}`;
+  });
+  return parts.length > 2 ? `${parts[0]} and ${parts.length - 1} more` : parts.join(", ");
+}
+
+/**
+ * Marks between two view times, oldest first; a slider's drag is one mark.
+ * @returns {{x: number, t: number, step: number, changes: Record<string, [any, any]>, text: string}[]}
+ */
+export function knobMarks(x0 = -Infinity, x1 = Infinity) {
+  const marks = [];
+  for (const { t, step, changes } of store.marks) {
+    const last = marks[marks.length - 1], names = Object.keys(changes).join();
+    if (last && t - last.t < ONE_HAND_MS && names === Object.keys(last.changes).join()) {
+      const merged = {};
+      for (const name in changes) merged[name] = [last.changes[name][0], changes[name][1]];
+      Object.assign(last, { t, step, changes: merged });
+    } else marks.push({ t, step, changes });
+  }
+  const placed = marks.map((mark) => ({ ...mark, x: time.x(mark.t), text: knobText(mark.changes) }));
+  return placed.filter((mark) => mark.x >= x0 && mark.x <= x1);
+}

@@ -1,0 +1,145 @@
+/* Keeps the rail's controls and the engine's knobs together, when a knob is turned somewhere else too: in another tab, by a
+ * program. The user's hand goes first: nothing moves under it. */
+import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
+import { store } from "../shared/store.js";
+import { knobMarks } from "./knobmarks.js";
+
+const HAND_MS = 700, AGAIN_MS = 150;
+const SWITCHES = ["prefix_cache", "same_step_sharing", "chunked_prefill", "batched_append", "cuda_graphs"];
+const TRACKS = { prefill_max_tokens: "budget", prefill_max_batch_size: "prefill-requests", max_batch_size: "max-batch" };
+let ask = null, timer = 0, handAt = 0, holding = false;
+
+const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));
+
+const listen = (name, listener) => document.addEventListener(name, listener, true);
+listen("pointerdown", (event) => (holding = inRail(event)));
+for (const end of ["pointerup", "pointercancel"]) {
+  listen(end, () => {
+    if (holding) handAt = performance.now();
+    holding = false;
+  });
+}
+listen("input", (event) => {
+  if (inRail(event)) handAt = performance.now();
+  if (event.target.dataset) event.target.dataset.typed = "1";
+});
+listen("focusin", (event) => {
+  if (event.target.dataset) delete event.target.dataset.typed;
+});
+
+function busy() {
+  const at = document.activeElement;
+  const typing = at && at.closest && at.closest("#rp-rail") && /^(text|number)$/.test(at.type) && at.dataset.typed;
+  return holding || typing || performance.now() - handAt < HAND_MS;
+}
+
+function sync() {
+  clearTimeout(timer);
+  if (!ask || !Object.keys(store.knobs).length) return; // called again when there is one and the other
+  if (busy() || !document.querySelector("#slow-factor input")) timer = setTimeout(sync, AGAIN_MS);
+  else {
+    ask();
+    show();
+  }
+}
+
+/**
+ * @param {HTMLElement} _element nothing to be seen
+ * @param {{sync: () => void}} events `sync` has Gradio move the controls to where `controlValues` says
+ */
+export function mount(_element, events) {
+  ask = events.sync;
+  sync();
+  show();
+}
+
+// ---- sliders of places ------------------------------------------------------------------------------------
+/** The text of place `i` of a slider; screen readers hear it instead of the place's number. */
+export function slid(name, i) {
+  const text = format.limit(given.stops[name][i]);
+  const range = document.querySelector(`#${name} input[type=range]`);
+  if (range) range.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
+  return text;
+}
+
+/* The place nearest to a value, as Stops.place() in Python finds it. */
+function place(name, value) {
+  const stops = given.stops[name];
+  if (value === null) return stops.length - 1;
+  const far = (stop) => (stop === null ? Infinity : Math.abs(Math.log(stop / value)));
+  return stops.reduce((best, stop, i) => (far(stop) < far(stops[best]) ? i : best), 0);
+}
+
+/* How far along its track a value stands, 0 to 1. */
+function along(name, value) {
+  if (given.stops[name]) return place(name, value) / (given.stops[name].length - 1);
+  const range = document.querySelector(`#${name} input[type=range]`);
+  return range ? (value - range.min) / (range.max - range.min) : 0;
+}
+
+/** What the controls should show, in the order in which Controls.wire() names them. */
+export function controlValues() {
+  const { knobs } = store, slow = knobs.slow_motion > 1;
+  const stops = ["prefill_max_tokens", "prefill_max_batch_size"].flatMap((knob) => {
+    return [place(TRACKS[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])];
+  });
+  const factor = slow ? `×${knobs.slow_motion}` : document.querySelector("#slow-factor input").value;
+  return [...stops, knobs.max_batch_size, ...SWITCHES.map(isOn), slow, factor];
+}
+
+/* Whether an optimisation is on; CUDA graphs are not where there is no GPU. */
+function isOn(knob) {
+  const graphs = document.querySelector("#graphs input");
+  return store.knobs[knob] && !(knob === "cuda_graphs" && graphs && graphs.disabled);
+}
+
+// ---- what follows from the knobs --------------------------------------------------------------------------
+function show() {
+  const { knobs } = store;
+  if (!document.getElementById("rp-rail") || !Object.keys(knobs).length) return;
+  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.length} on`;
+  const hint = document.querySelector("#rp-opt-head h3 span");
+  if (hint) write(hint, count);
+  const chip = document.querySelector(".rp-slow-chip");
+  if (chip) {
+    chip.hidden = !(knobs.slow_motion > 1);
+    write(chip, `slow motion ×${knobs.slow_motion}`);
+  }
+  summary(knobs, count);
+  for (const [knob, name] of Object.entries(TRACKS)) {
+    const stops = given.stops[name], range = document.querySelector(`#${name} input[type=range]`);
+    if (stops && range) range.setAttribute("aria-valuetext", knobs[knob] === null ? "unlimited" : String(knobs[knob]));
+  }
+}
+
+function summary(knobs, count) {
+  const words = document.querySelector("#rp-knobs-button span");
+  if (!words) return;
+  const budget = make("em", "", format.limit(knobs.prefill_max_tokens));
+  words.replaceChildren("budget ", budget, ` · batch ${knobs.max_batch_size} · ${count}`);
+}
+
+function ticks() {
+  for (const mark of knobMarks()) {
+    for (const [knob, [before]] of Object.entries(mark.changes)) {
+      const track = TRACKS[knob] && document.getElementById(TRACKS[knob]);
+      if (!track) continue;
+      track.classList.add("rp-was");
+      track.style.setProperty("--rp-was", String(along(TRACKS[knob], before)));
+    }
+  }
+}
+
+on("reset", () => {
+  show();
+  sync();
+});
+on("frame", (delta) => {
+  if (!(delta.frames || []).some((frame) => frame.knobs && frame.knobs.length)) return;
+  show();
+  ticks();
+  sync();
+});

@@ -1,0 +1,82 @@
+/* What the KV pool's blocks were used for over the last 15 s of work.
+ *
+ * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (nobody's, still findable),
+ * free. A diamond marks a preemption: the pool was full. */
+import { legendBox, legendEntry } from "../shared/legend.js";
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+import { createChart } from "./chart.js";
+import { areaTrace } from "./shapes.js";
+
+const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
+const SAMPLE_PX = 1.5, APART_PX = 12;
+
+let summary = "No steps yet.";
+
+export function mount(element) {
+  createChart(element, {
+    name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
+    legend: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
+    draw, describe: () => `KV blocks over time. ${summary}`,
+  });
+}
+
+function draw(frame) {
+  const { window, T } = frame;
+  const { samples, preemptions } = collect(frame);
+  const total = poolSize(samples), tickvals = [0, total / 2, total];
+  const layout = {
+    plot_bgcolor: T.free,
+    yaxis: { range: [0, total], tickmode: "array", tickvals, ticktext: tickvals.map((v) => String(Math.round(v))), gridcolor: T.line },
+    xaxis: { showgrid: false },
+  };
+  if (!samples.length) {
+    summary = "No steps in view.";
+    return { empty: true, layout };
+  }
+  const newest = samples[samples.length - 1];
+  const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
+  const layer = (height, color) => areaTrace(x, [...samples, newest].map(height), color, "hv");
+  const traces = [
+    layer((s) => s.shared + s.active + s.cached, T.cached), layer((s) => s.shared + s.active, T.ink3), layer((s) => s.shared, T.shared),
+    {
+      type: "scatter", mode: "markers", x: preemptions, y: preemptions.map(() => total * 0.97), hoverinfo: "skip", cliponaxis: false,
+      marker: { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } },
+    },
+  ];
+  const { shared, active, cached, free } = newest;
+  summary = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
+  return { traces, layout };
+}
+
+/* Counts after each step of the window, one sample a pixel or so (the fullest), oldest first. */
+function collect({ window, width }) {
+  const { steps } = store, samples = [], preemptions = [];
+  const pixel = (window.x1 - window.x0) / width / 1000, least = SAMPLE_PX * pixel;
+  for (let i = steps.end - 1; i >= steps.first; i--) {
+    const row = i & steps.mask, ms = time.x(steps.t1[row]);
+    if (ms > window.x1) continue;
+    const before = ms < window.x0; // one more, so that the area begins at the left edge
+    const shared = steps.sharedBlocks[row], active = steps.active[row], cached = steps.cachedBlocks[row];
+    const free = steps.free[row];
+    const sample = { x: Math.max(ms, window.x0) / 1000, shared, active, cached, free };
+    const close = preemptions[preemptions.length - 1] - sample.x < APART_PX * pixel;
+    if (steps.preempted[row] && !before && !close) preemptions.push(sample.x);
+    const last = samples[samples.length - 1];
+    if (!last || last.x - sample.x >= least || before) samples.push(sample);
+    else if (shared + active > last.shared + last.active && samples.length > 1) {
+      samples[samples.length - 1] = { ...sample, x: last.x };
+    }
+    if (before) break;
+  }
+  return { samples: samples.reverse(), preemptions };
+}
+
+function poolSize(samples) {
+  if (samples.length) {
+    const { shared, active, cached, free } = samples[samples.length - 1];
+    return shared + active + cached + free;
+  }
+  const { stats, info } = store;
+  return (stats && stats.kv_total) || (info && info.num_blocks - 1) || 1;
+}

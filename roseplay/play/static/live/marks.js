@@ -1,0 +1,175 @@
+/* What a chart shows, on a canvas over Plotly's axes: curves, areas, dots, lines and words. All of it moves with time, several
+ * times a second, and for that Plotly needs some thirty milliseconds, a canvas one or two. */
+import { make } from "../shared/dom.js";
+import { createPen } from "../shared/pen.js";
+
+const NEAR_PX = 12, LINE = 1.3, SQUARE_PX = 2.2; // dots smaller than this are as good as squares
+const MONO = '"RP Mono", ui-monospace, monospace';
+const SHARE = { left: 0, center: 0.5, right: 1, top: 0, middle: 0.5, bottom: 1 };
+
+const dashes = (dash) => (dash && dash !== "solid" ? dash.split(",").map(parseFloat) : []);
+
+export class Marks {
+  /**
+   * @param {HTMLElement} plot
+   * @param {{l: number, r: number, t: number, b: number}} margin
+   */
+  constructor(plot, margin) {
+    const canvas = make("canvas", "rp-marks");
+    canvas.setAttribute("aria-hidden", "true");
+    plot.append(canvas);
+    this.pen = createPen(canvas);
+    this.margin = margin;
+    this.box = null; // of the plot, in px: {l, t, w, h}
+    this.X = null; // px of a value
+    this.Y = null;
+    this.targets = []; // {x, y, curveNumber, pointNumber} of the dots that can be pointed at
+  }
+
+  /** @param {import("../shared/types.js").Drawing} drawing */
+  draw({ data, layout }, width, height) {
+    const { pen, margin } = this, { g } = pen;
+    pen.begin(width, height);
+    const box = { l: margin.l, t: margin.t, w: width - margin.l - margin.r, h: height - margin.t - margin.b };
+    const [x0, x1] = layout.xaxis.range, [y0, y1] = layout.yaxis.range, log = layout.yaxis.type === "log";
+    this.box = box;
+    this.X = (v) => box.l + ((v - x0) / (x1 - x0)) * box.w;
+    this.Y = (v, exponent = log ? Math.log10(v) : v) => box.t + box.h * (1 - (exponent - y0) / (y1 - y0));
+    this.targets = [];
+    const [below, above] = [true, false].map((is) => layout.shapes.filter((shape) => (shape.layer === "below") === is));
+    g.save();
+    g.beginPath();
+    g.rect(box.l, 0, box.w + 1, box.t + box.h + 1);
+    g.clip();
+    for (const shape of below) this.drawShape(shape);
+    data.forEach((trace, i) => this.drawTrace(trace, i));
+    for (const shape of above) this.drawShape(shape);
+    g.restore();
+    for (const words of layout.annotations) this.drawWords(words);
+  }
+
+  stroke({ color, width, dash }) {
+    const { g } = this.pen;
+    if (!width) return;
+    g.strokeStyle = color;
+    g.lineWidth = width;
+    g.setLineDash(dashes(dash));
+    g.stroke();
+    g.setLineDash([]);
+  }
+
+  // ---- traces ---------------------------------------------------------------------------------------------
+  drawTrace(trace, curveNumber) {
+    if (trace.mode === "markers") return this.drawDots(trace, curveNumber);
+    const { g } = this.pen, { Y } = this;
+    for (const run of this.whole(trace)) {
+      g.beginPath();
+      if (trace.fill) g.moveTo(run[0][0], Y(0));
+      run.forEach(([x, y], i) => {
+        if (i && trace.line.shape === "hv") g.lineTo(x, run[i - 1][1]);
+        if (i || trace.fill) g.lineTo(x, y);
+        else g.moveTo(x, y);
+      });
+      if (trace.fill) {
+        g.lineTo(run[run.length - 1][0], Y(0));
+        g.fillStyle = trace.fillcolor;
+        g.fill();
+      } else this.stroke(trace.line);
+    }
+  }
+
+  /* A curve's points in px, in as many pieces as there are gaps in it, which are null. */
+  whole({ x, y }) {
+    const { X, Y } = this, runs = [[]];
+    x.forEach((v, i) => {
+      if (y[i] !== null) runs[runs.length - 1].push([X(v), Y(y[i])]);
+      else if (runs[runs.length - 1].length) runs.push([]);
+    });
+    return runs.filter((run) => run.length);
+  }
+
+  drawDots({ x, y, marker, hoverinfo }, curveNumber) {
+    const { g } = this.pen, { box, X, Y, targets } = this;
+    const paint = (i) => (Array.isArray(marker.color) ? marker.color[i] : marker.color);
+    for (let from = 0, to; from < x.length; from = to) { // neighbours of one colour are one path
+      g.beginPath();
+      for (to = from; to < x.length && paint(to) === paint(from); to++) {
+        const px = X(x[to]), py = Y(y[to]);
+        if (px < box.l - 1 || px > box.l + box.w + 1 || py < box.t - 5 || py > box.t + box.h + 1) continue;
+        this.dot(px, py, marker);
+        if (hoverinfo !== "skip") targets.push({ x: px, y: py, curveNumber, pointNumber: to });
+      }
+      g.fillStyle = paint(from);
+      g.fill();
+      if (marker.line) this.stroke(marker.line);
+    }
+  }
+
+  dot(x, y, { size, symbol }) {
+    const { g } = this.pen, r = size / 2;
+    if (symbol === "diamond") {
+      g.moveTo(x, y - r);
+      for (const [dx, dy] of [[r, 0], [0, r], [-r, 0]]) g.lineTo(x + dx, y + dy);
+      g.closePath();
+    } else if (size < SQUARE_PX) g.rect(x - r, y - r, size, size);
+    else {
+      g.moveTo(x + r, y);
+      g.arc(x, y, r, 0, 2 * Math.PI);
+    }
+  }
+
+  // ---- shapes: upright and level lines, and polygons of so many px around a point -----------------------------
+  drawShape(shape) {
+    const { g } = this.pen, { box, X, Y } = this;
+    const x = (v) => (shape.xref === "paper" ? box.l + v * box.w : X(v));
+    const y = (v) => (shape.yref === "paper" ? box.t + box.h * (1 - v) : Y(v));
+    g.beginPath();
+    if (shape.type === "path") {
+      const numbers = shape.path.match(/-?[\d.]+/g).map(Number);
+      for (let i = 0; i < numbers.length; i += 2) {
+        g.lineTo(x(shape.xanchor) + numbers[i], y(shape.yanchor) - numbers[i + 1]);
+      }
+      g.closePath();
+      g.fillStyle = shape.fillcolor;
+      return g.fill();
+    }
+    const aside = shape.xsizemode === "pixel" ? x(shape.xanchor) : null;
+    g.moveTo(aside === null ? x(shape.x0) : aside + shape.x0, y(shape.y0));
+    g.lineTo(aside === null ? x(shape.x1) : aside + shape.x1, y(shape.y1));
+    this.stroke(shape.line);
+  }
+
+  // ---- words ----------------------------------------------------------------------------------------------
+  /* Lines of words, which may be bold, of a colour of their own. */
+  drawWords({ text, font, bgcolor, x, y, xref, yref, xanchor = "center", yanchor = "middle", xshift = 0, yshift = 0 }) {
+    const { g } = this.pen, { box, X, Y } = this, size = font.size || 10, high = size * LINE;
+    const lines = text.split("<br>").map((line) => {
+      const look = `${line.includes("<b") ? "700 " : ""}${size}px ${MONO}`, words = line.replace(/<[^>]*>/g, "");
+      g.font = look;
+      return { words, look, wide: g.measureText(words).width, color: (/color:([^"]+)"/.exec(line) || [])[1] || font.color };
+    });
+    const wide = Math.max(...lines.map((line) => line.wide));
+    const left = (xref === "paper" ? box.l + x * box.w : X(x)) + xshift - wide * SHARE[xanchor];
+    const top = (yref === "paper" ? box.t + box.h * (1 - y) : Y(NaN, y)) - yshift - high * lines.length * SHARE[yanchor];
+    if (bgcolor) {
+      g.fillStyle = bgcolor;
+      g.fillRect(left, top, wide, high * lines.length);
+    }
+    g.textAlign = "left";
+    lines.forEach((line, i) => {
+      g.font = line.look;
+      g.fillStyle = line.color;
+      g.fillText(line.words, left, top + high * i + size);
+    });
+  }
+
+  /** The dot that is nearest to a point of the plot, in px of its own box: {curveNumber, pointNumber}, or null. */
+  near(x, y) {
+    let best = null, least = NEAR_PX ** 2;
+    for (const one of this.targets) {
+      const far = (one.x - x) ** 2 + (one.y - y) ** 2;
+      if (far <= least) [best, least] = [one, far];
+    }
+    return best;
+  }
+}

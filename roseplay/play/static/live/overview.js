@@ -1,0 +1,45 @@
+/* How many requests ran (area) and waited (dotted) in each step, along the top of the step timeline. `eachStep` goes through
+ * the steps in view. */
+import { store } from "../shared/store.js";
+import { fade } from "../shared/theme.js";
+import { time } from "../shared/time.js";
+import { timeline } from "./timeline.js";
+
+const LEAST = 8, IDLE_PX = 20;
+
+export function drawOverview(g, [top, bottom], eachStep) {
+  const { steps } = store, { T } = timeline, points = [];
+  let most = LEAST;
+  eachStep((slot) => {
+    const [x0, x1] = [steps.t0[slot], steps.t1[slot]].map((t) => timeline.x(time.x(t)));
+    points.push([x0, x1, steps.running[slot], steps.waiting[slot]]);
+    most = Math.max(most, steps.running[slot], steps.waiting[slot]);
+  });
+  if (!points.length) return;
+  const y = (v) => bottom - (v / most) * (bottom - top);
+  const path = (k) => {
+    g.beginPath();
+    let lastX = points[0][0];
+    g.moveTo(lastX, y(0));
+    for (const point of points) {
+      if (point[0] - lastX > IDLE_PX) { // idle between
+        g.lineTo(lastX, y(0));
+        g.lineTo(point[0], y(0));
+      }
+      g.lineTo(point[0], y(point[k]));
+      g.lineTo((lastX = point[1]), y(point[k]));
+    }
+    g.lineTo(lastX, y(0));
+  };
+  path(2);
+  g.fillStyle = fade(T.decode, 0.38);
+  g.fill();
+  g.lineWidth = 1;
+  g.strokeStyle = T.ink3;
+  g.stroke();
+  path(3);
+  g.strokeStyle = T.ink;
+  g.setLineDash([2, 2]);
+  g.stroke();
+  g.setLineDash([]);
+}

@@ -1,0 +1,100 @@
+/* Which row of the step timeline a request has, for as long as anybody can see it. The first rows belong to the lanes. Everybody
+ * else takes the first row that is free when they come and keeps it, so nothing jumps while one looks at it. */
+import { store } from "../shared/store.js";
+import { hueOf, palette } from "../shared/theme.js";
+import { time } from "../shared/time.js";
+import { ownsRequest } from "../lanes/lanes.js";
+
+const LEAST_LANES = 4;
+const APART_MS = 60; // between the end of one request and the next in its row
+
+export class Rows {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.rows = new Map(); // rid -> row
+    this.last = []; // row -> the request that came into it last
+    this.lanes = LEAST_LANES;
+    this.visible = []; // requests in the window
+    this.count = LEAST_LANES; // rows up to the last one in use
+    this.seen = 0;
+  }
+
+  /** Take over what is new, and find out who is in the window. */
+  update({ x0, x1 }) {
+    const { requests } = store;
+    for (const rid of this.rows.keys()) if (!requests.has(rid)) this.rows.delete(rid);
+    this.visible = [];
+    this.count = this.lanes;
+    this.hues = palette().hues;
+    for (const known of requests.values()) {
+      if (known.submitted === null) continue; // its steps have come before the word of who it is
+      if (known.lane > this.lanes) this.widen(known.lane);
+      if (time.x(known.submitted) > x1 || (known.finished !== null && time.x(known.finished) < x0)) continue;
+      if (!this.rows.has(known.rid)) this.rows.set(known.rid, this.find(known));
+      this.visible.push(known);
+      this.count = Math.max(this.count, this.rows.get(known.rid) + 1);
+    }
+  }
+
+  /* More lanes than thought: everybody behind them moves down. */
+  widen(lanes) {
+    const by = lanes - this.lanes;
+    for (const [rid, row] of this.rows) if (row >= this.lanes) this.rows.set(rid, row + by);
+    this.last.splice(this.lanes, 0, ...Array(by).fill(undefined));
+    this.lanes = lanes;
+  }
+
+  find(known) {
+    const row = known.lane !== null ? known.lane - 1 : -1;
+    if (row >= 0 && this.own(known)) { // a prompt sent during an answer ends that answer, and follows it in its row
+      this.displace(row, known);
+      return this.take(row, known);
+    }
+    // Another tab may be using the lane of the same number.
+    return this.take(row >= 0 && this.free(row, known) ? row : this.behind(known), known);
+  }
+
+  /* Whether the request was sent from this tab. */
+  own({ rid }) {
+    return ownsRequest(rid);
+  }
+
+  free(row, known) {
+    const before = this.last[row];
+    return !before || before === known || (before.finished !== null && before.finished + APART_MS < known.submitted);
+  }
+
+  /* The first row behind the lanes that is free. */
+  behind(known) {
+    let row = this.lanes;
+    while (!this.free(row, known)) row++;
+    return row;
+  }
+
+  /* Another tab's request gives a lane's row back to this tab's. */
+  displace(row, known) {
+    const before = this.last[row];
+    if (!before || this.free(row, known) || this.own(before)) return;
+    this.rows.set(before.rid, this.take(this.behind(before), before));
+  }
+
+  take(row, known) {
+    this.last[row] = known;
+    return row;
+  }
+
+  rowOf(rid) {
+    return this.rows.get(rid) ?? -1;
+  }
+
+  of(known) {
+    return this.rowOf(known.rid);
+  }
+
+  color(rid) {
+    return this.hues[hueOf(rid)];
+  }
+}

@@ -1,0 +1,28 @@
+/* Where steps lie in view time. */
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+
+/** @typedef {{step: number, x0: number, x1: number, slot: number}} Span a step, its stretch in ms and its ring slot */
+
+/**
+ * The stretch of the step in a ring slot.
+ * @param {number} slot
+ * @returns {Span}
+ */
+export function stepSpan(slot) {
+  const { steps } = store;
+  return { step: steps.step[slot], x0: time.x(steps.t0[slot]), x1: time.x(steps.t1[slot]), slot };
+}
+
+/**
+ * The step at a moment of view time, or null.
+ * @param {number} ms
+ */
+export function stepAt(ms) {
+  const { steps } = store;
+  for (let i = steps.end - 1; i >= steps.first; i--) {
+    const found = stepSpan(i & steps.mask);
+    if (found.x0 <= ms) return ms <= found.x1 ? found : null;
+  }
+  return null;
+}

@@ -1,0 +1,182 @@
+/* The cells of the step timeline, a request's part in a step each: which one lies at a point, and going from one to the next
+ * by keyboard. Left and right go through a row, up and down to the row above or below, Home and End to the first and the
+ * last in view; Enter asks why its token took so long, Esc leaves. */
+import { write } from "../shared/dom.js";
+import { emit, on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+import { stepAt, stepSpan } from "./span.js";
+import { LEFT, rows, timeline } from "./timeline.js";
+import { view } from "./view.js";
+
+const SLACK_PX = 6, LEAST_PX = 3;
+
+/** The cell that the keys have chosen. @type {{rid: number, step: number} | null} */
+let cursor = null;
+let canvas = null, said = null, soon = null;
+
+const MOVES = {
+  ArrowLeft: () => along(rows.rowOf(cursor.rid), store.stepRow(cursor.step) - 1, -1, false),
+  ArrowRight: () => along(rows.rowOf(cursor.rid), store.stepRow(cursor.step) + 1, 1, false),
+  ArrowUp: () => beside(-1),
+  ArrowDown: () => beside(1),
+  Home: () => along(rows.rowOf(cursor.rid), store.steps.first, 1, true),
+  End: () => along(rows.rowOf(cursor.rid), store.steps.end - 1, -1, true),
+};
+
+/**
+ * Let the keys go from cell to cell.
+ * @param {HTMLCanvasElement} ofTimeline
+ * @param {HTMLElement} status where the chosen cell is put into words
+ * @param {() => void} redraw
+ */
+export function watchKeys(ofTimeline, status, redraw) {
+  [canvas, said, soon] = [ofTimeline, status, redraw];
+  canvas.addEventListener("keydown", pressed);
+  canvas.addEventListener("focus", soon);
+  canvas.addEventListener("blur", () => {
+    emit("hover", null);
+    emit("step", null);
+    soon();
+  });
+  on("reset", leave);
+}
+
+function pressed(event) {
+  if (!timeline.window || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  if (event.key === "Escape") return leave(); // the view goes back to now, too
+  const enter = event.key === "Enter" || event.key === " ";
+  if (!enter && !(event.key in MOVES)) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (!kept()) go(newest());
+  else if (enter) open();
+  else go(MOVES[event.key]());
+}
+
+// ---- at a point -------------------------------------------------------------------------------------------
+const ms = (px) => timeline.window.x0 + ((px - LEFT) / timeline.plot) * (timeline.window.x1 - timeline.window.x0);
+
+/** What lies at a point of the canvas: {rid, step} with step null between steps; null where nobody is. */
+export function cellAt(px, py) {
+  if (!timeline.window) return null;
+  const t = ms(px), slack = ms(px + SLACK_PX) - t;
+  let row = -1;
+  for (let i = 0; i < timeline.shown; i++) if (Math.abs(timeline.y(i) - py) <= timeline.high(i) / 2) row = i;
+  if (row < 0) return null;
+  const lives = ({ submitted, finished }) =>
+    time.x(submitted) - slack <= t && (finished === null || time.x(finished) + slack >= t);
+  // The newest: it follows the one before it.
+  const known = rows.visible.findLast((one) => rows.of(one) === row && lives(one));
+  if (!known) return null;
+  const found = stepAt(t), own = found && store.entriesOf(found.slot).some((entry) => entry.rid === known.rid);
+  return { rid: known.rid, step: own ? found.step : null };
+}
+
+/** The step under a point of the canvas, or null. */
+export function stepUnder(px) {
+  if (!timeline.window || px < LEFT || px > LEFT + timeline.plot) return null;
+  const found = stepAt(ms(px));
+  return found && found.step;
+}
+
+// ---- from cell to cell ------------------------------------------------------------------------------------
+const spanOf = (step) => stepSpan(store.stepRow(step) & store.steps.mask);
+
+const inView = ({ x0, x1 }) => x1 >= timeline.window.x0 && x0 <= timeline.window.x1;
+
+/* The first cell of a row, going from ring row `from` by `by`; only in view where `seen`. */
+function along(row, from, by, seen) {
+  const { steps } = store;
+  for (let i = from; i >= steps.first && i < steps.end; i += by) {
+    const slot = i & steps.mask;
+    if (seen && !inView(stepSpan(slot))) continue;
+    const found = store.entriesOf(slot).find((entry) => rows.rowOf(entry.rid) === row);
+    if (found) return { rid: found.rid, step: steps.step[slot] };
+  }
+  return null;
+}
+
+/* The cell of a row that is nearest in time to a step. */
+function nearest(row, step) {
+  const here = store.stepRow(step), before = along(row, here, -1, true), after = along(row, here, 1, true);
+  if (!before || !after) return before || after;
+  return step - before.step <= after.step - step ? before : after;
+}
+
+function beside(by) {
+  for (let row = rows.rowOf(cursor.rid) + by; row >= 0 && row < timeline.shown; row += by) {
+    const found = nearest(row, cursor.step);
+    if (found) return found;
+  }
+  return null;
+}
+
+/* Where one begins: the newest cell in view of the first row that has one. */
+function newest() {
+  for (let row = 0; row < timeline.shown; row++) {
+    const found = along(row, store.steps.end - 1, -1, true);
+    if (found) return found;
+  }
+  return null;
+}
+
+const kept = () => cursor !== null && store.stepRow(cursor.step) >= 0 && rows.rowOf(cursor.rid) >= 0;
+
+function go(cell) {
+  if (!cell) return;
+  if (popover.name === "why") emit("select", null);
+  cursor = cell;
+  const span = spanOf(cell.step), { x0, x1 } = timeline.window;
+  if (!inView(span)) view.set(span.x0 - (x1 - x0) / 2, span.x0 + (x1 - x0) / 2);
+  emit("hover", cell.rid);
+  emit("step", cell.step);
+  write(said, words(cell));
+  soon();
+}
+
+function open() {
+  const { x0, x1 } = spanOf(cursor.step), rect = canvas.getBoundingClientRect(), row = rows.rowOf(cursor.rid);
+  emit("select", { ...cursor, x: rect.left + timeline.x((x0 + x1) / 2), y: rect.top + timeline.y(row) });
+}
+
+function leave() {
+  if (!cursor) return;
+  cursor = null;
+  write(said, "");
+  emit("hover", null);
+  emit("step", null);
+}
+
+// ---- what is said and drawn -------------------------------------------------------------------------------
+function words({ rid, step }) {
+  const known = store.requests.get(rid), lane = known && known.lane !== null ? `, lane ${known.lane}` : "";
+  const entry = store.entriesOf(spanOf(step).slot).find((one) => one.rid === rid);
+  const decoded = entry.decode ? format.many(entry.decode, "decode token") : "prompt found, nothing computed";
+  const did = entry.prompt ? format.many(entry.prompt, "prompt token") : decoded;
+  const itl = gap(rid, step);
+  const after = itl === null ? "" : Number.isNaN(itl) ? ", first token" : `, ITL ${format.ms(itl)} ms`;
+  return `Request ${rid}${lane}, step ${format.count(step)}: ${did}${after}`;
+}
+
+/* The gap before the token that came of a cell; NaN for a first token, null where none came. */
+function gap(rid, step) {
+  const { tokens } = store;
+  for (let i = tokens.lowerBound(tokens.step, step); i < tokens.end && tokens.step[i & tokens.mask] === step; i++)
+    if (tokens.rid[i & tokens.mask] === rid) return tokens.itl[i & tokens.mask];
+  return null;
+}
+
+/** Around the cell that the keys have chosen, while they can. */
+export function outlineCell(g) {
+  if (!kept() || (document.activeElement !== canvas && popover.name !== "why")) return;
+  const row = rows.rowOf(cursor.rid), span = spanOf(cursor.step);
+  if (row >= timeline.shown || !inView(span)) return;
+  const x0 = timeline.x(span.x0), width = Math.max(LEAST_PX, timeline.x(span.x1) - x0);
+  const high = Math.max(LEAST_PX, timeline.high(row) - 1.5);
+  g.strokeStyle = timeline.T.ink;
+  g.lineWidth = 1.5;
+  g.strokeRect(x0 - 0.75, timeline.y(row) - high / 2 - 0.75, width + 1.5, high + 1.5);
+}

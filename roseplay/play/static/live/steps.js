@@ -1,0 +1,326 @@
+/* The step timeline: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits, a diamond
+ * where it was preempted, a tick where it ended, two squares where it copied a block before writing; running and waiting
+ * on top.
+ *
+ * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along. Pointing
+ * at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
+import { make, svg, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { legendEntry, segmented } from "../shared/legend.js";
+import { quantile } from "../shared/numbers.js";
+import { createPen, sharp } from "../shared/pen.js";
+import { pointing } from "../shared/pointing.js";
+import { store } from "../shared/store.js";
+import { fade, mix, palette, textOn } from "../shared/theme.js";
+import { time } from "../shared/time.js";
+import { timeTicks } from "./axes.js";
+import { knobMarks } from "./knobmarks.js";
+import { nothingYet } from "./nothing.js";
+import { drawOverview } from "./overview.js";
+import { createPanel } from "./panel.js";
+import { stepSpan } from "./span.js";
+import { steer } from "./steering.js";
+import { outlineCell, watchKeys } from "./stepcells.js";
+import { stepTable } from "./steptable.js";
+import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
+import { view } from "./view.js";
+
+/** @type {[number, number]} */
+const OVERVIEW = [15, 43];
+const BOTTOM = 18, TOP = 52;
+const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more seconds
+const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
+const NOTCH_PX = 3; // steps wider than this stand apart
+const SHADES = 6; // of ink, for ITL
+
+let pen = null, g = null, copyLegend = null, subtitle = null, summary = "No steps yet.";
+
+export function mount(element) {
+  const canvas = make("canvas", "rp-steps"), said = make("span", "rp-said");
+  canvas.tabIndex = 0;
+  said.setAttribute("role", "status");
+  element.querySelector(".rp-plot").append(canvas, said);
+  pen = createPen(canvas);
+  g = pen.g;
+  const colours = segmented("colour", ["request", "ITL"], (word) => {
+    timeline.byItl = word === "ITL";
+    panel.soon();
+  });
+  const table = stepTable(rows, inView);
+  element.querySelector(".rp-rt").replaceChildren(...legend(), colours, table.button);
+  table.bind(element);
+  copyLegend = element.querySelector(".rp-copied");
+  copyLegend.hidden = true;
+  subtitle = element.querySelector(".rp-sub");
+  const describe = () => `Step timeline. ${summary}`;
+  const panel = createPanel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe });
+  watchKeys(canvas, said, panel.soon);
+  steer(canvas);
+  on("reset", () => rows.clear());
+  on("step", panel.soon);
+}
+
+// ---- drawing --------------------------------------------------------------------------------------------
+function draw(width, height, now) {
+  pen.begin(width, height);
+  const left = LEFT, plot = width - LEFT - RIGHT;
+  const span = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
+  const window = view.window(now, span);
+  const x = (ms) => left + ((ms - window.x0) / (window.x1 - window.x0)) * plot;
+  Object.assign(timeline, { T: palette(), window, width, height, plot, x });
+  rows.update(window);
+  layRows();
+  grid();
+  column();
+  g.save();
+  g.beginPath();
+  g.rect(left, 0, plot + 1, height);
+  g.clip();
+  drawOverview(g, OVERVIEW, eachStep);
+  waiting();
+  const seen = work();
+  marks();
+  outlineCell(g);
+  g.restore();
+  labels();
+  knobs();
+  if (!rows.visible.length) note(window.live ? nothingYet() : "Nothing here. Esc returns to now.");
+  sub(span);
+  const unfinished = rows.visible.filter((known) => known.finished === null).length;
+  summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
+    "Arrow keys go from step to step and row to row, Enter opens one.";
+}
+
+/* Requests in the stretch of time that is shown. */
+function inView() {
+  if (timeline.window) rows.update(timeline.window);
+  return rows.visible.slice();
+}
+
+/* Where row i has its middle. Lanes first, then a line, then everybody else. */
+function layRows() {
+  const below = TOP + ROW * rows.lanes + LANES_GAP, room = timeline.height - BOTTOM - below;
+  const others = Math.max(rows.count - rows.lanes, 1);
+  const high = (timeline.rowHeight = Math.max(LEAST_ROW, Math.min(ROW, room / others))); // the lanes keep theirs
+  timeline.shown = rows.lanes + Math.max(0, Math.min(rows.count - rows.lanes, Math.floor(room / high)));
+  timeline.y = (row) => (row < rows.lanes ? TOP + ROW * (row + 0.5) : below + high * (row - rows.lanes + 0.5));
+  timeline.high = (row) => (row < rows.lanes ? ROW : high);
+}
+
+function grid() {
+  const { T, window, plot, height } = timeline, bottom = height - BOTTOM;
+  const ticks = timeTicks(window, plot, 60);
+  ticks.forEach((tick, i) => {
+    const x = sharp(timeline.x(tick.x)), first = tick.x < window.x0 + 1;
+    const last = i === ticks.length - 1 && tick.x > window.x1 - 1;
+    pen.line(x, 0, x, bottom, T.grid);
+    pen.text(tick.text, x, bottom + 13, T.ink3, last ? "right" : first ? "left" : "center");
+  });
+  if (window.live) pen.line(sharp(LEFT + plot), 0, sharp(LEFT + plot), bottom, T.line2);
+  pen.line(LEFT, OVERVIEW[1] + 0.5, LEFT + plot, OVERVIEW[1] + 0.5, T.line);
+  const under = sharp(TOP + ROW * rows.lanes + LANES_GAP / 2);
+  pen.line(8, under, LEFT + plot, under, T.line);
+}
+
+/* The step that is pointed at, else that of the selected token, as a shaded column. */
+function column() {
+  const step = pointing.step ?? (pointing.selected && pointing.selected.step);
+  const { steps } = store, row = step === null ? -1 : store.stepRow(step);
+  if (row < 0) return;
+  const span = stepSpan(row & steps.mask), x0 = timeline.x(span.x0), x1 = timeline.x(span.x1), right = x0 > timeline.width / 2;
+  g.fillStyle = fade(timeline.T.ink, 0.1);
+  g.fillRect(x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
+  pen.text(`step ${format.count(step)}`, right ? x0 - 5 : x1 + 5, 10, timeline.T.ink, right ? "right" : "left", true);
+}
+
+/** Calls fn(slot) for each step that touches the window, oldest first. */
+function eachStep(fn) {
+  const { steps } = store, { x0, x1 } = timeline.window;
+  let first = steps.end;
+  while (first > steps.first && time.x(steps.t1[(first - 1) & steps.mask]) >= x0) first--;
+  for (let i = first; i < steps.end; i++) {
+    if (time.x(steps.t0[i & steps.mask]) > x1) break;
+    fn(i & steps.mask);
+  }
+}
+
+const dim = (rid) => (pointing.rid !== null && pointing.rid !== rid ? 0.25 : 1);
+
+/* Dotted: from submit to its first step, and from a preemption to the step that takes it up again. */
+function waiting() {
+  for (const known of rows.visible) {
+    if (!shown(known)) continue;
+    g.globalAlpha = dim(known.rid);
+    const until = known.scheduled ?? known.finished, y = sharp(timeline.y(rows.of(known)));
+    dotted(known.submitted, until, y);
+    known.preempted.forEach((t, i) => dotted(t, known.resumed[i] ?? known.finished, y));
+  }
+  g.globalAlpha = 1;
+}
+
+function dotted(from, to, y) {
+  const end = LEFT + timeline.plot, x0 = Math.max(LEFT, timeline.x(time.x(from)));
+  const x1 = to === null ? end : Math.min(end, timeline.x(time.x(to)));
+  if (from !== null && x1 - x0 > 2) pen.line(x0, y, x1, y, timeline.T.ink3, [1, 3]);
+}
+
+const shown = (known) => rows.of(known) < timeline.shown;
+
+/* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
+function work() {
+  const { steps, entries } = store, open = new Map(), pixel = (timeline.window.x1 - timeline.window.x0) / timeline.plot;
+  const thin = Math.min(DECODE, timeline.rowHeight - 2);
+  const shades = timeline.byItl ? inkShades() : null;
+  let seen = 0;
+  const flush = (rid, run) => {
+    g.fillStyle = run.color;
+    g.globalAlpha = dim(rid);
+    g.fillRect(run.x0, run.y - thin / 2, Math.max(0.7, run.x1 - run.x0), thin);
+  };
+  eachStep((slot) => {
+    seen++;
+    const t0 = steps.t0[slot], t1 = steps.t1[slot], x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
+    const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
+    const shade = shades && shades(t1 - t0);
+    for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
+      if (e < entries.first) continue;
+      const at = e & entries.mask, rid = entries.rid[at], row = rows.rowOf(rid);
+      if (row < 0 || row >= timeline.shown) continue;
+      const color = shade || rows.color(rid), run = open.get(rid);
+      if (entries.prompt[at] > 0) chunk(rid, row, x0, x1, color, true);
+      else if (entries.decode[at] === 0) chunk(rid, row, x0, x1, color, false); // all of its prompt was there already
+      else {
+        if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
+        else {
+          if (run) flush(rid, run);
+          open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
+        }
+      }
+    }
+  });
+  for (const [rid, run] of open) flush(rid, run);
+  g.globalAlpha = 1;
+  return seen;
+}
+
+function chunk(rid, row, x0, x1, color, computed) {
+  const high = Math.min(CHUNK, timeline.high(row) - 1.5), width = Math.max(1.4, x1 - x0 - 0.6), top = timeline.y(row) - high / 2;
+  g.globalAlpha = dim(rid);
+  if (computed) {
+    g.fillStyle = color;
+    g.fillRect(x0, top, width, high);
+  } else {
+    g.strokeStyle = color;
+    g.lineWidth = 1;
+    g.strokeRect(x0 + 0.5, top + 0.5, Math.max(0.5, width - 1), high - 1);
+  }
+}
+
+/* A step's duration as a shade between the light and the dark ink. */
+function inkShades() {
+  const { T } = timeline, { steps } = store, took = [];
+  eachStep((slot) => took.push(steps.t1[slot] - steps.t0[slot]));
+  const sorted = Float32Array.from(took).sort(), low = quantile(sorted, 0.5);
+  const high = Math.max(quantile(sorted, 0.99), low * 2);
+  const colors = Array.from({ length: SHADES }, (_, i) => mix(T.decode, T.ink, i / (SHADES - 1)));
+  return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
+}
+
+/* Preemptions and ends. */
+function marks() {
+  const { T } = timeline;
+  for (const known of rows.visible) {
+    if (!shown(known)) continue;
+    const y = timeline.y(rows.of(known));
+    g.globalAlpha = dim(known.rid);
+    if (known.finished !== null) {
+      g.fillStyle = known.reason === "error" || known.reason === "abort" ? T.ink3 : rows.color(known.rid);
+      g.fillRect(timeline.x(time.x(known.finished)), y - 3.5, 1.5, 7);
+    }
+    const radius = Math.min(6, timeline.high(rows.of(known)) / 2 + 1);
+    for (const t of known.preempted) pen.diamond(timeline.x(time.x(t)), y, radius, T.surface, T.ink);
+    for (const t of known.copied) copied(timeline.x(time.x(t)), y);
+  }
+  g.globalAlpha = 1;
+  copyLegend.hidden = !rows.visible.some((known) => known.copied.some((t) => time.x(t) >= timeline.window.x0));
+}
+
+/* The mark of a copy-on-write: a square behind another. */
+function copied(x, y) {
+  g.lineWidth = 1;
+  for (const [dx, dy] of [[2, -4], [0, -2]]) {
+    g.fillStyle = timeline.T.surface;
+    g.fillRect(sharp(x) + dx - 0.5, sharp(y) + dy - 0.5, 6, 6);
+    g.strokeStyle = timeline.T.ink;
+    g.strokeRect(sharp(x) + dx, sharp(y) + dy, 5, 5);
+  }
+}
+
+// ---- words ----------------------------------------------------------------------------------------------
+function labels() {
+  const { T } = timeline, every = Math.ceil(10 / timeline.rowHeight);
+  pen.text("run", LEFT - 6, 28, T.ink3, "right");
+  pen.text("wait", LEFT - 6, 40, T.ink3, "right");
+  for (let row = 0; row < timeline.shown; row++) {
+    const y = Math.round(timeline.y(row));
+    if (row < rows.lanes) badge(row, y);
+    else if ((row - rows.lanes) % every === 0) pen.text(String(row + 1), LEFT - 12, y + 3.5, T.ink3, "right");
+  }
+  const more = rows.count - timeline.shown;
+  if (more > 0) pen.text(`${more} more`, LEFT + timeline.plot, timeline.height - BOTTOM - 3, T.ink3, "right");
+}
+
+function badge(row, y) {
+  const color = timeline.T.hues[row % 8], half = 6;
+  g.fillStyle = color;
+  g.beginPath();
+  g.roundRect(LEFT - 24, y - half, 12, half * 2, 2);
+  g.fill();
+  g.font = '700 10px "RP Mono", monospace';
+  g.textAlign = "center";
+  g.fillStyle = textOn(color);
+  g.fillText(String(row + 1), LEFT - 18, y + 3.5);
+}
+
+function knobs() {
+  const { T, window } = timeline, found = knobMarks(window.x0, window.x1);
+  found.forEach((mark, i) => {
+    const x = sharp(timeline.x(mark.x)), next = found[i + 1];
+    pen.line(x, 0, x, timeline.height - BOTTOM, T.rose);
+    const room = (next ? timeline.x(next.x) : timeline.width) - x, long = mark.text.length * 6.1 + 10;
+    if (room > long) pen.text(mark.text, x + 5, 10, T.rose, "left", true);
+    else if (!next && x - LEFT > long) pen.text(mark.text, x - 5, 10, T.rose, "right", true);
+  });
+  for (const cut of time.cuts) {
+    const at = cut.from - cut.before, x = sharp(timeline.x(at));
+    if (at > window.x0 && at < window.x1) pen.line(x, TOP - 4, x, timeline.height - BOTTOM, T.line2, [2, 3]);
+  }
+}
+
+function note(words) {
+  g.font = '12px "RP Sans", sans-serif';
+  g.textAlign = "center";
+  g.fillStyle = timeline.T.ink3;
+  g.fillText(words, LEFT + timeline.plot / 2, (TOP + timeline.height - BOTTOM) / 2);
+}
+
+function sub(span) {
+  const { zoom } = view;
+  const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
+  write(subtitle, words);
+}
+
+function legend() {
+  /** @returns {import("../shared/dom.js").Shape} */
+  const bar = (x, width, height) => ["rect", { x, width, height, fill: "var(--rp-ink2)" }];
+  /** @returns {import("../shared/dom.js").Shape} */
+  const path = (d, fill) => ["path", { d, fill, stroke: "var(--rp-ink)" }];
+  return [
+    [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", ""],
+    [svg(12, 4, bar(0, 12, 3)), "decode", ""],
+    [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy"],
+    [svg(12, 4, ["line", { x2: 12, y1: 2, y2: 2, stroke: "var(--rp-ink3)", "stroke-dasharray": "1 2" }]), "queued", "rp-roomy"],
+    [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
+  ].map((entry) => legendEntry(...entry));
+}

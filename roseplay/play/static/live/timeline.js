@@ -1,0 +1,36 @@
+/* How the step timeline was drawn last, for whatever finds its way in it: its drawing, its cells, the pointer. */
+import { Rows } from "./rows.js";
+
+export const LEFT = 44, RIGHT = 12;
+
+/**
+ * @typedef {object} Timeline
+ * @property {boolean} byItl whether colours show latency instead of requests
+ * @property {import("../shared/theme.js").Palette} T
+ * @property {import("../shared/types.js").TimeWindow | null} window null until it has been drawn
+ * @property {number} width
+ * @property {number} height
+ * @property {number} plot the width of its plot
+ * @property {number} shown how many rows
+ * @property {number} rowHeight of those behind the lanes
+ * @property {(ms: number) => number} x of a view time
+ * @property {(row: number) => number} y the middle of a row
+ * @property {(row: number) => number} high of a row
+ */
+
+/** @type {Timeline} */
+export const timeline = {
+  byItl: false,
+  T: null,
+  window: null,
+  width: 0,
+  height: 0,
+  plot: 0,
+  shown: 0,
+  rowHeight: 0,
+  x: null,
+  y: null,
+  high: null,
+};
+
+export const rows = new Rows();

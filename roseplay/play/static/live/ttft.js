@@ -1,0 +1,125 @@
+/* The distribution of time to first token, a step curve that rises by one request at its TTFT.
+ *
+ * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's p50 is
+ * ringed. There is no time axis here to put a knob change on, so its rose line stands at the p50 of what was asked before
+ * it: the curve since then lies left of it (better) or right. */
+import { format } from "../shared/format.js";
+import { legendEntry, legendLine } from "../shared/legend.js";
+import { niceAxis, quantile } from "../shared/numbers.js";
+import { store } from "../shared/store.js";
+import { createChart } from "./chart.js";
+import { knobMarks } from "./knobmarks.js";
+import { annotation, lineTrace, upright } from "./shapes.js";
+
+const RECENT = 64;
+
+let head = null, summary = "No first token yet.", legend = "";
+
+export function mount(element) {
+  head = element.querySelector(".rp-rt");
+  const margin = { l: 38, r: 12, t: 8, b: 18 };
+  createChart(element, { name: "ttft", every: 8, margin, draw, describe: () => `Time to first token. ${summary}` });
+}
+
+function draw(frame) {
+  const curves = collect();
+  showLegend(curves);
+  if (!curves.length) {
+    summary = "No first token yet.";
+    return { empty: true, layout: axes(100, frame) };
+  }
+  const { T } = frame;
+  const last = curves[curves.length - 1];
+  const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
+  layout.shapes = [];
+  const max = layout.xaxis.range[1];
+  const older = { color: T.ink3, width: 1.5, dash: "4px,3px" };
+  const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
+  const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
+  addMedian(traces, layout, quantile(last.ttft, 0.5), frame);
+  addKnob(layout, curves, frame);
+  summary = curves.map(account).join(" ");
+  return { traces, layout };
+}
+
+function account({ name, ttft }) {
+  const [p50, p95] = [0.5, 0.95].map((q) => format.ms(quantile(ttft, q)));
+  return `${name}: p50 ${p50} ms, p95 ${p95} ms of ${ttft.length} requests.`;
+}
+
+/* [{name, requests, ttft (sorted, ms)}], the last burst last. */
+function collect() {
+  const bursts = [...store.bursts.values()].sort((a, b) => a.id - b.id);
+  const groups = bursts.map((burst) => curve(`burst ${burst.id}`, burst.requests));
+  const some = groups.filter((group) => group.ttft.length);
+  if (some.length) return some.slice(-2);
+  const answered = [...store.requests.values()].filter((request) => request.ttft !== null);
+  const recent = curve("recent", answered.slice(-RECENT));
+  return recent.ttft.length ? [recent] : [];
+}
+
+function curve(name, requests) {
+  const done = requests.filter((request) => request.ttft !== null);
+  return { name, requests: done, ttft: Float64Array.from(done, (request) => request.ttft).sort() };
+}
+
+function axes(most, { width, T }) {
+  const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
+  const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
+  return {
+    xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))) },
+    annotations: [{
+      ...annotation(T, "unit", `${round(max)} ms`, T.ink3),
+      xref: "paper", x: 1, xanchor: "right", xshift: 8, yref: "paper", y: 0, yanchor: "top", yshift: -5,
+    }],
+    yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
+  };
+}
+
+function stairs(sorted, max) {
+  const x = [0], y = [0];
+  sorted.forEach((v, i) => {
+    x.push(v, v);
+    y.push(i / sorted.length, (i + 1) / sorted.length);
+  });
+  x.push(max);
+  y.push(1);
+  return [x, y];
+}
+
+function addMedian(traces, layout, p50, { T }) {
+  const left = p50 > layout.xaxis.range[1] * 0.75; // there is no room at its right
+  const ring = { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } };
+  traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: ring });
+  layout.annotations.push({
+    ...annotation(T, "p50", `<b>${format.ms(p50)}</b>`, T.ink),
+    x: p50, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, y: 0.5, yanchor: "top", yshift: -2,
+  });
+}
+
+/* The latest change of a setting that the curves' requests know of. */
+function addKnob(layout, curves, { T, width }) {
+  const marks = knobMarks(), requests = curves.flatMap((one) => one.requests);
+  const mark = marks[marks.length - 1];
+  if (!mark) return;
+  const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft).sort();
+  if (!before.length) return;
+  const x = quantile(before, 0.5), max = layout.xaxis.range[1];
+  layout.shapes.push({ ...upright("knob", x, T.rose), layer: "below" });
+  const left = x / max > 0.5;
+  const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
+  layout.annotations.push({
+    ...annotation(T, "knob", `<b>${words}</b>`, T.rose),
+    x, xanchor: left ? "right" : "left", xshift: left ? -4 : 4, y: 0, yanchor: "bottom", yshift: 2,
+  });
+}
+
+function showLegend(curves) {
+  const names = JSON.stringify(curves.map(({ name }) => name));
+  if (names === legend) return;
+  legend = names;
+  head.replaceChildren(...curves.map(({ name }, i) => {
+    const last = i === curves.length - 1;
+    return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");
+  }));
+}

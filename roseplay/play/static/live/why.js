@@ -1,0 +1,172 @@
+/* "Why was this token slow?": what the store knows of a token, in one sentence and a few facts.
+ *
+ * The sentence gives the first cause that applies: a preemption, steps it was left out of, prompts in its step, copied
+ * blocks, a large batch. "instead of" is the median gap of the tokens around it whose steps computed no prompts; without
+ * any there is no such clause. */
+import { format } from "../shared/format.js";
+import { median } from "../shared/numbers.js";
+import { store } from "../shared/store.js";
+
+/** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
+
+const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
+const { count, many } = format;
+export const milliseconds = (v) => `${v < 9.95 ? v.toFixed(1) : count(v)} ms`;
+
+/**
+ * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
+ * @param {number} rid
+ * @param {number} stepId
+ * @returns {{title: string, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][]} | null}
+ */
+export function why(rid, stepId) {
+  const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
+  if (row < 0) return null;
+  const step = { id: stepId };
+  for (const name of ["t0", "t1", "prompt", "decode", "cached", "shared", "copies", "device", "host", "graph"]) {
+    step[name] = steps[name][slot];
+  }
+  const token = tokenOf(rid, stepId), gap = token && !Number.isNaN(token.itl);
+  const found = {
+    rid, step, token, known: requests.get(rid) || null, entries: store.entriesOf(slot), normal: usual(step.t1),
+    leftOut: gap ? leftOut(rid, token, row) : 0, factor: settingAt("slow_motion", step.t1),
+  };
+  const sentence = sentenceOf(found);
+  if (found.factor > 1) sentence.push(` Slow motion makes every step ×${found.factor} as long.`);
+  return { ...found, title: titleOf(found), sentence, facts: factsOf(found) };
+}
+
+function titleOf({ token, normal }) {
+  if (!token) return "What did this step compute?";
+  if (Number.isNaN(token.itl)) return "Why did the first token take so long?";
+  return !normal || token.itl > normal.itl * SLOW ? "Why was this token slow?" : "Was this token slow?";
+}
+
+// ---- what is known ----------------------------------------------------------------------------------------
+/** The newest token of a request in a step: {t, itl, number (null if its first ones are no longer kept)}, or null. */
+function tokenOf(rid, step) {
+  const { tokens } = store;
+  let found = null, number = 0, whole = false;
+  for (let i = tokens.first; i < tokens.end; i++) {
+    const slot = i & tokens.mask;
+    if (tokens.rid[slot] !== rid || tokens.step[slot] > step) continue;
+    if (Number.isNaN(tokens.itl[slot])) whole = true;
+    number++;
+    if (tokens.step[slot] === step) found = { t: tokens.t[slot], itl: tokens.itl[slot], number };
+  }
+  if (found && !whole) found.number = null;
+  return found;
+}
+
+/* Median gap and batch around a moment, of steps without prompt tokens; null where there were too few. */
+function usual(t) {
+  const { tokens, steps, stepRow } = store, gaps = [], batches = [];
+  let last = null, counts = false, batch = 0;
+  for (let i = tokens.end - 1; i >= tokens.first; i--) {
+    const slot = i & tokens.mask;
+    if (tokens.t[slot] > t + AROUND_MS) continue;
+    if (tokens.t[slot] < t - AROUND_MS) break;
+    if (tokens.step[slot] !== last) {
+      last = tokens.step[slot];
+      const row = stepRow(last);
+      counts = row >= 0 && steps.prompt[row & steps.mask] === 0;
+      batch = counts ? steps.decode[row & steps.mask] : 0;
+    }
+    if (!counts || !(tokens.itl[slot] >= 0)) continue;
+    gaps.push(tokens.itl[slot]);
+    batches.push(batch); // one for each gap, so that both medians are of the same tokens
+  }
+  return gaps.length < LEAST_GAPS ? null : { itl: median(gaps), batch: median(batches) };
+}
+
+/* Steps that began and ended within the gap and computed others only. */
+function leftOut(rid, token, row) {
+  const { steps } = store;
+  let n = 0;
+  for (let i = row - 1; i >= steps.first && steps.t0[i & steps.mask] >= token.t - token.itl - 1; i--) {
+    if (store.entriesOf(i & steps.mask).every((entry) => entry.rid !== rid)) n++;
+  }
+  return n;
+}
+
+function settingAt(name, t) {
+  const changed = store.marks.find((mark) => mark.t > t && name in mark.changes);
+  return changed ? changed.changes[name][0] : store.knobs[name];
+}
+
+// ---- one sentence -----------------------------------------------------------------------------------------
+export const bold = (words) => ({ bold: words });
+
+/** A sentence as its parts; a value may be a list of them. @returns {Part[]} */
+export const say = (words, ...values) =>
+  words.flatMap((text, i) => [text].concat(values[i] ?? [])).filter((part) => part !== "");
+
+function names(rids) {
+  const parts = [], shown = rids.length > MOST_NAMED + 1 ? rids.slice(0, MOST_NAMED) : rids;
+  shown.forEach((rid, i) => parts.push(i === 0 ? "" : i === rids.length - 1 ? " and " : ", ", { rid }));
+  if (shown.length < rids.length) parts.push(` and ${rids.length - shown.length} more`);
+  return parts;
+}
+
+function sentenceOf(found) {
+  const { token, known, step, entries, normal } = found;
+  if (!token) return ofStep(found);
+  if (Number.isNaN(token.itl)) return ofFirst(found);
+  const usually = normal ? milliseconds(normal.itl) : "", took = bold(milliseconds(token.itl));
+  const instead = normal ? ` instead of ${usually.replace(" ms", "")}` : "";
+  const preempted = known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
+  if (preempted >= 0) {
+    const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
+    return say`The KV pool was full: it was preempted, waited ${waited} and was computed again, so this token took ${took}${instead}.`;
+  }
+  const others = entries.filter((entry) => entry.prompt > 0 && entry.rid !== found.rid).map((entry) => entry.rid);
+  if (found.leftOut > 0) {
+    const steps = bold(many(found.leftOut, "step"));
+    return say`It was left out of ${steps} that computed others, so it took ${took}${instead}.`;
+  }
+  if (step.prompt > 0 && others.length) {
+    const tokens = bold(many(step.prompt, "prompt token"));
+    return say`Its step also computed ${tokens} for ${names(others)}, so it took ${took}${instead}.`;
+  }
+  if (normal && token.itl <= normal.itl * SLOW) return say`Nothing unusual: it took ${took}, and the usual is ${bold(usually)}.`;
+  if (step.copies > 0) {
+    return say`Its step copied ${bold(many(step.copies, "block"))} before writing, and it took ${took}${instead}.`;
+  }
+  if (normal && step.decode > normal.batch * LARGE_BATCH) {
+    const batch = bold(many(step.decode, "request"));
+    return say`Its step decoded for ${batch} instead of ${count(normal.batch)}, and it took ${took}${instead}.`;
+  }
+  const device = bold(milliseconds(step.device));
+  return say`Nothing in its step explains it: it took ${took}${instead}, ${device} of it in the model.`;
+}
+
+function ofFirst({ known, step }) {
+  if (!known || known.ttft === null) {
+    const took = bold(milliseconds(step.t1 - step.t0)), prompt = bold(many(step.prompt, "prompt token"));
+    return say`It is the first token of its answer: its step took ${took} and computed ${prompt}.`;
+  }
+  const ttft = bold(milliseconds(known.ttft));
+  if (known.queue === null) return say`The first token came after ${ttft}.`;
+  return say`The first token came after ${ttft}, of which it waited ${bold(milliseconds(known.queue))} for its turn.`;
+}
+
+function ofStep({ rid, step, entries }) {
+  const own = entries.find((entry) => entry.rid === rid), prompt = bold(many(own ? own.prompt : 0, "prompt token"));
+  return say`This step computed ${prompt} of it and took ${bold(milliseconds(step.t1 - step.t0))}; no token came of that.`;
+}
+
+// ---- facts ------------------------------------------------------------------------------------------------
+/** @returns {any[]} */
+function factsOf({ rid, token, known, step, entries, factor }) {
+  const prompts = entries.filter((entry) => entry.prompt > 0).length, times = known ? known.preempted.length : 0;
+  const host = milliseconds(step.host).replace(" ms", "");
+  return [
+    ["token", [known && known.lane !== null ? `lane ${known.lane}` : { rid }, token && token.number ? ` · ${count(token.number)}` : ""]],
+    [`step ${count(step.id)}`, [`${count(step.decode)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`]],
+    ["queue wait", [known && known.queue !== null ? milliseconds(known.queue) : "–"]],
+    ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
+    ["cached, shared", [`${count(step.cached)}, ${count(step.shared)} prompt tokens`]],
+    [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device)}`]],
+    ...(step.graph === null ? [] : [["computed", [step.graph ? "as a replay" : "eagerly"]]]),
+  ];
+}

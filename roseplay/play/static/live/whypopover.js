@@ -1,0 +1,64 @@
+/* Says of a selected token why it was slow, beside the point that was clicked. */
+import { make } from "../shared/dom.js";
+import { emit, on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { factList, factRow, popover, requestTag } from "../shared/popover.js";
+import { bold, milliseconds, say, why } from "./why.js";
+
+const lastPress = { x: innerWidth / 2, y: innerHeight / 2 };
+document.addEventListener("pointerdown", ({ clientX, clientY }) => {
+  Object.assign(lastPress, { x: clientX, y: clientY });
+}, true);
+
+function drawn(part) {
+  if (typeof part === "string") return part;
+  return "bold" in part ? make("b", "", part.bold.replace(/ ms$/, "\u00a0ms")) : requestTag(part.rid);
+}
+
+const paragraph = (parts) => make("p", "", ...parts.map(drawn));
+
+/* The step as one bar: its decode tokens, then its prompt tokens. */
+function bar({ decode, prompt }) {
+  const shares = [decode, prompt].map((n) => {
+    const share = make("i");
+    share.style.width = `${(100 * n) / Math.max(1, decode + prompt)}%`;
+    return share;
+  });
+  const track = make("div", "rp-share", ...shares), words = [`${format.count(decode)} decode`, `${format.count(prompt)} prompt`];
+  track.setAttribute("aria-hidden", "true");
+  return [track, make("div", "rp-shares", ...words.map((text) => make("span", "", text)))];
+}
+
+/* Of a token whose step is no longer kept, its lane knows the gap. */
+function past({ itl, p50 }) {
+  const median = p50 ? `; the median of its answer is ${milliseconds(p50).replace(" ms", "")}` : "";
+  const took = Number.isNaN(itl) || itl === undefined ? [] : say`It took ${bold(milliseconds(itl))}${median}. `;
+  return paragraph([...took, "Its step is no longer kept, so nothing more is known."]);
+}
+
+function fill(body, answer) {
+  const facts = answer.facts.map(([name, value]) => factRow(name, ...value.map(drawn)));
+  body.append(paragraph(answer.sentence), ...bar(answer.step), factList(...facts));
+}
+
+let replacing = false;
+
+on("select", (what) => {
+  if (!what) {
+    if (popover.name === "why") popover.close();
+    return;
+  }
+  const answer = what.step === null ? null : why(what.rid, what.step);
+  if (!answer && what.token === undefined) return;
+  replacing = true; // what closes now is the one before: its place is taken, not given up
+  popover.open({
+    name: "why",
+    title: answer ? answer.title : "Was this token slow?",
+    stays: true,
+    x: what.x ?? lastPress.x,
+    y: what.y ?? lastPress.y,
+    fill: (body) => (answer ? fill(body, answer) : body.append(past(what))),
+    closed: () => replacing || emit("select", null),
+  });
+  replacing = false;
+});

@@ -1,0 +1,55 @@
+/* The page's entry: what no part of the page asks for by itself, the connection, and a handle for the console and for tests. */
+import { blocks } from "./shared/blocks.js";
+import { emit, on } from "./shared/events.js";
+import { given } from "./shared/given.js";
+import { pointing } from "./shared/pointing.js";
+import { poll } from "./shared/poll.js";
+import { popover } from "./shared/popover.js";
+import { apply } from "./shared/reduce.js";
+import { store } from "./shared/store.js";
+import { tab } from "./shared/tab.js";
+import { palette } from "./shared/theme.js";
+import { clock, time } from "./shared/time.js";
+import { lab } from "./lab/state.js";
+import { stamps } from "./lanes/lanes.js";
+import { knobMarks } from "./live/knobmarks.js";
+import { panels } from "./live/panel.js";
+import { stepSpan } from "./live/span.js";
+import { view } from "./live/view.js";
+import { replay } from "./replay/replay.js";
+
+import "./lab/door.js";
+import "./live/whypopover.js";
+import "./replay/bar.js";
+
+/**
+ * Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was started for.
+ * @param {HTMLElement} element the header's brand
+ */
+export function mount(element) {
+  poll.start(element.querySelector(".rp-live"), stamps);
+  if (given.recording) replay.served();
+}
+
+/** For the console, for tests and measurements; nothing of the page reads it. */
+window.Rose = {
+  apply,
+  blocks,
+  clock,
+  emit,
+  knobMarks,
+  lab,
+  on,
+  palette,
+  panels,
+  pointing,
+  poll,
+  popover,
+  replay,
+  stepSpan,
+  store,
+  tab,
+  time,
+  view,
+  load: (path) => import(`./${path}`),
+};

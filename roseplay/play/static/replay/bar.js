@@ -1,0 +1,102 @@
+/* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a second.
+ *
+ * While it is there, what would send something or turn a knob is locked: the settings shown are the recorded ones. */
+import { make, makeButton, pathIcon, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { given } from "../shared/given.js";
+import { lock } from "../shared/lock.js";
+import { replay } from "./replay.js";
+
+const KEY_MS = 1000, FIGURES_MS = 100;
+const LOCKED = "#rp-sched, #rp-opt, #rp-traffic, #rp-say, #rp-sampling";
+const WHY = "A replay shows the recorded settings; it has no engine to send to.";
+let bar = null, parts = null, dragging = false;
+
+const ICONS = { play: "M3 1.5v11l9-5.5z", pause: "M3 1.5h3v11H3zM8 1.5h3v11H8z" };
+
+function build() {
+  const name = make("span", "rp-name"), toggle = makeButton("", "rp-toggle"), time = make("span", "rp-at");
+  const range = Object.assign(make("input"), { type: "range", min: 0, step: 10 }), back = makeButton("", "rp-leave");
+  const speed = make("select", "", ...replay.speeds.map((factor) => new Option(`×${factor}`, String(factor))));
+  bar = make("section", "", make("b", "", "Replay"), name, toggle, range, time, speed, back);
+  bar.id = "rp-replay";
+  bar.setAttribute("aria-label", "Replay");
+  range.setAttribute("aria-label", "Position in the recording");
+  speed.setAttribute("aria-label", "Speed");
+  parts = { name, toggle, range, time, speed, back };
+  toggle.onclick = () => (replay.playing ? replay.pause() : replay.play());
+  speed.onchange = () => replay.pace(Number(speed.value));
+  back.onclick = replay.live;
+  drag(range);
+  document.body.append(bar);
+}
+
+/* Seeking backwards starts over, so while the thumb is dragged it follows only as fast as that goes. */
+function drag(range) {
+  let wanted = null;
+  range.addEventListener("input", () => {
+    dragging = true;
+    if (wanted === null) {
+      requestAnimationFrame(() => {
+        replay.seek(wanted);
+        wanted = null;
+      });
+    }
+    wanted = Number(range.value);
+  });
+  range.addEventListener("change", () => (dragging = false));
+}
+
+function clock(ms) {
+  const seconds = String(Math.floor((ms % 60000) / 1000)).padStart(2, "0");
+  return `${Math.floor(ms / 60000)}:${seconds}.${Math.floor((ms % 1000) / 100)}`;
+}
+
+function figures() {
+  if (!bar || bar.hidden) return;
+  const at = replay.at(), { length } = replay.recording;
+  if (!dragging) parts.range.value = at;
+  parts.range.style.setProperty("--done", `${(100 * at) / length}%`);
+  parts.range.setAttribute("aria-valuetext", `${clock(at)} of ${clock(length)}`);
+  write(parts.time, `${clock(at)} / ${clock(length)}`);
+}
+setInterval(figures, FIGURES_MS);
+
+function show() {
+  document.body.classList.toggle("rp-replaying", replay.on);
+  lock("replay", replay.on ? WHY : null, LOCKED);
+  const hint = document.querySelector("#rp-sched-head h3 span");
+  if (hint) write(hint, replay.on ? "as recorded" : "acts on the next step");
+  if (!replay.on) {
+    if (bar) bar.hidden = true;
+    return;
+  }
+  if (!bar) build();
+  bar.hidden = false;
+  const { recording } = replay, served = given.recording;
+  write(parts.name, recording.name);
+  parts.name.title = `${recording.name}: recorded ${recording.header.created || ""} with ${recording.header.info.model}`;
+  parts.range.max = Math.ceil(recording.length);
+  parts.toggle.replaceChildren(pathIcon(ICONS[replay.playing ? "pause" : "play"]));
+  parts.toggle.setAttribute("aria-label", replay.playing ? "Pause" : "Play");
+  parts.toggle.title = `${replay.playing ? "Pause" : "Play"} (Space)`;
+  parts.speed.value = String(replay.speed);
+  write(parts.back, served ? `Back to ${served}` : "Back to live");
+  parts.back.hidden = Boolean(served) && served === recording.name;
+  figures();
+}
+on("replay", show);
+
+// ---- keys -------------------------------------------------------------------------------------------------
+const HAS_ARROWS = "input, textarea, select, canvas, [role=tab], [role=radio], [contenteditable]";
+const HAS_SPACE = `${HAS_ARROWS}, button, a, summary`;
+
+document.addEventListener("keydown", (event) => {
+  const at = event.target instanceof Element ? event.target : document.body, by = { ArrowLeft: -KEY_MS, ArrowRight: KEY_MS };
+  if (!replay.on || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (event.key === " " && !at.closest(HAS_SPACE)) parts.toggle.click();
+  else if (event.key in by && !at.closest(HAS_ARROWS)) replay.seek(replay.at() + by[event.key]);
+  else return;
+  event.preventDefault();
+});

@@ -1,0 +1,131 @@
+/* What the lanes receive in a replay, in the form of the server's `own.lanes`, made from frames. A lane shows what was asked
+ * in it, one after another. Requests whose words are not in the recording have no lane. */
+import { emit } from "../shared/events.js";
+import { store } from "../shared/store.js";
+import { clock } from "../shared/time.js";
+
+const RATE_TOKENS = 32, MOST_LANES = 8;
+/** @import { Frame, LaneNews } from "../shared/types.js" */
+
+let turns = new Map(); // rid -> turn
+let lanes = new Map(); // lane -> [turn]
+let sent = new Map(); // lane -> how much of it its view has
+
+/** Empty lanes. */
+export function clearLanes() {
+  turns = new Map();
+  lanes = new Map();
+  sent = new Map();
+  const empty = { rid: null, title: "", have: "", order: [], turns: [], waiting_ms: null };
+  const own = { lanes: Array.from({ length: MOST_LANES }, (_, i) => ({ lane: i + 1, ...empty })) };
+  emit("own", own, { own });
+}
+
+/** Empty lanes, with the answers that were under way. */
+export function beginLanes(snapshot) {
+  clearLanes();
+  const open = new Map(snapshot.requests || []);
+  for (const [rid, title, text] of snapshot.words || []) {
+    const about = open.get(rid);
+    if (!about || !ask(rid, title, about.lane) || !about.tokens) continue;
+    // What it had said is one token here.
+    Object.assign(turns.get(rid), { text, widths: [text.length], times: [snapshot.t], first: about.tokens - 1 });
+  }
+}
+
+/* Whether there is a lane for it. */
+function ask(rid, title, lane) {
+  if (!lane) return false;
+  // `widths`, `times`: of each token from `first` on, the length of its text and when it came
+  const turn = { rid, title, text: "", widths: [], times: [], first: 0 };
+  turns.set(rid, turn);
+  if (!lanes.has(lane)) lanes.set(lane, []);
+  lanes.get(lane).push(turn);
+  sent.delete(lane);
+  return true;
+}
+
+// ---- taking frames ----------------------------------------------------------------------------------------
+function take(frame) {
+  const submitted = frame.requests.filter((event) => event[1] === "submitted");
+  const asked = new Map(submitted.map(([rid, , , about]) => [rid, about.lane]));
+  for (const [rid, title] of frame.titles || []) ask(rid, title, asked.get(rid));
+  for (const [rid, t] of frame.tokens) if (turns.has(rid)) turns.get(rid).times.push(t);
+  for (const [rid, index, text] of frame.texts || []) {
+    const turn = turns.get(rid);
+    if (!turn) continue;
+    turn.text += text;
+    turn.widths[index - turn.first] = (turn.widths[index - turn.first] || 0) + text.length;
+  }
+}
+
+/* Characters that can be shown: those of the tokens so far, and once all have come what the end added. A request's end and its last
+ * token may stand in two frames. */
+function shown(turn, known) {
+  const { times, widths, text, first } = turn;
+  if (!known || (known.finished !== null && first + times.length >= known.tokens)) return text.length;
+  return times.reduce((sum, _, i) => sum + (widths[i] || 0), 0);
+}
+
+// ---- telling ----------------------------------------------------------------------------------------------
+/**
+ * What the lanes lack after these frames.
+ * @param {Frame[]} frames
+ * @returns {LaneNews[]}
+ */
+export function laneNews(frames) {
+  for (const frame of frames) take(frame);
+  const list = [];
+  for (const [lane, all] of lanes) {
+    const last = all[all.length - 1], known = store.requests.get(last.rid);
+    if (!known) continue;
+    const had = sent.get(lane), now = figures(last, known), chars = shown(last, known), tokens = last.times.length;
+    const key = `${last.rid} ${now.state} ${tokens} ${chars} ${now.computed}`;
+    if (had && had.key === key && now.waiting_ms === null) continue;
+    const whole = () => all.map((turn) => turnNews(turn, store.requests.get(turn.rid), null));
+    const turns = had ? [turnNews(last, known, had)] : whole(), order = had ? null : all.map((turn) => turn.rid);
+    list.push({ lane, rid: last.rid, title: last.title, have: "", order, turns, ...now });
+    sent.set(lane, { key, chars, tokens });
+  }
+  return list;
+}
+
+function figures(turn, known) {
+  const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]).sort((a, b) => a - b);
+  return {
+    state: stateOf(known), prompt: known.prompt, tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,
+    ttft_ms: known.ttft, itl_p50: gaps.length ? gaps[Math.floor(gaps.length / 2)] : null, tok_s: rate(turn.times),
+    waiting_ms: known.finished === null ? Math.max(0, clock() - known.submitted) : null,
+    computed: known.computed, target: known.target || known.prompt, cached: known.cached + known.shared,
+    reason: known.reason, error: known.error,
+  };
+}
+
+const aboutRequest = (known) =>
+  ({ state: stateOf(known), prompt: known.prompt, cached: known.cached + known.shared, error: known.error });
+
+/* Times go as hundredths of a millisecond since the token before. */
+function turnNews(turn, known, had) {
+  const { tokens, chars } = had || { tokens: 0, chars: 0 }, hundredths = turn.times.map((t) => Math.round(100 * t));
+  return {
+    rid: turn.rid,
+    question: turn.title,
+    left_out: 0,
+    text_from: chars,
+    text: turn.text.slice(chars, shown(turn, known)),
+    tokens_from: tokens,
+    widths: turn.times.map((_, i) => turn.widths[i] || 0).slice(tokens),
+    times: hundredths.slice(tokens).map((t, i) => t - (hundredths[tokens + i - 1] || 0)),
+    ...(known ? aboutRequest(known) : { state: "done" }),
+  };
+}
+
+function stateOf(known) {
+  if (known.finished !== null) return { abort: "stopped", error: "error" }[known.reason] || "done";
+  return known.first !== null ? "decode" : known.target ? "prefill" : "queued";
+}
+
+function rate(times) {
+  const newest = times.slice(-RATE_TOKENS), span = newest[newest.length - 1] - newest[0];
+  return span > 0 ? Math.round(((newest.length - 1) * 10000) / span) / 10 : null;
+}

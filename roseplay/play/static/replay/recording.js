@@ -1,0 +1,119 @@
+/* Reads a recorded run, a header and then a frame a line. Where nobody had anything to do for long, the recording waits a
+ * second instead. Lines are checked against the shape that the server's own reader uses, so that the views may rely on the
+ * types of what they draw. */
+import { given } from "../shared/given.js";
+import { check, isObject } from "./shape.js";
+
+const FORMAT = 1, MARK = "roseplay_recording";
+const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what stays of a pause, and what follows the last frame
+const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
+const LARGEST = 400e6; // characters; a browser's strings hold little more
+
+/**
+ * The run in `text`; throws an Error that says what is wrong with it. Positions are ms from its start, long pauses
+ * shortened.
+ */
+export class Recording {
+  /**
+   * @param {string} text
+   * @param {string} name
+   */
+  constructor(text, name) {
+    if (text.length > LARGEST) {
+      throw new Error(`${name} is too large to be shown (${Math.round(text.length / 1e6)} MB): record a shorter run.`);
+    }
+    this.name = name;
+    this.lines = text.split("\n");
+    const whole = this.lines[this.lines.length - 1] === "";
+    if (whole) this.lines.pop();
+    if (!this.lines.length) throw new Error(`${name} is empty.`);
+    this.header = headerOf(this.lines.shift(), name);
+    this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
+    this.due = []; // of each frame, the position
+    this.times = []; // of each frame, the engine's
+    this.length = this.read(whole) + TAIL_MS;
+    if (!this.due.length) throw new Error(`${name} has no frames: nothing happened while it was recorded.`);
+  }
+
+  /* Returns the position of the last frame. */
+  read(whole) {
+    const { lines, name, header: { snapshot } } = this;
+    let open = snapshot.requests.length, last = snapshot.t, position = 0;
+    for (let i = 0; i < lines.length; i++) {
+      const frame = frameOf(lines[i], i + 2, name, i === lines.length - 1 && !whole);
+      if (!frame) break;
+      const pause = Math.max(0, frame.t - last);
+      position += open === 0 && pause > LONG_IDLE_MS ? IDLE_MS : pause;
+      last = frame.t;
+      this.due.push(position);
+      this.times.push(frame.t);
+      for (const [, event] of frame.requests) open += event === "submitted" ? 1 : event === "finished" ? -1 : 0;
+      if (this.kept) this.kept.push(frame);
+    }
+    return position;
+  }
+
+  /** How many frames it has. */
+  get count() {
+    return this.due.length;
+  }
+
+  /** @returns {import("../shared/types.js").Frame} */
+  frame(i) {
+    return this.kept ? this.kept[i] : JSON.parse(this.lines[i]);
+  }
+
+  /** How many frames are due by a position. */
+  dueBy(ms) {
+    let low = 0, high = this.due.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.due[middle] <= ms) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** The engine's time at a position. */
+  time(ms) {
+    const { times, due } = this, next = this.dueBy(ms);
+    const from = next ? times[next - 1] : this.header.snapshot.t, since = ms - (next ? due[next - 1] : 0);
+    return next < times.length ? Math.min(times[next], from + since) : from + since;
+  }
+}
+
+function json(line) {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}
+
+function headerOf(line, name) {
+  const header = json(line);
+  if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is no recording of roseplay.`);
+  const format = header[MARK];
+  if (format !== FORMAT) {
+    throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${FORMAT}.`);
+  }
+  try {
+    check(header, given.recordingShape.header, "");
+  } catch (error) {
+    throw new Error(`${name} is damaged: the header: ${error.message}.`);
+  }
+  return header;
+}
+
+/* A frame, or null for a last line that is not whole: its writer was ended in the middle of it. */
+function frameOf(line, number, name, mayBeCut) {
+  const frame = json(line);
+  try {
+    if (frame === undefined) throw new Error("it is not JSON");
+    check(frame, given.recordingShape.frame, "");
+  } catch (error) {
+    if (mayBeCut) return null;
+    throw new Error(`${name} is damaged: line ${number}: ${error.message}.`);
+  }
+  return frame;
+}

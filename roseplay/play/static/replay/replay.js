@@ -1,0 +1,154 @@
+/* Plays a recorded run into the store as the poller would, at the recording's own pace or another. Emits "replay" when anything
+ * of it has changed, other than by time passing. */
+import { emit } from "../shared/events.js";
+import { given } from "../shared/given.js";
+import { poll } from "../shared/poll.js";
+import { apply } from "../shared/reduce.js";
+import { store } from "../shared/store.js";
+import { clock, time } from "../shared/time.js";
+import { beginLanes, clearLanes, laneNews } from "./lanes.js";
+import { Recording } from "./recording.js";
+
+const TURN_MS = 50;
+const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
+
+export const replay = {
+  on: false,
+  /** @type {Recording | null} */
+  recording: null,
+  playing: false,
+  speed: 1,
+  speeds: SPEEDS,
+  at,
+  open,
+  play,
+  pause,
+  seek,
+  pace,
+  live,
+  served,
+  load,
+};
+let fed = 0, from = 0, since = 0, serial = 0, timer = 0;
+
+// ---- time -------------------------------------------------------------------------------------------------
+/** ms from the recording's start, however fast it runs. */
+function at() {
+  if (!replay.recording) return 0;
+  const ran = replay.playing ? (performance.now() - since) * replay.speed : 0;
+  return Math.min(replay.recording.length, from + ran);
+}
+
+/** Hold the position where it is, so that pace or state can change. */
+function settle() {
+  from = at();
+  since = performance.now();
+}
+
+function play() {
+  if (!replay.on || replay.playing) return;
+  if (at() >= replay.recording.length) seek(0);
+  settle();
+  replay.playing = true;
+  emit("replay");
+}
+
+function pause() {
+  settle();
+  replay.playing = false;
+  emit("replay");
+}
+
+function pace(speed) {
+  settle();
+  replay.speed = speed;
+  emit("replay");
+}
+
+function seek(ms) {
+  if (!replay.on) return;
+  settle();
+  const to = Math.max(0, Math.min(replay.recording.length, ms));
+  if (to < from) begin();
+  from = to;
+  feed();
+  emit("replay");
+}
+
+// ---- feeding ----------------------------------------------------------------------------------------------
+/* From the beginning: the store forgets all, and takes what the recording opens with. */
+function begin() {
+  const { header } = replay.recording, { snapshot } = header;
+  fed = 0;
+  from = 0;
+  since = performance.now();
+  beginLanes(snapshot);
+  const whole = { ...snapshot, info: header.info, knobs: header.knobs };
+  take({ boot_id: `replay-${++serial}`, next: 1, reset: true, snapshot: whole, frames: [] });
+}
+
+function feed() {
+  const { recording } = replay, due = recording.dueBy(at()), frames = [];
+  for (; fed < due; fed++) frames.push(recording.frame(fed));
+  if (frames.length) take({ boot_id: store.bootId, next: fed + 1, reset: false, frames });
+}
+
+function take(delta) {
+  delta.now = clock();
+  apply(delta);
+  const own = { lanes: laneNews(delta.frames) };
+  emit("own", own, { ...delta, own });
+}
+
+function turn() {
+  if (!replay.on || !replay.playing) return;
+  feed();
+  if (at() >= replay.recording.length) pause();
+}
+
+// ---- opening and leaving ----------------------------------------------------------------------------------
+/** Show a recording from its beginning; throws an Error that says what is wrong with it. */
+function open(text, name) {
+  const recording = new Recording(text, name);
+  poll.hold(true);
+  Object.assign(replay, { on: true, recording, playing: false, speed: 1 });
+  time.follow(() => replay.recording.time(at()));
+  emit("select", null);
+  clearLanes();
+  begin();
+  clearInterval(timer);
+  timer = setInterval(turn, TURN_MS);
+  poll.light("replay", "replay");
+  play();
+}
+
+/** Fetch a recording of this server and show it. Returns what went wrong, or "". */
+async function load(address, name) {
+  try {
+    const answer = await fetch(address);
+    if (!answer.ok) throw new Error(`The server answered ${answer.status} for ${name}.`);
+    open(await answer.text(), name);
+    return "";
+  } catch (error) {
+    return error.message;
+  }
+}
+
+/** Show the recording that this server was started for. */
+async function served() {
+  const problem = await load("/ui/recording", given.recording);
+  if (problem) poll.light("lost", problem);
+}
+
+/** Return to the engine, where there is one. */
+function live() {
+  if (!replay.on) return;
+  if (given.recording) return served();
+  clearInterval(timer);
+  Object.assign(replay, { on: false, recording: null, playing: false });
+  time.follow(null);
+  emit("select", null);
+  clearLanes();
+  poll.hold(false);
+  emit("replay");
+}

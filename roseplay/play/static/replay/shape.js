@@ -1,0 +1,75 @@
+/* Checks a value against a shape that the server has given, as data: see recording/shape.py. */
+
+const LONGEST_NAME = 200, FAR_SCALAR = 1e15;
+
+const number = (value) => value.toLocaleString("en-US");
+
+const NAMES = {
+  text: "text",
+  flag: "true or false",
+  scalar: "a number, text, true, false or null",
+  list: "a list",
+  row: "a list of rows",
+  object: "an object",
+};
+
+/* What a value of a shape is, in words. */
+function words({ type, least, most, values }) {
+  const range = () => `${number(least)} to ${number(most)}`;
+  switch (type) {
+    case "number":
+      return `a number from ${range()}`;
+    case "whole":
+      return `a whole number from ${range()}`;
+    case "choice":
+      return `one of ${values.join(", ")}`;
+    default:
+      return NAMES[type];
+  }
+}
+
+export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const IS = {
+  number: (value, { least, most }) => Number.isFinite(value) && value >= least && value <= most,
+  whole: (value, { least, most }) => Number.isInteger(value) && value >= least && value <= most,
+  text: (value, { most }) => typeof value === "string" && value.length <= most,
+  flag: (value) => typeof value === "boolean",
+  choice: (value, { values }) => values.includes(value),
+  scalar: (value, { most }) => {
+    if (typeof value === "string") return value.length <= most;
+    return value === null || typeof value === "boolean" || (typeof value === "number" && Math.abs(value) <= FAR_SCALAR);
+  },
+  list: Array.isArray,
+  row: Array.isArray,
+  object: isObject,
+};
+
+/** Throws an Error that says where a value has another shape. */
+export function check(value, shape, where) {
+  if (value === null && shape.null) return;
+  if (!IS[shape.type](value, shape)) throw new Error(`${where || "it"} should be ${words(shape)}`);
+  if (shape.type === "list") for (const one of value) check(one, shape.of, where);
+  else if (shape.type === "row") checkRow(value, shape, where);
+  else if (shape.type === "object") checkFields(value, shape, where ? `${where}, ` : "");
+}
+
+function checkRow(row, { columns, missing }, where) {
+  const names = Object.keys(columns);
+  if (row.length > names.length || row.length < names.length - missing) {
+    throw new Error(`${where} should have rows of ${names.length} columns`);
+  }
+  row.forEach((value, i) => check(value, columns[names[i]], `${where}, ${names[i]}`));
+}
+
+function checkFields(value, { fields, rest }, before) {
+  for (const [name, field] of Object.entries(fields)) {
+    if (Object.hasOwn(value, name)) check(value[name], field, before + name);
+    else if (!field.optional) throw new Error(`${before}${name} is missing`);
+  }
+  if (!rest) return;
+  for (const [name, one] of Object.entries(value)) {
+    if (Object.hasOwn(fields, name)) continue;
+    if (name.length > LONGEST_NAME) throw new Error(`${before}a name is longer than ${LONGEST_NAME} characters`);
+    check(one, rest, before.slice(0, -2));
+  }
+}

@@ -1,0 +1,81 @@
+/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It judges
+ * at every answer and four times a second. Emits "connection" when that has changed. */
+import { make, write } from "./dom.js";
+import { emit, on } from "./events.js";
+import { given } from "./given.js";
+import { lock } from "./lock.js";
+import { poll } from "./poll.js";
+import { time } from "./time.js";
+
+const LOST_MS = 2500, LOOK_MS = 250;
+const NEEDS_AN_ANSWER = [
+  "#rp-sched", "#rp-opt", "#rp-traffic", "#rp-say", "#rp-sampling", ".rp-lane header", ".rp-hint", ".rp-edit",
+  "#lab-run", "#lab-stop", "#lab-report", "#lab-link", ".rp-demo",
+].join();
+
+/**
+ * `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the server's
+ * words. `stopped`: figures, the clock and the lanes stand still, and whatever would need an answer is locked.
+ * @typedef {{kind: "server" | "engine" | "slow", words: string, stopped: boolean}} Trouble
+ */
+
+export const connection = {
+  /** @type {Trouble | null} */
+  trouble: null,
+};
+let bar = null, said = null, age = null;
+
+/** @returns {Trouble | null} */
+function judge() {
+  if (given.recording || poll.held) return null;
+  if (poll.asked !== null && performance.now() - poll.asked > LOST_MS) {
+    return { kind: "server", words: "The server does not answer.", stopped: true };
+  }
+  if (poll.alive === false) return { kind: "engine", words: "The engine has stopped: restart it.", stopped: true };
+  return poll.health ? { kind: "slow", words: poll.health, stopped: false } : null;
+}
+
+function look() {
+  const before = connection.trouble, now = judge();
+  if ((before && before.words) !== (now && now.words)) {
+    connection.trouble = now;
+    const stopped = Boolean(now && now.stopped);
+    document.body.classList.toggle("rp-stopped", stopped);
+    time.stop(stopped);
+    lock("connection", stopped ? now.words : null, NEEDS_AN_ANSWER);
+    if (now && now.kind === "server") poll.light("lost", "reconnecting");
+    show();
+    emit("connection", now);
+  }
+  if (!now || now.kind !== "server") return;
+  const seconds = Math.round((performance.now() - poll.heard) / 1000);
+  write(age, poll.heard ? `last news ${seconds} s ago.` : "no news yet.");
+}
+
+// ---- the banner -------------------------------------------------------------------------------------------
+function build() {
+  said = make("span");
+  said.setAttribute("role", "alert");
+  age = make("span", "rp-age"); // outside of the alert: it changes every second
+  const off = make("span", "rp-off", "Sending and settings are off until then.");
+  bar = make("section", "", make("b", "", "!"), said, age, off);
+  bar.id = "rp-banner";
+  bar.setAttribute("aria-label", "Connection");
+  document.body.append(bar);
+}
+
+function show() {
+  if (!bar) build();
+  const { trouble } = connection;
+  bar.hidden = !trouble;
+  document.body.classList.toggle("rp-bannered", Boolean(trouble));
+  if (!trouble) return;
+  bar.dataset.kind = trouble.kind;
+  write(said, trouble.kind === "server" ? `${trouble.words} Reconnecting;` : trouble.words);
+  age.hidden = trouble.kind !== "server";
+  bar.lastElementChild.hidden = !trouble.stopped;
+}
+
+on("heard", look);
+on("replay", look);
+setInterval(look, LOOK_MS);

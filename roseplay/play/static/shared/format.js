@@ -1,0 +1,18 @@
+/* Figures as the page writes them. */
+
+const THIN = "\u202f"; // a narrow space that does not break
+
+/** 1936 as "1 936". */
+const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN));
+
+export const format = {
+  count,
+  /** "1 request", "2 requests". */
+  many: (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`,
+  /** Milliseconds: three figures are enough. */
+  ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
+  /** A budget or a limit: null is unlimited. */
+  limit: (v) => (v == null ? "∞" : count(v)),
+  /** Milliseconds as seconds, from one second on. */
+  seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),
+};

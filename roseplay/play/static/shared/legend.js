@@ -1,0 +1,35 @@
+/* Entries of a panel's legend, and the small switch in its head. */
+import { make, makeButton, svg } from "./dom.js";
+
+/** An entry: its mark and its words. */
+export const legendEntry = (mark, text, kind = "") => make("span", `rp-lg ${kind}`, mark, text);
+
+export const legendBox = (name) => svg(8, 8, ["rect", { width: 8, height: 8, fill: `var(--rp-${name})` }]);
+
+export const legendDot = (name) => svg(8, 8, ["circle", { cx: 4, cy: 4, r: 2.4, fill: `var(--rp-${name})` }]);
+
+export function legendLine(name, width, dash = "") {
+  const look = { stroke: `var(--rp-${name})`, "stroke-width": width, "stroke-dasharray": dash };
+  return svg(14, 4, ["line", { x2: 14, y1: 2, y2: 2, ...look }]);
+}
+
+/**
+ * Two words of which one is on.
+ * @param {string} label
+ * @param {string[]} words
+ * @param {(word: string) => void} chosen called when another one is chosen
+ */
+export function segmented(label, words, chosen) {
+  const buttons = words.map((word) => makeButton(word));
+  buttons.forEach((button, i) => {
+    button.setAttribute("aria-pressed", String(i === 0));
+    button.onclick = () => {
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      chosen(words[i]);
+    };
+  });
+  const group = make("span", "rp-tg", ...buttons);
+  group.setAttribute("role", "group");
+  group.setAttribute("aria-label", label);
+  return group;
+}

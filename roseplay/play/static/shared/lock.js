@@ -1,0 +1,69 @@
+/* lock: controls that cannot be used for a while, with the reason.
+ *
+ *   lock(name, reason, selectors)   lock every control in these parts of the page; a `reason` of null unlocks them
+ *   locked(element)                 whether a control is locked
+ * The reason stands in each control's title and description. Controls that are disabled already are left alone; those that Gradio
+ * mounts later are locked too. Emits "lock" when something has been locked or unlocked. */
+import { emit } from "./events.js";
+
+const CONTROLS = "button, input, select, textarea";
+const locks = new Map(); // name -> {reason, selectors}
+const held = new Map(); // control -> its title before
+let focused = null; // the control that had the focus when it was locked
+let asked = 0;
+
+export const locked = (element) => held.has(element);
+
+export function lock(name, reason, selectors) {
+  if (reason === null ? !locks.delete(name) : locks.get(name)?.reason === reason) return;
+  if (reason !== null) locks.set(name, { reason, selectors });
+  if (locks.size) late.observe(document.body, { childList: true, subtree: true });
+  else late.disconnect();
+  apply();
+  emit("lock");
+}
+
+/* Every control that is to be locked, with the reason. */
+function wanted() {
+  const found = new Map();
+  for (const { reason, selectors } of locks.values()) {
+    for (const part of document.querySelectorAll(selectors)) {
+      const controls = part.matches(CONTROLS) ? [part] : part.querySelectorAll(CONTROLS);
+      for (const control of controls) found.set(control, reason);
+    }
+  }
+  return found;
+}
+
+function apply() {
+  asked = 0;
+  const now = wanted();
+  for (const control of held.keys()) if (!now.has(control)) release(control);
+  for (const [control, reason] of now) {
+    if (!held.has(control) && control.disabled) continue;
+    hold(control, reason);
+  }
+  if (!locks.size && focused && focused.isConnected && document.activeElement === document.body) focused.focus({ preventScroll: true });
+  if (!locks.size) focused = null;
+}
+
+function hold(control, reason) {
+  if (control === document.activeElement) focused = control;
+  if (!held.has(control)) held.set(control, control.title);
+  control.disabled = true;
+  control.title = reason;
+  control.setAttribute("aria-description", reason);
+  control.classList.add("rp-locked");
+}
+
+function release(control) {
+  control.disabled = false;
+  control.title = held.get(control);
+  control.removeAttribute("aria-description");
+  control.classList.remove("rp-locked");
+  held.delete(control);
+}
+
+const late = new MutationObserver(() => {
+  if (!asked) asked = requestAnimationFrame(apply);
+});

@@ -1,0 +1,63 @@
+/* createPen: a canvas that is sharp on every screen, and the few strokes that our drawings are made of. */
+import { palette } from "./theme.js";
+
+/** @typedef {ReturnType<typeof createPen>} Pen */
+
+/** What draws on a canvas; `g` is its 2d context. Coordinates are CSS pixels. @param {HTMLCanvasElement} canvas */
+export function createPen(canvas) {
+  const g = canvas.getContext("2d");
+
+  /** An empty canvas of this size. */
+  function begin(width, height) {
+    const scale = devicePixelRatio || 1, w = Math.round(width * scale), h = Math.round(height * scale);
+    if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, width, height);
+  }
+
+  function line(x0, y0, x1, y1, color, dash = []) {
+    g.strokeStyle = color;
+    g.lineWidth = 1;
+    g.setLineDash(dash);
+    g.beginPath();
+    g.moveTo(x0, y0);
+    g.lineTo(x1, y1);
+    g.stroke();
+    g.setLineDash([]);
+  }
+
+  /** Axis words, with a halo so that they can be read over data. */
+  function text(words, x, y, color, align = /** @type {CanvasTextAlign} */ ("left"), bold = false) {
+    g.font = `${bold ? "700 " : ""}10px "RP Mono", monospace`;
+    g.textAlign = align;
+    g.lineJoin = "round";
+    g.lineWidth = 3;
+    g.strokeStyle = palette().surface;
+    g.strokeText(words, x, y);
+    g.fillStyle = color;
+    g.fillText(words, x, y);
+  }
+
+  /** The mark of a preemption; with its exclamation mark where there is room. */
+  function diamond(x, y, r, fill, stroke) {
+    g.beginPath();
+    g.moveTo(x, y - r);
+    g.lineTo(x + r, y);
+    g.lineTo(x, y + r);
+    g.lineTo(x - r, y);
+    g.closePath();
+    g.fillStyle = fill;
+    g.fill();
+    g.strokeStyle = g.fillStyle = stroke;
+    g.lineWidth = 1.25;
+    g.stroke();
+    if (r <= 5) return;
+    g.fillRect(x - 0.6, y - 2.6, 1.2, 3.2);
+    g.fillRect(x - 0.6, y + 1.6, 1.2, 1.2);
+  }
+
+  return { g, begin, line, text, diamond };
+}
+
+/** Where a line one pixel wide is sharp. */
+export const sharp = (v) => Math.round(v - 0.5) + 0.5;

@@ -1,0 +1,111 @@
+/* The page's one connection. It asks GET /ui/delta for what is new, every 80 ms while the page is seen and once a second
+ * while it is hidden, never twice at a time, and takes it into the store. The times are fixed: when an answer or a drawing
+ * takes long, only the wait for the next poll gets shorter.
+ *
+ * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each answer,
+ * before the store takes it. */
+import { emit } from "./events.js";
+import { given } from "./given.js";
+import { apply } from "./reduce.js";
+import { store } from "./store.js";
+import { tab } from "./tab.js";
+
+const VISIBLE_MS = 80, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10;
+const RETRY_MS = [300, 500, 1000, 2000];
+
+export const poll = {
+  count: 0,
+  failures: 0,
+  held: false, // whether a replay is shown
+  /** When it asked what has not been answered yet. @type {number | null} */
+  asked: null,
+  heard: 0, // when the last answer came
+  alive: true,
+  /** @type {string | null} */
+  health: null,
+  start,
+  hold,
+  light: show,
+};
+
+/** @type {HTMLElement | null} */
+let light = null;
+let have = () => "";
+let timer = 0, underWay = false, due = 0;
+
+/** Set the light in the header: its state and words. */
+function show(state, words) {
+  if (!light || light.dataset.state === state) return;
+  light.dataset.state = state;
+  light.lastElementChild.textContent = words;
+}
+
+function address() {
+  const query = new URLSearchParams({ since: String(store.cursor || 0), boot: store.bootId || "", tab });
+  if (have()) query.set("have", have());
+  return `/ui/delta?${query}`;
+}
+
+async function ask() {
+  if (underWay) return;
+  underWay = true;
+  clearTimeout(timer);
+  if (poll.asked === null) poll.asked = performance.now();
+  let wait;
+  try {
+    const answer = await fetch(address(), { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    wait = take(await answer.json());
+  } catch {
+    wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
+    if (poll.failures > 1 && !poll.held) show("lost", "reconnecting");
+  }
+  underWay = false;
+  timer = setTimeout(ask, Math.max(LEAST_MS, wait));
+}
+
+/**
+ * Returns the ms to wait before the next poll.
+ * @param {import("./types.js").Delta} delta
+ */
+function take(delta) {
+  poll.failures = 0;
+  poll.count++;
+  poll.asked = null;
+  poll.heard = performance.now();
+  poll.alive = delta.alive !== false;
+  poll.health = delta.health || null;
+  emit("heard");
+  if (!poll.held) {
+    apply(delta);
+    emit("own", delta.own, delta);
+    if (poll.alive) show("live", "live");
+    else show("lost", "engine stopped");
+  }
+  const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();
+  due = Math.abs(due + every - now) > every ? now + every : due + every; // what is far behind is not caught up with
+  return due - now;
+}
+
+/**
+ * Show the connection's state in `element`, and begin to ask where there is an engine.
+ * @param {HTMLElement} element
+ * @param {() => string} stamps what the page has of its lanes
+ */
+function start(element, stamps) {
+  light = element;
+  have = stamps;
+  if (given.recording) return;
+  document.addEventListener("visibilitychange", () => document.hidden || ask());
+  ask();
+}
+
+/** Whether something else feeds the store; afterwards everything is asked for anew. */
+function hold(held) {
+  poll.held = held;
+  poll.asked = null;
+  if (held) return;
+  store.bootId = null;
+  store.cursor = 0;
+  if (!given.recording) ask();
+}

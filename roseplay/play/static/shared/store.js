@@ -1,0 +1,163 @@
+/* Everything the page remembers of the engine. `reduce.js` fills it; views read it.
+ *
+ * All times are milliseconds of the engine's clock since it started; time.js says which of them is now, and where a view
+ * draws them. */
+
+/** Rows of typed columns, numbered from 0 for ever; row i lies in slot i & mask. Rows before `first` are overwritten. */
+export class Ring {
+  /**
+   * @param {number} capacity a power of two
+   * @param {Record<string, new (size: number) => any>} columns
+   */
+  constructor(capacity, columns) {
+    this.capacity = capacity;
+    this.mask = capacity - 1;
+    this.end = 0;
+    for (const [name, Kind] of Object.entries(columns)) this[name] = new Kind(capacity);
+  }
+
+  get first() {
+    return Math.max(0, this.end - this.capacity);
+  }
+
+  get size() {
+    return this.end - this.first;
+  }
+
+  /** The slot of a new row; the caller fills its columns. */
+  push() {
+    return this.end++ & this.mask;
+  }
+
+  clear() {
+    this.end = 0;
+  }
+
+  /**
+   * The first row whose `column` is at least `value`; the column must not fall.
+   * @param {ArrayLike<number>} column
+   * @param {number} value
+   */
+  lowerBound(column, value) {
+    let low = this.first, high = this.end;
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      if (column[middle & this.mask] < value) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
+
+/** @typedef {Ring & {rid: Int32Array, step: Int32Array, t: Float64Array, itl: Float32Array}} TokenRing */
+const tokens = /** @type {TokenRing} */ (
+  new Ring(1 << 16, { rid: I32, step: I32, t: F64, itl: F32 }) // itl: NaN for a first token
+);
+
+/**
+ * `graph`: replayed, eager, or null where that is not known. A step's entries are the rows [entry, entry + entries).
+ * @typedef {Ring & Record<"step" | "prompt" | "decode" | "cached" | "shared" | "running" | "waiting" | "free" |
+ *   "cachedBlocks" | "active" | "sharedBlocks" | "copies" | "entries", Int32Array> &
+ *   Record<"t0" | "t1" | "entry", Float64Array> & Record<"device" | "host", Float32Array> &
+ *   {graph: (boolean | null)[], preempted: (number[] | null)[]}} StepRing
+ */
+const steps = /** @type {StepRing} */ (
+  new Ring(1 << 13, {
+    step: I32, t0: F64, t1: F64, prompt: I32, decode: I32, cached: I32, shared: I32, running: I32, waiting: I32,
+    free: I32, cachedBlocks: I32, active: I32, sharedBlocks: I32, device: F32, host: F32, copies: I32, graph: Array,
+    entry: F64, entries: I32, preempted: Array,
+  })
+);
+
+/**
+ * A request's part in a step.
+ * @typedef {Ring & Record<"rid" | "prompt" | "decode" | "computed" | "target" | "cached" | "shared", Int32Array>} EntryRing
+ */
+const entries = /** @type {EntryRing} */ (
+  new Ring(1 << 18, { rid: I32, prompt: I32, decode: I32, computed: I32, target: I32, cached: I32, shared: I32 })
+);
+
+/**
+ * @typedef {object} Request
+ * @property {number} rid
+ * @property {string} kind
+ * @property {number | null} lane
+ * @property {number | null} burst
+ * @property {number} prompt tokens
+ * @property {number | null} submitted
+ * @property {number | null} scheduled
+ * @property {number | null} first
+ * @property {number | null} finished
+ * @property {number | null} queue ms
+ * @property {number | null} ttft ms
+ * @property {number | null} e2e ms
+ * @property {string | null} reason
+ * @property {number} tokens generated
+ * @property {string | null} error
+ * @property {number} computed of its prompt
+ * @property {number} target
+ * @property {number} cached
+ * @property {number} shared
+ * @property {number[]} preempted when it was
+ * @property {number[]} resumed when it ran again
+ * @property {number[]} copied when it copied a block before writing
+ */
+
+/** @returns {Request} */
+const unknown = (rid) => ({
+  rid, kind: "api", lane: null, burst: null, prompt: 0, submitted: null, scheduled: null, first: null, finished: null,
+  queue: null, ttft: null, e2e: null, reason: null, tokens: 0, error: null, computed: 0, target: 0, cached: 0, shared: 0,
+  preempted: [], resumed: [], copied: [],
+});
+
+export const store = {
+  steps,
+  tokens,
+  entries,
+  /** @type {Map<number, Request>} finished ones go once no view can reach them */
+  requests: new Map(),
+  /** @type {Map<number, {id: number, t: number, requests: Request[]}>} the last few, kept longer than the requests */
+  bursts: new Map(),
+  /** @type {Record<string, any>} */
+  knobs: {},
+  /** @type {{t: number, step: number, changes: Record<string, [any, any]>}[]} each change of the knobs */
+  marks: [],
+  /** @type {import("./types.js").Stats | null} */
+  stats: null,
+  /** @type {import("./types.js").Info | null} */
+  info: null,
+  /** @type {string | null} */
+  bootId: null,
+  cursor: 0,
+  version: 0, // rises with every change
+  /** @type {Set<number>} requests that have not finished */
+  open: new Set(),
+  stepRow,
+  entriesOf,
+  request,
+};
+
+/** The ring row of a step, or -1 when it is not (or no longer) there. */
+function stepRow(step) {
+  const row = steps.lowerBound(steps.step, step);
+  return row < steps.end && steps.step[row & steps.mask] === step ? row : -1;
+}
+
+/** The parts that requests had in the step in this slot, those that are kept. */
+function entriesOf(slot) {
+  const list = [];
+  for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
+    const { rid, prompt, decode, cached, shared } = entries, at = e & entries.mask;
+    if (e < entries.first) continue;
+    list.push({ rid: rid[at], prompt: prompt[at], decode: decode[at], cached: cached[at], shared: shared[at] });
+  }
+  return list;
+}
+
+/** What is known of a request; made on the first mention of it. */
+function request(rid) {
+  if (!store.requests.has(rid)) store.requests.set(rid, unknown(rid));
+  return store.requests.get(rid);
+}

@@ -1,0 +1,84 @@
+/* A canvas's other form, for who cannot see it or wants to read it: a real table in the panel's place. It is read at most once
+ * a second, only while it is shown; rows beyond MOST are counted in the caption. */
+import { make, makeButton, write } from "./dom.js";
+import { on } from "./events.js";
+import { format } from "./format.js";
+
+/**
+ * @typedef {object} TableSpec
+ * @property {string} name of its region
+ * @property {string[][]} columns [title, meaning]
+ * @property {() => {caption: string, rows: (string | number)[][]}} read
+ */
+
+const EVERY_MS = 1000, MOST = 100;
+
+export class AsTable {
+  /** @param {TableSpec} spec */
+  constructor(spec) {
+    this.spec = spec;
+    this.switches = makeButton("table", "rp-as-table");
+    this.button = make("span", "rp-tg", this.switches);
+    this.switches.title = "Show this as a table";
+    this.switches.setAttribute("aria-label", "as table");
+    this.switches.setAttribute("aria-pressed", "false");
+    this.box = this.build();
+    this.box.hidden = true;
+    this.timer = 0;
+    this.readAt = -Infinity;
+  }
+
+  /**
+   * Put it into a panel.
+   * @param {HTMLElement} element
+   */
+  bind(element) {
+    const plot = element.querySelector(".rp-plot"), { box, switches } = this;
+    plot.append(box);
+    switches.onclick = () => {
+      box.hidden = !box.hidden;
+      switches.setAttribute("aria-pressed", String(!box.hidden));
+      plot.classList.toggle("rp-tabled", !box.hidden);
+      if (!box.hidden) this.fill();
+    };
+    for (const event of ["frame", "zoom"]) on(event, () => this.refresh());
+  }
+
+  build() {
+    const heads = this.spec.columns.map(([title, meaning = ""]) => {
+      return Object.assign(make("th", "", title), { scope: "col", title: meaning });
+    });
+    const parts = [make("caption"), make("thead", "", make("tr", "", ...heads)), make("tbody")];
+    const box = make("div", "rp-table", make("table", "", ...parts));
+    box.tabIndex = 0; // so that the keys scroll it
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", this.spec.name);
+    return box;
+  }
+
+  fill() {
+    const { caption, rows } = this.spec.read(), body = this.box.querySelector("tbody"), shown = rows.slice(0, MOST);
+    const more = rows.length > MOST ? ` And ${format.count(rows.length - MOST)} more.` : "";
+    write(this.box.querySelector("caption"), caption + more);
+    while (body.rows.length > shown.length) body.lastElementChild.remove();
+    while (body.rows.length < shown.length) body.append(this.row());
+    shown.forEach((cells, i) => cells.forEach((cell, k) => write(body.rows[i].cells[k], String(cell))));
+  }
+
+  row() {
+    const [[, meaning = ""], ...others] = this.spec.columns;
+    const head = Object.assign(make("th"), { scope: "row", title: meaning });
+    return make("tr", "", head, ...others.map(() => make("td")));
+  }
+
+  /* Now if the last time is a second ago, else when it is. */
+  refresh() {
+    if (this.box.hidden || this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = 0;
+      if (this.box.hidden) return;
+      this.readAt = performance.now();
+      this.fill();
+    }, Math.max(0, EVERY_MS - (performance.now() - this.readAt)));
+  }
+}

@@ -1,0 +1,65 @@
+/* The page's colours for scripts, read from the CSS variables --rp-* of the current theme. Emits "theme" when they have
+ * changed; whoever draws with them draws again. */
+import { emit } from "./events.js";
+import { store } from "./store.js";
+
+const NAMES = [
+  "bg", "surface", "raised", "well", "line", "line2", "grid", "ink", "ink2", "ink3", "rose", "rosefill", "rosewash",
+  "prompt", "decode", "shared", "cached", "cachedline", "free", "ok",
+];
+const HUES = 8;
+const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes own the first hues; other traffic begins behind them
+
+/** @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS colours */
+
+/** @type {Palette | null} */
+let known = null;
+
+/** @returns {Palette} */
+export function palette() {
+  if (known) return known;
+  const style = getComputedStyle(document.body);
+  const read = (name) => sixDigits(style.getPropertyValue(`--rp-${name}`).trim() || "#888888");
+  const hues = Array.from({ length: HUES }, (_, i) => read(`c${i}`));
+  const found = /** @type {Palette} */ ({ ...Object.fromEntries(NAMES.map((name) => [name, read(name)])), hues });
+  if (style.getPropertyValue("--rp-ink")) known = found; // before the style sheet is there, ask again next time
+  return found;
+}
+
+const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");
+
+/** Which of the eight hues a request has. */
+export function hueOf(rid) {
+  const request = store.requests.get(rid);
+  return request && request.lane !== null ? (request.lane - 1) % HUES : OTHERS[rid % HUES];
+}
+
+export const colorOf = (rid) => palette().hues[hueOf(rid)];
+
+/** A #rrggbb colour with an opacity. */
+export function fade(color, alpha) {
+  const n = parseInt(color.slice(1), 16);
+  return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
+}
+
+/** A colour between two #rrggbb ones. */
+export function mix(from, to, share) {
+  const a = parseInt(from.slice(1), 16), b = parseInt(to.slice(1), 16);
+  const part = (shift) => Math.round(((a >> shift) & 255) + (((b >> shift) & 255) - ((a >> shift) & 255)) * share);
+  return `rgb(${part(16)},${part(8)},${part(0)})`;
+}
+
+/** The text colour that can be read on a #rrggbb colour. */
+export function textOn(color) {
+  const n = parseInt(color.slice(1), 16);
+  const luma = 0.3 * (n >> 16) + 0.59 * ((n >> 8) & 255) + 0.11 * (n & 255);
+  return luma > 140 ? "#101317" : "#ffffff";
+}
+
+let dark = document.body.classList.contains("dark");
+new MutationObserver(() => {
+  if (document.body.classList.contains("dark") === dark) return;
+  dark = !dark;
+  known = null;
+  emit("theme");
+}).observe(document.body, { attributes: true, attributeFilter: ["class"] });

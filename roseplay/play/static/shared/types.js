@@ -1,0 +1,168 @@
+/* The shapes of what crosses a seam: between server and page, store and views, a view and its panel. For the type checker only. */
+
+/** @typedef {import("./store.js").Request} Request */
+/** @typedef {import("./theme.js").Palette} Palette */
+
+/**
+ * An answer of GET /ui/delta, or what a replay makes of a recording. Times are milliseconds of the engine's clock.
+ * @typedef {object} Delta
+ * @property {string} boot_id which life of the server this is
+ * @property {number} next the cursor of the next poll
+ * @property {number} [now] the engine's time
+ * @property {boolean} [reset] forget everything first
+ * @property {Snapshot} [snapshot] with `reset`: what holds now
+ * @property {Frame[]} [frames]
+ * @property {boolean} [alive] false once the engine has ended
+ * @property {string | null} [health] why the engine is overdue
+ * @property {boolean} [lab] whether the Lab has the engine to itself
+ * @property {{lanes: LaneNews[]}} [own] what this tab lacks of its lanes
+ */
+
+/**
+ * @typedef {object} Snapshot
+ * @property {Info | null} [info]
+ * @property {Record<string, any>} [knobs]
+ * @property {[number, Record<string, any>][]} [requests] [rid, fields]
+ * @property {BlockRow[]} [blocks]
+ * @property {Stats} [stats]
+ * @property {Record<string, any>} [burst]
+ * @property {number} [t]
+ * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
+ */
+
+/**
+ * What happened between two polls.
+ * @typedef {object} Frame
+ * @property {number} [t]
+ * @property {StepRow[]} [steps]
+ * @property {TokenRow[]} [tokens]
+ * @property {[number, "submitted" | "scheduled" | "first" | "finished", number, Record<string, any>?][]} [requests]
+ * @property {[number, number, Record<string, [any, any]>][]} [knobs] [t, step, {name: [before, after]}]
+ * @property {BlockRow[]} [blocks]
+ * @property {Stats} [stats]
+ * @property {Record<string, any>} [burst]
+ * @property {[number, string][]} [titles] in a recording: [rid, title]
+ * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
+ */
+
+/** @typedef {[rid: number, t: number, itl: number | null, step: number]} TokenRow */
+/** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
+/**
+ * @typedef {[rid: number, prompt: number, decode: number, computed: number, target: number, cached: number,
+ *   shared: number]} EntryRow
+ */
+/**
+ * @typedef {[step: number, t0: number, t1: number, prompt: number, decode: number, cached: number, shared: number,
+ *   running: number, waiting: number, free: number, cachedBlocks: number, active: number, sharedBlocks: number,
+ *   device: number, host: number, copies: number, entries: EntryRow[], preempted: number[], copied?: number[],
+ *   graph?: boolean | null]} StepRow
+ */
+/** @typedef {Record<string, any>} Stats */
+/** @typedef {{num_blocks: number, block_size: number, max_model_len: number, model: string}} Info */
+
+/**
+ * What a tab lacks of one of its lanes; the figures are the newest turn's.
+ * @typedef {object} LaneNews
+ * @property {number} lane from 1
+ * @property {number | null} rid
+ * @property {string} title
+ * @property {string} have the stamp to send back with the next poll
+ * @property {number[] | null} order all turns by their requests, where which there are has changed
+ * @property {TurnNews[]} turns those that are new or have grown
+ * @property {"queued" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error"} [state]
+ * @property {number | null} waiting_ms
+ * @property {number} [prompt]
+ * @property {number} [tokens]
+ * @property {number} [computed]
+ * @property {number} [target]
+ * @property {number} [cached]
+ * @property {number | null} [ttft_ms]
+ * @property {number | null} [itl_p50]
+ * @property {number | null} [tok_s]
+ * @property {string | null} [reason]
+ * @property {string | null} [error]
+ */
+
+/**
+ * What a tab lacks of a turn.
+ * @typedef {object} TurnNews
+ * @property {number} rid
+ * @property {string} question
+ * @property {number} left_out turns before it that had no room in its prompt
+ * @property {number} text_from
+ * @property {string} text
+ * @property {number} tokens_from
+ * @property {number[]} widths lengths of the new tokens in UTF-16 units
+ * @property {number[]} times hundredths of a millisecond since the token before
+ * @property {string} [state]
+ * @property {number} [prompt]
+ * @property {number} [cached]
+ * @property {string | null} [error]
+ */
+
+/**
+ * A stretch of view time in ms; tick labels count from `now`.
+ * @typedef {{x0: number, x1: number, now: number, live: boolean}} TimeWindow
+ */
+
+/**
+ * A view that `live/panel.js` keeps drawn.
+ * @typedef {object} PanelSpec
+ * @property {string} name
+ * @property {number} every drawn at each so many beats
+ * @property {boolean} [follows] drawn anew when another request is pointed at
+ * @property {boolean} [keys] has keys of its own
+ * @property {(width: number, height: number, now: number) => boolean | void} draw `now`: the view time of its beat;
+ *   returns false where it cannot draw now
+ * @property {() => string} [describe] what it shows, for screen readers
+ */
+
+/** @typedef {{name: string, box: HTMLElement, soon: () => void, draws: number, cost: number, longest: number}} Panel */
+
+/**
+ * What a chart is drawn into: the size of its plot in px, the px beside it, and where a moment lies on its x axis.
+ * @typedef {object} ChartFrame
+ * @property {Palette} T
+ * @property {number} width
+ * @property {number} height
+ * @property {number} right
+ * @property {TimeWindow} window null for a chart without a time axis
+ * @property {(ms: number) => number} seconds
+ */
+
+/** @typedef {{data: any[], layout: any}} Drawing in Plotly's words */
+
+/**
+ * A chart that `live/chart.js` keeps drawn; times in seconds.
+ * @typedef {object} ChartSpec
+ * @property {string} name
+ * @property {number} every
+ * @property {boolean} [follows]
+ * @property {boolean} [timed] shares the time that `live/view.js` shows
+ * @property {boolean} [small] without the button "back to now"
+ * @property {boolean} [flags] with words above the plot where a setting changed
+ * @property {{l: number, r: number, t: number, b: number}} margin
+ * @property {HTMLElement[]} [legend] for the right side of its head
+ * @property {(frame: ChartFrame) => {traces?: any[], layout: any, empty?: boolean}} draw
+ * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
+ * @property {(range: number[]) => void} [zoomedY]
+ * @property {() => string} describe
+ */
+
+/**
+ * A recorded run, as `replay/recording.js` reads it. Positions are ms from its start, long pauses shortened.
+ * @typedef {object} Recording
+ * @property {string} name
+ * @property {{info: Info, knobs: Record<string, any>, snapshot: Snapshot, created?: string}} header
+ * @property {number} count of frames
+ * @property {number} length
+ * @property {number} steps
+ * @property {number} tokens
+ * @property {number} requests
+ * @property {(ms: number) => number} dueBy how many frames are due by a position
+ * @property {(ms: number) => number} time the engine's time at a position
+ * @property {(i: number) => number} at the position at which frame i is due
+ * @property {(i: number) => Frame} frame
+ */
+
+export {};

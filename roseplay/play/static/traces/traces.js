@@ -1,0 +1,108 @@
+/* The tab Traces: what the current run holds and its downloads; a recording opened from a file, read in this browser only; the
+ * demo that comes along. */
+import { write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { tab } from "../shared/tab.js";
+import { replay } from "../replay/replay.js";
+
+const AGAIN_MS = 2000;
+const FIGURES = ["seconds", "steps", "requests", "tokens", "bytes"];
+
+const size = (bytes) => (bytes < 1e6 ? `${format.count(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+const length = (s) => (s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`);
+const WORDS = { seconds: length, bytes: size };
+
+let box = null, said = null;
+
+const part = (selector) => box.querySelector(selector);
+const links = () => box.querySelectorAll("a[data-file]");
+
+export function mount(element) {
+  box = element.querySelector(".rp-traces");
+  said = part(".rp-open-said");
+  for (const link of links()) link.href = `/ui/export/${link.dataset.file}?tab=${encodeURIComponent(tab)}`;
+  box.addEventListener("click", (event) => {
+    if (event.target.closest && event.target.closest("a[aria-disabled]")) event.preventDefault();
+  });
+  on("connection", (trouble) => (trouble && trouble.kind === "server" ? offer(false) : ask()));
+  setInterval(ask, AGAIN_MS);
+  new ResizeObserver(ask).observe(box); // from nothing to something when the tab is shown
+  const file = part("input[type=file]"), demo = part(".rp-demo");
+  part(".rp-choose").onclick = () => file.click();
+  file.onchange = () => {
+    take(file.files[0]);
+    file.value = "";
+  };
+  if (demo) demo.onclick = async () => opened(await replay.load("/ui/demo.jsonl", "demo.jsonl"));
+  acceptDrops(part(".rp-drop-zone"));
+}
+
+function acceptDrops(zone) {
+  for (const name of ["dragenter", "dragover"]) {
+    zone.addEventListener(name, (event) => {
+      event.preventDefault();
+      zone.classList.add("rp-over");
+    });
+  }
+  zone.addEventListener("dragleave", () => zone.classList.remove("rp-over"));
+  zone.addEventListener("drop", (event) => {
+    event.preventDefault();
+    zone.classList.remove("rp-over");
+    take(event.dataTransfer.files[0]);
+  });
+  // A file dropped beside the zone would otherwise take the page's place.
+  for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
+}
+
+// ---- this run -------------------------------------------------------------------------------------------
+async function ask() {
+  if (!box.offsetParent) return;
+  try {
+    const answer = await fetch("/ui/export", { cache: "no-store", signal: AbortSignal.timeout(AGAIN_MS * 2) });
+    if (answer.ok) show(await answer.json());
+  } catch {
+    // the light in the header says that the server does not answer
+  }
+}
+
+function show(run) {
+  const any = run.steps + run.requests > 0;
+  for (const name of FIGURES) {
+    const cell = part(`td[data-of=${name}]`), value = (WORDS[name] || format.count)(run[name]);
+    write(cell, any ? value : "–");
+  }
+  box.classList.toggle("rp-nothing", !any);
+  offer(any);
+  write(part(".rp-to-file"), run.file ? `Also written to ${run.file}, with the texts of all.` : "");
+}
+
+/* Let the files be downloaded, or not. */
+function offer(any) {
+  for (const link of links()) {
+    if (any) link.removeAttribute("aria-disabled");
+    else link.setAttribute("aria-disabled", "true");
+  }
+}
+
+// ---- opening --------------------------------------------------------------------------------------------
+function opened(problem) {
+  write(said, problem);
+  said.classList.toggle("rp-bad", Boolean(problem));
+  if (problem) return;
+  document.getElementById("rp-live-button").click();
+  document.querySelector("#rp-replay .rp-toggle").focus(); // Space plays and pauses
+}
+
+async function take(chosen) {
+  if (!chosen) return;
+  write(said, `Reading ${chosen.name} …`);
+  said.classList.remove("rp-bad");
+  let problem = "";
+  try {
+    replay.open(await chosen.text(), chosen.name);
+  } catch (error) {
+    problem = error.message;
+  }
+  opened(problem);
+}

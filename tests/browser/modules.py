@@ -1,0 +1,29 @@
+"""A page with nothing on it but what a test puts there, which can import the page's own modules."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, Route
+
+from roseplay.play.web import assets
+
+SITE = "http://page.test"
+
+
+def bare_page(browser: Browser, content: str, **options: Any) -> Page:
+    """``content`` with the handle ``Rose``; ``import('/static/…')`` gets a module, ``Rose.load('…')`` as well."""
+    page = browser.new_page(**options)
+
+    def answer(route: Route) -> None:
+        name = urlsplit(route.request.url).path.removeprefix("/static/")
+        if name in assets.files():
+            route.fulfill(path=assets.files()[name], content_type="text/javascript")
+        else:
+            route.fulfill(body=f"<!doctype html>{content}", content_type="text/html")
+
+    page.route(f"{SITE}/**", answer)
+    page.goto(SITE)
+    page.evaluate("import('/static/main.js').then(() => null)")
+    return page
