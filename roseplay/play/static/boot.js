@@ -11,7 +11,9 @@
 
   // Gradio sets body.dark from ?__theme= or the system while it mounts; a stored choice has to win.
   function apply() {
-    if (chosen && body.classList.contains("dark") !== (chosen === "dark")) body.classList.toggle("dark", chosen === "dark");
+    if (chosen && body.classList.contains("dark") !== (chosen === "dark")) {
+      body.classList.toggle("dark", chosen === "dark");
+    }
   }
   apply();
   new MutationObserver(apply).observe(body, { attributes: true, attributeFilter: ["class"] });

@@ -1,4 +1,5 @@
-/* The page's entry: what no part of the page asks for by itself, the connection, and a handle for the console and for tests. */
+/* The page's entry: what no part of the page asks for by itself, the connection, and a handle for the console and for
+ * tests. */
 import { blocks } from "./shared/blocks.js";
 import { emit, on } from "./shared/events.js";
 import { given } from "./shared/given.js";
@@ -23,7 +24,8 @@ import "./live/whypopover.js";
 import "./replay/bar.js";
 
 /**
- * Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was started for.
+ * Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was
+ * started for.
  * @param {HTMLElement} element the header's brand
  */
 export function mount(element) {

@@ -15,28 +15,54 @@ const shape = (d, fill, more = {}) => ["path", { d, fill: `var(--rp-${fill})`, .
 const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i));
 
 const DRAWINGS = {
-  admission: [...many(14, (i) => line(`M${7.5 + i * 1.6} 4v11`, "ink3")), box(6, 21, 52, 3, "decode"), box(6, 27, 52, 3, "decode")],
-  batched: [...many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")), line("M22 17h10", "ink3"), box(38, 3, 14, 27.5, "ink")],
-  dedup: [...many(5, (i) => box(4, 2 + i * 6.4, 22, 4.4, "ink3")), line("M31 17h8", "ink3"), box(43, 14.4, 17, 5, "ink")],
+  admission: [
+    ...many(14, (i) => line(`M${7.5 + i * 1.6} 4v11`, "ink3")),
+    box(6, 21, 52, 3, "decode"),
+    box(6, 27, 52, 3, "decode"),
+  ],
+  batched: [
+    ...many(4, (i) => box(4, 3 + i * 7.5, 12, 5, "ink3")),
+    line("M22 17h10", "ink3"),
+    box(38, 3, 14, 27.5, "ink"),
+  ],
+  dedup: [
+    ...many(5, (i) => box(4, 2 + i * 6.4, 22, 4.4, "ink3")),
+    line("M31 17h8", "ink3"),
+    box(43, 14.4, 17, 5, "ink"),
+  ],
   budget: [
-    box(4, 4, 10, 27, "ink3"), ...many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")),
+    box(4, 4, 10, 27, "ink3"),
+    ...many(4, (i) => box(20 + i * 10.5, 17, 8, 14, "ink")),
     line("M17 14.5h46", "rose", { "stroke-width": 1.25, "stroke-dasharray": "4 3" }),
   ],
-  append: [...many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")), box(40, 6, 20, 22, "ink")],
+  append: [
+    ...many(24, (i) => box(2 + (i % 6) * 4.6, 6 + Math.floor(i / 6) * 6, 3, 4, "ink3")),
+    box(40, 6, 20, 22, "ink"),
+  ],
   shared: [box(4, 2, 17, 30, "ink"), ...[20, 33, 26, 36, 15].map((w, i) => box(24, 2 + i * 6.4, w, 4.4, "ink3"))],
   intruder: [...many(5, (i) => box(4, 4 + i * 6.2, 56, 2, "decode")), box(21, 2, 22, 30, "ink")],
   pressure: [
-    box(4, 4, 56, 27, "free"), shape("M4 31 20 23 34 11 42 4h18v27z", "ink3"),
+    box(4, 4, 56, 27, "free"),
+    shape("M4 31 20 23 34 11 42 4h18v27z", "ink3"),
     shape("M44 1.5l5 5-5 5-5-5z", "surface", { stroke: "var(--rp-ink)" }),
   ],
   poisson: [5, 9, 11, 20, 23, 31, 33, 36, 47, 49, 56].map((x) => line(`M${x + 0.5} 7v20`, "ink3")),
-  multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")]).flat(),
+  multi: many(3, (i) => [box(4, 3 + i * 10.5, 16 + i * 12, 7, "ink"), box(22 + i * 12, 3 + i * 10.5, 12, 7, "ink3")])
+    .flat(),
   other: many(6, (i) => box(5 + i * 9.5, 24 - ((i * 7) % 17), 6, 7 + ((i * 7) % 17), "ink3")),
 };
 /** @type {[RegExp, string][]} */
 const KINDS = [
-  [/dedup|equal/, "dedup"], [/append/, "append"], [/budget|token/, "budget"], [/shared|head|prefix/, "shared"], [/intruder|long/, "intruder"],
-  [/pressure|preempt|kv/, "pressure"], [/poisson|open|rate/, "poisson"], [/turn|chat/, "multi"], [/batch/, "batched"], [/admission/, "admission"],
+  [/dedup|equal/, "dedup"],
+  [/append/, "append"],
+  [/budget|token/, "budget"],
+  [/shared|head|prefix/, "shared"],
+  [/intruder|long/, "intruder"],
+  [/pressure|preempt|kv/, "pressure"],
+  [/poisson|open|rate/, "poisson"],
+  [/turn|chat/, "multi"],
+  [/batch/, "batched"],
+  [/admission/, "admission"],
 ];
 
 function drawing(name) {

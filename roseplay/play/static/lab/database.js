@@ -1,6 +1,8 @@
 /* Results that this browser keeps, in IndexedDB: a small entry for the list beside each large document. */
 
-/** @typedef {{id: string, name: string | null, created: string, title: string, labels: {A: string, B: string}}} Entry */
+/**
+ * @typedef {{id: string, name: string | null, created: string, title: string, labels: {A: string, B: string}}} Entry
+ */
 
 const NAME = "roseplay-lab";
 const NOTHING = "This browser keeps nothing (a private window?): export a result to keep it.";
@@ -50,7 +52,7 @@ export async function listKept() {
 }
 
 /** The document of this id. */
-export const getKept = (id) => within("readonly", (entries, documents) => documents.get(id));
+export const getKept = (id) => within("readonly", (_entries, documents) => documents.get(id));
 
 /** Keep a document, or its new name; throws an Error that says what to do where there is no room. */
 export async function putKept(document) {

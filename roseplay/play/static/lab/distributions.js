@@ -1,12 +1,15 @@
-/* What the two distributions of a result share: their values, drawn A solid over B dashed, each repeat thin and all of them
- * together strong, so that the spread between repeats can be told from the difference between arms. */
+/* What the two distributions of a result share: their values, drawn A solid over B dashed, each repeat thin and all
+ * of them together strong, so that the spread between repeats can be told from the difference between arms. */
 import { sharp } from "../shared/pen.js";
 import { ascending, stroke } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 
 export const MARGIN = { l: 44, r: 14, t: 8, b: 18 };
 
-/** @typedef {Record<"A" | "B", {repeats: Float64Array[], pooled: Float64Array}>} Samples sorted, of each repeat and of all */
+/**
+ * @typedef {Record<"A" | "B", {repeats: Float64Array[], pooled: Float64Array}>} Samples sorted, of each repeat and of
+ *   all
+ */
 
 /** @returns {any} */
 function collect(values) {
@@ -42,7 +45,7 @@ export const filled = (samples) =>
 
 /** Draw each arm's curve; `outline` makes points of sorted values. */
 export function drawCurve(pen, { repeats, pooled }, outline, looks) {
-  if (repeats.length > 1) for (const one of repeats) if (one.length) stroke(pen, outline(one), looks, false);
+  if (repeats.length > 1) { for (const one of repeats) if (one.length) stroke(pen, outline(one), looks, false); }
   stroke(pen, outline(pooled), looks, true);
 }
 

@@ -6,7 +6,10 @@ import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
 
 const RECOUNT_MS = 350;
 
-/** By scenario, its newest result of this visit. @type {Map<string, {document: any, serverId: string | null, given: any}>} */
+/**
+ * By scenario, its newest result of this visit.
+ * @type {Map<string, {document: any, serverId: string | null, given: any}>}
+ */
 const latest = new Map();
 let recounting = 0;
 
@@ -14,8 +17,8 @@ let recounting = 0;
  * Show a document: its scenario, settings and numbers become the plan.
  * @param {any} document
  * @param {string | null} serverId
- * @param {Record<ArmName, Set<string>> | null} given the engine settings that its run was asked for. Not known of another's
- *   document: then the size of the pool is left to the lab, which fits it to the load.
+ * @param {Record<ArmName, Set<string>> | null} given the engine settings that its run was asked for. Not known of
+ *   another's document: then the size of the pool is left to the lab, which fits it to the load.
  */
 export function showDocument(document, serverId, given = null) {
   if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
@@ -37,14 +40,17 @@ export function showLatest(scenario) {
   return Boolean(known);
 }
 
-/* What has to be said for an arm to be again what it was: what differs from the other arm or from this server's engine. */
+/* What has to be said for an arm to be again what it was: what differs from the other arm or from this server's
+ * engine. */
 function asked(arm, { arms }) {
   const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
-  return new Set(Object.keys(own).filter((name) => {
-    if (arms.A.config[name] !== arms.B.config[name]) return true;
-    if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
-    return name !== "num_blocks" && own[name] !== lab.catalogue.engine[name];
-  }));
+  return new Set(
+    Object.keys(own).filter((name) => {
+      if (arms.A.config[name] !== arms.B.config[name]) return true;
+      if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
+      return name !== "num_blocks" && own[name] !== lab.catalogue.engine[name];
+    }),
+  );
 }
 
 /** See that the server has the shown result too. Returns its id there. */

@@ -1,5 +1,5 @@
-/* The Lab as the rest of the page knows it, before it is ever opened: `#lab` in the address opens its tab, `#lab=<id>` a result
- * there, and while the lab holds the engine a chip in the header says why the lanes stand still. */
+/* The Lab as the rest of the page knows it, before it is ever opened: `#lab` in the address opens its tab,
+ * `#lab=<id>` a result there. While the lab holds the engine, a chip in the header says why the lanes stand still. */
 import { emit, on } from "../shared/events.js";
 
 const LOOK_MS = 150, PATIENCE_MS = 20000;

@@ -42,7 +42,10 @@ export function ring({ g }, x, y, color, T) {
   g.stroke();
 }
 
-/** Where a logarithmic axis from `low` to `high` is labelled: 1, 2 and 5 of each power of ten, or as few as fit `most`. */
+/**
+ * Where a logarithmic axis from `low` to `high` is labelled: 1, 2 and 5 of each power of ten, or as few as fit
+ * `most`.
+ */
 export function logTicks(low, high, most) {
   for (const firsts of [[1, 2, 5], [1, 3], [1]]) {
     const found = [];

@@ -1,5 +1,5 @@
-/* What is done with results: listed and opened again, sent as a file, a link or a report. A finished run is kept at once; the
- * last one shown comes back with the page. */
+/* What is done with results: listed and opened again, sent as a file, a link or a report. A finished run is kept at
+ * once; the last one shown comes back with the page. */
 import { make, makeButton } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
@@ -71,8 +71,9 @@ async function list() {
   try {
     const entries = await listKept();
     box.replaceChildren(...entries.map(line));
-    if (!entries.length) said("None yet. A finished run is kept by itself; a file can be opened or dropped on the page.");
-    else said(`${entries.length} of ${MOST_KEPT} that fit`);
+    if (!entries.length) {
+      said("None yet. A finished run is kept by itself; a file can be opened or dropped on the page.");
+    } else said(`${entries.length} of ${MOST_KEPT} that fit`);
   } catch (error) {
     box.replaceChildren();
     said(error.message);
@@ -83,13 +84,14 @@ function line(entry) {
   const title = entry.name || entry.title, when = new Date(entry.created).toLocaleString(), name = make("input");
   Object.assign(name, { type: "text", value: entry.name || "", placeholder: entry.title, maxLength: 80 });
   name.setAttribute("aria-label", `Name of ${title}`);
-  name.onchange = () => act(async () => {
-    const document = lab.document && lab.document.id === entry.id ? lab.document : await getKept(entry.id);
-    document.name = name.value.trim() || null;
-    documentChanged(document);
-    await putKept(document);
-    if (document === lab.document) tell("summary");
-  });
+  name.onchange = () =>
+    act(async () => {
+      const document = lab.document && lab.document.id === entry.id ? lab.document : await getKept(entry.id);
+      document.name = name.value.trim() || null;
+      documentChanged(document);
+      await putKept(document);
+      if (document === lab.document) tell("summary");
+    });
   const about = make("span", "", `${entry.title} · A ${entry.labels.A} · B ${entry.labels.B} · ${when}`);
   return make("li", "", name, button("Open", title, open), button("Delete", title, drop), about);
 
@@ -127,7 +129,9 @@ async function act(does) {
 // ---- files ------------------------------------------------------------------------------------------------
 async function read(file) {
   try {
-    if (file.size > LARGEST) throw new Error(`${file.name} is too large for a result (${Math.round(file.size / 1e6)} MB).`);
+    if (file.size > LARGEST) {
+      throw new Error(`${file.name} is too large for a result (${Math.round(file.size / 1e6)} MB).`);
+    }
     let document;
     try {
       document = JSON.parse(await file.text());
@@ -155,24 +159,30 @@ export function exportDocument() {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-export const openReport = () => elsewhere(async (id) => {
-  const link = make("a");
-  Object.assign(link, { href: `/ui/lab/result/${encodeURIComponent(id)}/report.html`, target: "_blank", rel: "noopener" });
-  link.click();
-});
+export const openReport = () =>
+  elsewhere((id) => {
+    const link = make("a");
+    Object.assign(link, {
+      href: `/ui/lab/result/${encodeURIComponent(id)}/report.html`,
+      target: "_blank",
+      rel: "noopener",
+    });
+    link.click();
+  });
 
-export const copyLink = () => elsewhere(async (id) => {
-  const address = `${location.origin}${location.pathname}#lab=${id}`, button = document.getElementById("lab-link");
-  history.replaceState(null, "", `#lab=${id}`);
-  try {
-    await navigator.clipboard.writeText(address);
-  } catch {
-    return say(`The browser does not let the page copy; the address is ${address}`); // it stands in the address bar too
-  }
-  const words = button.textContent;
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = words), COPIED_MS);
-});
+export const copyLink = () =>
+  elsewhere(async (id) => {
+    const address = `${location.origin}${location.pathname}#lab=${id}`, button = document.getElementById("lab-link");
+    history.replaceState(null, "", `#lab=${id}`);
+    try {
+      await navigator.clipboard.writeText(address);
+    } catch {
+      return say(`The browser does not let the page copy; the address is ${address}`);
+    }
+    const words = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = words), COPIED_MS);
+  });
 
 /* What needs the shown result to be on the server: one from this browser is handed over first. */
 async function elsewhere(does) {

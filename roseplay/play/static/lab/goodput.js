@@ -1,4 +1,5 @@
-/* Goodput: a mark a request, its TTFT by its own p99 gap. Inside the box the promise is kept. A open circles, B squares. */
+/* Goodput: a mark a request, its TTFT by its own p99 gap. Inside the box the promise is kept. A open circles, B
+ * squares. */
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { niceAxis } from "../shared/numbers.js";
@@ -17,8 +18,13 @@ let head = null;
 export function mount(element) {
   head = element.querySelector(".rp-rt");
   createView(element, {
-    name: "Goodput", subtitle: "a mark a request; inside the box the promise is kept", margin: { l: 44, r: 14, t: 6, b: 18 },
-    draw, read, describe, keys: { ArrowLeft: next(-1), ArrowRight: next(1) },
+    name: "Goodput",
+    subtitle: "a mark a request; inside the box the promise is kept",
+    margin: { l: 44, r: 14, t: 6, b: 18 },
+    draw,
+    read,
+    describe,
+    keys: { ArrowLeft: next(-1), ArrowRight: next(1) },
   });
 }
 
@@ -38,7 +44,13 @@ function axes(area) {
   const { max, step } = niceAxis(Math.max(ttft * 1.08, ...firsts), PARTS);
   const low = Math.min(itl / 2, ...tails) / OVER, high = Math.max(itl * 2, ...tails) * OVER;
   return {
-    max, step, low, high, ttft, itl, x: (value) => area.x0 + (Math.min(max, value) / max) * area.width,
+    max,
+    step,
+    low,
+    high,
+    ttft,
+    itl,
+    x: (value) => area.x0 + (Math.min(max, value) / max) * area.width,
     y: (value) => area.y1 - (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.height,
   };
 }
@@ -111,7 +123,9 @@ function counts() {
 function read(area, point) {
   let best = null, near = NEAR_PX;
   for (const mark of marks(area)) {
-    const far = point.mark ? (mark.request === point.mark ? 0 : Infinity) : Math.hypot(mark.x - point.x, mark.y - point.y);
+    const far = point.mark
+      ? (mark.request === point.mark ? 0 : Infinity)
+      : Math.hypot(mark.x - point.x, mark.y - point.y);
     if (far <= near) [best, near] = [mark, far];
   }
   if (!best) return null;
@@ -120,11 +134,13 @@ function read(area, point) {
   const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok`;
   const kept = keepsPromise(request) ? "kept" : "broken";
   const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${kept}`;
-  return { words, marks: (pen, where, T) => ring(pen, x, y, lookOf(arm, T).color, T) };
+  return { words, marks: (pen, _area, T) => ring(pen, x, y, lookOf(arm, T).color, T) };
 }
 
 function describe() {
   const { ttft_ms: ttft, itl_ms: itl } = lab.limits;
   const say = (arm) => `${arm}: ${keptOf(arm).kept} of ${keptOf(arm).all}`;
-  return `Goodput: requests with TTFT within ${ttft} ms and their own p99 gap within ${itl} ms. ${ARMS.map(say).join(", ")}.`;
+  return `Goodput: requests with TTFT within ${ttft} ms and their own p99 gap within ${itl} ms. ${
+    ARMS.map(say).join(", ")
+  }.`;
 }

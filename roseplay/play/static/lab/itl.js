@@ -1,5 +1,5 @@
-/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that p99.9 has as much room as p50;
- * gaps on a log scale. */
+/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that p99.9 has as much room
+ * as p50; gaps on a log scale. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -20,8 +20,12 @@ const gaps = samplesOf((run) => run.itl_ms);
 
 export function mount(element) {
   createView(element, {
-    name: "Inter-token latency", subtitle: "gaps at most this long; both axes log, the tail on top", margin: MARGIN,
-    draw, read, describe,
+    name: "Inter-token latency",
+    subtitle: "gaps at most this long; both axes log, the tail on top",
+    margin: MARGIN,
+    draw,
+    read,
+    describe,
     keys: { ArrowUp: (point, area) => step(point, area, -6), ArrowDown: (point, area) => step(point, area, 6) },
   });
   const head = element.querySelector(".rp-rt"), legend = () => head.replaceChildren(...ARMS.map(legendOf));

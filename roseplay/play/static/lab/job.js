@@ -1,4 +1,5 @@
-/* A run from the button to its result. The job belongs to the server: whoever opens the page meanwhile follows the same one. */
+/* A run from the button to its result. The job belongs to the server: whoever opens the page meanwhile follows the
+ * same one. */
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showDocument } from "./document.js";
@@ -50,7 +51,10 @@ export async function stop() {
 
 /** Follow a job to its end, whoever started it. */
 export async function followJob(job) {
-  if (!["starting", "running"].includes(job.state)) return job.result && job.id === stored(MINE) ? ended(job) : undefined;
+  if (!["starting", "running"].includes(job.state)) {
+    if (job.result && job.id === stored(MINE)) await ended(job);
+    return;
+  }
   lab.job = job;
   showPaused(true);
   tell("job");

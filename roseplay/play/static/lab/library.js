@@ -1,4 +1,5 @@
-/* The Lab's scenarios, brought once; then the newest result of this browser, or the one that the address names, is shown. */
+/* The Lab's scenarios, brought once; then the newest result of this browser, or the one that the address names, is
+ * shown. */
 import { stored } from "../shared/storage.js";
 import { restore } from "./files.js";
 import { followJob } from "./job.js";

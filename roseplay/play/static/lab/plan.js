@@ -59,7 +59,16 @@ export function runOrder() {
     if (typeof value !== "number") throw new Error(`${numberName(name)} is empty: give a number.`);
   }
   const { seed, repeats, ...params } = lab.numbers, { scenario, plan, limits } = lab;
-  return { scenario: scenario.name, a: armOrder(plan.A), b: armOrder(plan.B), seed, repeats, params, limits, name: null };
+  return {
+    scenario: scenario.name,
+    a: armOrder(plan.A),
+    b: armOrder(plan.B),
+    seed,
+    repeats,
+    params,
+    limits,
+    name: null,
+  };
 }
 
 /** @param {any} arm */
@@ -67,5 +76,11 @@ function armOrder({ knobs: { slow_motion: _refused, ...knobs }, config, given })
   return { knobs, config: Object.fromEntries([...given].map((name) => [name, config[name]])) };
 }
 
-const WORDS = { seed: "Seed", repeats: "Repeats", num_requests: "Requests", rate_per_s: "Rate", max_new_tokens: "Answer" };
+const WORDS = {
+  seed: "Seed",
+  repeats: "Repeats",
+  num_requests: "Requests",
+  rate_per_s: "Rate",
+  max_new_tokens: "Answer",
+};
 const numberName = (name) => WORDS[name] || name.replace(/_/g, " ");

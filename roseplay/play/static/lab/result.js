@@ -7,15 +7,23 @@ import { figureText, tableHead } from "./words.js";
 const CLIP = 3, HALF_PX = 34; // ratio bars end at 8x
 const SAME = Math.log2(1.15); // closer than this is no difference
 const METRICS = [ // what stands there before there is a result
-  ["output_tokens_per_s", "Throughput", "tok/s"], ["goodput_req_s", "Goodput", "req/s in SLO"], ["ttft_p50_ms", "TTFT p50", "ms"],
-  ["ttft_p95_ms", "TTFT p95", "ms"], ["tpot_p50_ms", "TPOT p50", "ms"], ["itl_p50_ms", "ITL p50", "ms"], ["itl_p95_ms", "ITL p95", "ms"],
-  ["itl_p99_ms", "ITL p99", "ms"], ["itl_max_ms", "ITL worst", "ms"],
+  ["output_tokens_per_s", "Throughput", "tok/s"],
+  ["goodput_req_s", "Goodput", "req/s in SLO"],
+  ["ttft_p50_ms", "TTFT p50", "ms"],
+  ["ttft_p95_ms", "TTFT p95", "ms"],
+  ["tpot_p50_ms", "TPOT p50", "ms"],
+  ["itl_p50_ms", "ITL p50", "ms"],
+  ["itl_p95_ms", "ITL p95", "ms"],
+  ["itl_p99_ms", "ITL p99", "ms"],
+  ["itl_max_ms", "ITL worst", "ms"],
 ].map(([name, title, unit]) => {
   return { name, title, unit, better: "lower", a: null, b: null, a_range: null, b_range: null, ratio: null };
 });
 
 /* A ratio's logarithm, from -3 to 3; 0 of none. */
-const clipped = (ratio) => (ratio === null ? 0 : ratio <= 0 ? -CLIP : Math.max(-CLIP, Math.min(CLIP, Math.log2(ratio))));
+const clipped = (
+  ratio,
+) => (ratio === null ? 0 : ratio <= 0 ? -CLIP : Math.max(-CLIP, Math.min(CLIP, Math.log2(ratio))));
 
 function ratioText(ratio) {
   if (ratio === null) return "–";
@@ -90,5 +98,8 @@ function show() {
   const about = summary ? { model: lab.document.model, dtype: lab.document.dtype, ...lab.document.environment } : {};
   const known = Object.entries(about).filter(([, value]) => value !== null);
   subtitle.title = known.map(([name, value]) => `${name}: ${value}`).join("\n");
-  body.replaceChildren(...(summary ? [same(summary.same_tokens)] : []), ...(summary ? summary.metrics : METRICS).map(row));
+  body.replaceChildren(
+    ...(summary ? [same(summary.same_tokens)] : []),
+    ...(summary ? summary.metrics : METRICS).map(row),
+  );
 }

@@ -1,7 +1,8 @@
 /* The Lab's talk with the server. */
 
 /**
- * What the server answers to `path` below /ui/lab; throws an Error with its one sentence, and its status, where it refuses.
+ * What the server answers to `path` below /ui/lab; throws an Error with its one sentence, and its status, where it
+ * refuses.
  * @param {string} path
  * @param {object} [body] to be posted
  */

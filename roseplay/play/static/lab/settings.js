@@ -9,19 +9,29 @@ import { tableHead, valueText } from "./words.js";
 // name: [title, what it acts on, how it is edited]; `limit`: a number, or unlimited.
 const ROWS = {
   knobs: {
-    prefill_max_tokens: ["Prefill budget", "smoothness", "limit"], max_batch_size: ["Max batch", "throughput", "whole"],
-    prefill_max_batch_size: ["Prefill requests", "fairness", "limit"], step_max_tokens: ["Step tokens", "smoothness", "limit"],
-    chunked_prefill: ["Chunked prefill", "pacing", "switch"], prefix_cache: ["Prefix cache", "reuse", "switch"],
-    same_step_sharing: ["Same-step sharing", "dedup", "switch"], batched_append: ["Batched append", "bandwidth", "switch"],
-    admission: ["Admission", "submit", ["queued", "blocking"]], cuda_graphs: ["CUDA graphs", "launches", "switch"],
+    prefill_max_tokens: ["Prefill budget", "smoothness", "limit"],
+    max_batch_size: ["Max batch", "throughput", "whole"],
+    prefill_max_batch_size: ["Prefill requests", "fairness", "limit"],
+    step_max_tokens: ["Step tokens", "smoothness", "limit"],
+    chunked_prefill: ["Chunked prefill", "pacing", "switch"],
+    prefix_cache: ["Prefix cache", "reuse", "switch"],
+    same_step_sharing: ["Same-step sharing", "dedup", "switch"],
+    batched_append: ["Batched append", "bandwidth", "switch"],
+    admission: ["Admission", "submit", ["queued", "blocking"]],
+    cuda_graphs: ["CUDA graphs", "launches", "switch"],
     overlap: ["Overlap", "launches", "switch"],
   },
   config: {
-    num_blocks: ["KV blocks", "engine: memory", "whole"], block_size: ["Block size", "engine: tokens a block", "whole"],
-    max_model_len: ["Longest request", "engine: tokens", "whole"], max_waiting: ["Queue length", "engine: requests", "whole"],
-    threads: ["Threads", "engine: cores", "whole"], pack_weights: ["Packed weights", "engine: bandwidth", "switch"],
-    fuse_ops: ["Fused operations", "engine: few tokens", "switch"], replay_steps: ["Replayed steps", "engine: few tokens", "switch"],
-    attention: ["Attention", "engine: KV reads", ["auto", "cpu", "gather", "reference"]], dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
+    num_blocks: ["KV blocks", "engine: memory", "whole"],
+    block_size: ["Block size", "engine: tokens a block", "whole"],
+    max_model_len: ["Longest request", "engine: tokens", "whole"],
+    max_waiting: ["Queue length", "engine: requests", "whole"],
+    threads: ["Threads", "engine: cores", "whole"],
+    pack_weights: ["Packed weights", "engine: bandwidth", "switch"],
+    fuse_ops: ["Fused operations", "engine: few tokens", "switch"],
+    replay_steps: ["Replayed steps", "engine: few tokens", "switch"],
+    attention: ["Attention", "engine: KV reads", ["auto", "cpu", "gather", "reference"]],
+    dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
   },
 };
 const GPU = new Set(["cuda_graphs", "overlap"]);
@@ -99,7 +109,8 @@ function slow() {
 function cell(row, arm) {
   const value = lab.plan[arm][row.group][row.name];
   if (unavailable(row)) return make("span", "rp-off", "off");
-  const build = Array.isArray(row.kind) ? choice : row.kind === "switch" ? onOff : textBox, input = build(row, arm, value);
+  const build = Array.isArray(row.kind) ? choice : row.kind === "switch" ? onOff : textBox,
+    input = build(row, arm, value);
   input.dataset.key = `${arm} ${row.name}`;
   input.setAttribute("aria-label", `${row.title}, ${arm}`);
   return input;
@@ -117,7 +128,9 @@ function onOff(row, arm, value) {
 
 function choice(row, arm, value) {
   const select = make("select");
-  for (const option of new Set([value, ...row.kind])) select.append(new Option(option, option, false, option === value));
+  for (const option of new Set([value, ...row.kind])) {
+    select.append(new Option(option, option, false, option === value));
+  }
   select.onchange = () => set(row, arm, select.value);
   return select;
 }

@@ -61,7 +61,11 @@ export const meaning = (name) => given.labTerms[name] || given.labTerms[name.spl
 
 /** The settings of an arm, of layers: what both arms share, its own; over the defaults. @returns {Arm} */
 export function armOf(...layers) {
-  const arm = { knobs: { ...lab.catalogue.knobs }, config: { ...lab.catalogue.engine }, given: /** @type {Set<string>} */ (new Set()) };
+  const arm = {
+    knobs: { ...lab.catalogue.knobs },
+    config: { ...lab.catalogue.engine },
+    given: /** @type {Set<string>} */ (new Set()),
+  };
   for (const { knobs = {}, config = {} } of layers.filter(Boolean)) {
     Object.assign(arm.knobs, knobs);
     Object.assign(arm.config, config);

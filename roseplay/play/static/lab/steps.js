@@ -1,5 +1,5 @@
-/* What each step of A and of B computed, A above B on the same clock. A bar is as wide as its step lasted and as high as its
- * tokens, on a log scale; dark steps held prompts. Of several repeats the one whose duration is the median. */
+/* What each step of A and of B computed, A above B on the same clock. A bar is as wide as its step lasted and as high
+ * as its tokens, on a log scale; dark steps held prompts. Of several repeats the one whose duration is the median. */
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
@@ -19,8 +19,13 @@ export function mount(element) {
   const prompts = make("span", "rp-lg", legendBox("prompt"), legendBox("rose"), "with prompts");
   element.querySelector(".rp-rt").replaceChildren(prompts, legendEntry(legendBox("decode"), "decode only"));
   createView(element, {
-    name: "Tokens per step", subtitle: "same arrivals, same clock; width = time, log height",
-    margin: { l: 44, r: 14, t: 4, b: 18 }, draw, read, describe, keys: { ArrowLeft: move(-4), ArrowRight: move(4) },
+    name: "Tokens per step",
+    subtitle: "same arrivals, same clock; width = time, log height",
+    margin: { l: 44, r: 14, t: 4, b: 18 },
+    draw,
+    read,
+    describe,
+    keys: { ArrowLeft: move(-4), ArrowRight: move(4) },
   });
 }
 
@@ -35,7 +40,10 @@ function axes(area) {
   const end = (run) => (run && run.steps.length ? run.steps[run.steps.length - 1][T1] : 0);
   const { max, step } = niceAxis(Math.max(1000, ...Object.values(runs).map(end)) / 1000, PARTS);
   return {
-    runs, max, step, x: (time) => area.x0 + (time / 1000 / max) * area.width,
+    runs,
+    max,
+    step,
+    x: (time) => area.x0 + (time / 1000 / max) * area.width,
     rows: { A: { top: area.y0, bottom: area.y0 + high }, B: { top: area.y0 + high + GAP, bottom: area.y1 } },
   };
 }
@@ -115,7 +123,7 @@ function read(area, { x: px }) {
     const tokens = `${step[PROMPT] ? `${count(step[PROMPT])} prompt + ` : ""}${count(step[DECODE])} decode`;
     return `${arm} ${tokens} in ${ms(step[T1] - step[T0])} ms, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
   };
-  const marks = (pen, area, T) => {
+  const marks = (pen, _area, T) => {
     pen.g.fillStyle = fade(T.ink, 0.1);
     for (const arm of ARMS) {
       const step = found[arm], { top, bottom } = rows[arm];
@@ -131,7 +139,9 @@ function describe() {
     if (!run || !run.steps.length) return `${arm}: no steps`;
     const most = run.steps.reduce((best, step) => Math.max(best, step[PROMPT] + step[DECODE]), 0);
     const longest = run.steps.reduce((best, step) => Math.max(best, step[T1] - step[T0]), 0);
-    return `${arm}, repeat ${run.repeat}: ${run.steps.length} steps, at most ${most} tokens in one, the longest ${ms(longest)} ms`;
+    return `${arm}, repeat ${run.repeat}: ${run.steps.length} steps, at most ${most} tokens in one, the longest ${
+      ms(longest)
+    } ms`;
   };
   return `Tokens per step over time. ${ARMS.map(say).join(". ")}.`;
 }

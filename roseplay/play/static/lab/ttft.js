@@ -22,7 +22,12 @@ export function mount(element) {
   });
   element.querySelector(".rp-rt").replaceChildren(form);
   const view = createView(element, {
-    name: "Time to first token", subtitle: "share of requests, ms", margin: MARGIN, draw, read, describe,
+    name: "Time to first token",
+    subtitle: "share of requests, ms",
+    margin: MARGIN,
+    draw,
+    read,
+    describe,
     keys: { ArrowLeft: side(-8), ArrowRight: side(8) },
   });
 }

@@ -1,5 +1,5 @@
-/* The canvas of one view of a result. Drawn when the result, the promise, the size or the theme changes, and not on the page's
- * beat; while its tab is hidden it has no size and is not drawn. */
+/* The canvas of one view of a result. Drawn when the result, the promise, the size or the theme changes, and not on
+ * the page's beat; while its tab is hidden it has no size and is not drawn. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { createPen } from "../shared/pen.js";
@@ -20,9 +20,11 @@ import { lab } from "./state.js";
  * @property {{l: number, r: number, t: number, b: number}} margin
  * @property {(pen: Pen, area: Area, T: Palette) => void} draw
  * @property {() => string} describe the result, for who cannot see it
- * @property {(area: Area, point: Point) => {words: string, marks?: (pen: Pen, area: Area, T: Palette) => void} | null} read
- *   what lies at a point
- * @property {Record<string, (point: Point | null, area: Area) => Point | null>} [keys] how arrows move the reading place
+ * @property {(area: Area, point: Point) => {words: string, marks?: (pen: Pen, area: Area, T: Palette) => void} |
+ *   null} read
+ * what lies at a point
+ * @property {Record<string, (point: Point | null, area: Area) => Point | null>} [keys] how arrows move the reading
+ *   place
  */
 
 const EMPTY = "Press Run A and B.";

@@ -10,7 +10,9 @@ export function valueText(value) {
 
 /** The head of a table with a column for A and one for B behind the first. */
 export function tableHead(first, ...more) {
-  const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more].map((inside) => make("th", "", inside));
+  const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more].map((inside) =>
+    make("th", "", inside)
+  );
   for (const cell of cells) cell.scope = "col";
   return make("thead", "", make("tr", "", ...cells));
 }

@@ -1,5 +1,5 @@
-/* One lane: a chat, its buttons and figures. Its turns are those of turn.js; it keeps them in order, and says how the newest
- * one is doing. */
+/* One lane: a chat, its buttons and figures. Its turns are those of turn.js; it keeps them in order, and says how the
+ * newest one is doing. */
 import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
@@ -141,7 +141,7 @@ export class Lane {
   fill(news, other) {
     for (const one of news.turns) {
       let turn = this.turns.find((known) => known.rid === one.rid);
-      if (!turn) this.turns.push((turn = new Turn(one.rid)));
+      if (!turn) this.turns.push(turn = new Turn(one.rid));
       turn.take(one);
     }
     if (news.order) this.arrange(news.order);

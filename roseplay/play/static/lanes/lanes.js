@@ -1,5 +1,5 @@
-/* The chats. The server keeps a tab's lanes; this page keeps, for each, the stamp of what it has, which every poll sends back
- * so that a lost answer or a reload costs nothing. */
+/* The chats. The server keeps a tab's lanes; this page keeps, for each, the stamp of what it has, which every poll
+ * sends back so that a lost answer or a reload costs nothing. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
@@ -12,7 +12,12 @@ import { sent } from "./sampling.js";
 
 const KEY = "roseplay-lanes", DEFAULT = 4, MOST = 8;
 const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
-const NAMES = ["", "the lane", "both lanes", ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`)];
+const NAMES = [
+  "",
+  "the lane",
+  "both lanes",
+  ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`),
+];
 const ALL = "all lanes"; // as the list of lanes to send to has it
 
 /** @type {Lane[]} */
@@ -62,7 +67,7 @@ let boot = null;
 on("reset", (/** @type {Delta} */ delta) => {
   const anew = boot !== null && boot !== delta.boot_id;
   boot = delta.boot_id;
-  if (anew) for (const lane of lanes) lane.lose();
+  if (anew) { for (const lane of lanes) lane.lose(); }
 });
 
 on("hover", (rid) => {

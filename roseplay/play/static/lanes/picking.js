@@ -107,7 +107,12 @@ function upright(lane, from, by) {
 
 function pressed(lane, event) {
   if (event.target !== lane.root || event.ctrlKey || event.metaKey || event.altKey) return;
-  const moves = { ArrowLeft: [sideways, -1], ArrowRight: [sideways, 1], ArrowUp: [upright, -1], ArrowDown: [upright, 1] };
+  const moves = {
+    ArrowLeft: [sideways, -1],
+    ArrowRight: [sideways, 1],
+    ArrowUp: [upright, -1],
+    ArrowDown: [upright, 1],
+  };
   const from = here(lane);
   if (!from) return;
   if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {

@@ -1,13 +1,21 @@
 /* The panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's.
  *
- * What is typed into them is sent in order, one request at a time, and together where a request is still under way. An
- * answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more to send. */
+ * What is typed into them is sent in order, one request at a time, and together where a request is still under way.
+ * An answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more
+ * to send. */
 import { make, write } from "../shared/dom.js";
 import { tab } from "../shared/tab.js";
 
 const FIELDS = {
-  system: "system", temperature: "temperature", top_p: "top-p", top_k: "top-k", min_p: "min-p",
-  repetition_penalty: "repetition", max_new_tokens: "new-tokens", seed: "seed", stop: "stop",
+  system: "system",
+  temperature: "temperature",
+  top_p: "top-p",
+  top_k: "top-k",
+  min_p: "min-p",
+  repetition_penalty: "repetition",
+  max_new_tokens: "new-tokens",
+  seed: "seed",
+  stop: "stop",
 };
 const LEFT = new Set(["seed"]); // these are read when they are whole: at Enter, or when they are left
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
@@ -19,14 +27,15 @@ let said = null; // the line for what was refused
 let answer = null; // the newest one, while nothing else is on its way
 let asked = 0; // the lane that the controls are for
 const waiting = []; // {lane, changes, reset, refill}, not sent yet
-const touched = new Set(), typing = new Set(); // fields: since the last request that refills them; with text that is not whole yet
+const touched = new Set(); // fields that were changed since the last request that refills them
+const typing = new Set(); // fields with text that is not whole yet
 let underWay = null;
 
 function open(yes) {
   if (!panel()) return;
   panel().classList.toggle("rp-shown", yes);
   opener().setAttribute("aria-expanded", String(yes));
-  const first = (yes ? panel().querySelector("textarea") : opener());
+  const first = yes ? panel().querySelector("textarea") : opener();
   if (first) first.focus({ preventScroll: true });
 }
 
@@ -128,7 +137,11 @@ function refuse(why) {
 
 function button() {
   const words = answer.lane ? "As all lanes" : "Defaults";
-  return { __type__: "update", value: answer.own ? `${words} (${answer.own} changed)` : words, interactive: answer.own > 0 };
+  return {
+    __type__: "update",
+    value: answer.own ? `${words} (${answer.own} changed)` : words,
+    interactive: answer.own > 0,
+  };
 }
 
 /** Open or close the panel. */
@@ -180,6 +193,9 @@ export function mount(element, events) {
     event.stopPropagation();
     open(false);
   });
-  box.addEventListener("click", (/** @type {any} */ { target }) => target.closest("#sampling-reset") && refill(lane(), true));
+  box.addEventListener(
+    "click",
+    (/** @type {any} */ { target }) => target.closest("#sampling-reset") && refill(lane(), true),
+  );
   refill(lane(), false);
 }

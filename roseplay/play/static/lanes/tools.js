@@ -3,7 +3,11 @@ import { make, makeButton, svg } from "../shared/dom.js";
 import { locked } from "../shared/lock.js";
 
 const STROKE = {
-  fill: "none", stroke: "currentColor", "stroke-width": 1.3, "stroke-linecap": "round", "stroke-linejoin": "round",
+  fill: "none",
+  stroke: "currentColor",
+  "stroke-width": 1.3,
+  "stroke-linecap": "round",
+  "stroke-linejoin": "round",
 };
 const ICONS = {
   edit: "M2 12l.6-2.7L9.8 2.1l2.1 2.1-7.2 7.2zM8.4 3.5l2.1 2.1",

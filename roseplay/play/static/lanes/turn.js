@@ -49,7 +49,7 @@ export class Turn {
     this.text += news.text;
     let end = this.ends.length ? this.ends[this.ends.length - 1] : 0;
     news.widths.forEach((width, i) => {
-      this.ends.push((end += width));
+      this.ends.push(end += width);
       this.times.push((this.last += news.times[i]) / 100);
     });
     if (news.question !== this.asked.data) this.asked.data = news.question;
@@ -118,7 +118,8 @@ export class Turn {
       if (start < end) this.append(start, end, k);
     }
     const shown = this.pieces.length ? this.pieces[this.pieces.length - 1].end : 0;
-    if (this.text.length > shown) this.append(shown, this.text.length, Math.max(0, this.ends.length - 1)); // what its end added
+    const length = this.text.length; // its end may have added some
+    if (length > shown) this.append(shown, length, Math.max(0, this.ends.length - 1));
   }
 
   append(start, end, k) {

@@ -32,8 +32,10 @@ export function timeTicks({ x0, x1, now, live }, width, least = 80) {
 export function timeAxis(window, width) {
   const ticks = timeTicks(window, width);
   return {
-    range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array",
-    tickvals: ticks.map(({ x }) => x / 1000), ticktext: ticks.map(({ text }) => text),
+    range: [window.x0 / 1000, window.x1 / 1000],
+    tickmode: "array",
+    tickvals: ticks.map(({ x }) => x / 1000),
+    ticktext: ticks.map(({ text }) => text),
   };
 }
 
@@ -44,7 +46,13 @@ export function onHalfPixel(ms, { x0, x1 }, width) {
 }
 
 /** The line at "now". */
-export const edge = (T) => ({ ...upright("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" });
+export const edge = (T) => ({
+  ...upright("now", 0.5, T.line2),
+  xref: "paper",
+  xsizemode: "pixel",
+  xanchor: 1,
+  layer: "below",
+});
 
 /**
  * A rose line where settings changed; `flags`: with a flag and words above the plot.
@@ -57,8 +65,17 @@ export function addKnobs(layout, frame, flags) {
     layout.shapes.push(upright("knob", x, T.rose));
     if (!flags) return;
     layout.shapes.push({
-      name: "knob flag", type: "path", path: FLAG, xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1,
-      fillcolor: T.rose, line: { width: 0 }, layer: "above",
+      name: "knob flag",
+      type: "path",
+      path: FLAG,
+      xsizemode: "pixel",
+      ysizemode: "pixel",
+      xanchor: x,
+      yref: "paper",
+      yanchor: 1,
+      fillcolor: T.rose,
+      line: { width: 0 },
+      layer: "above",
     });
     addWords(layout, mark, marks[i + 1], frame, taken);
   });
@@ -75,7 +92,13 @@ function addWords(layout, mark, next, { window, width, right, seconds, T }, take
   taken.push(left ? [space - long, space] : [space, space + long]);
   layout.annotations.push({
     ...annotation(T, "knob", `<b>${mark.text}</b>`, T.rose),
-    x: seconds(mark.x), yref: "paper", y: 1, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, yanchor: "middle", yshift: 10,
+    x: seconds(mark.x),
+    yref: "paper",
+    y: 1,
+    xanchor: left ? "right" : "left",
+    xshift: left ? -6 : 6,
+    yanchor: "middle",
+    yshift: 10,
   });
 }
 
@@ -90,7 +113,13 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
     taken.push([px - half, px + half]);
     layout.annotations.push({
-      ...annotation(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", yref: "paper", y: 1, yanchor: "middle", yshift: 10,
+      ...annotation(T, "idle", words, T.ink3),
+      x: seconds(at),
+      xanchor: "center",
+      yref: "paper",
+      y: 1,
+      yanchor: "middle",
+      yshift: 10,
     });
   }
 }

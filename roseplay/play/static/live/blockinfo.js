@@ -18,7 +18,10 @@ let open = null;
 export function blockInfo(block, x, y, closed) {
   const mine = (open = { block, seen: "", timer: 0, body: null });
   popover.open({
-    name: "block", title: `Block ${block}`, x, y,
+    name: "block",
+    title: `Block ${block}`,
+    x,
+    y,
     fill(body) {
       mine.body = body;
       body.append(make("p", "", "Asking the engine …"));
@@ -111,14 +114,20 @@ function sentence({ state, holders, findable }) {
 
 function holders(rids) {
   const named = rids.slice(0, MOST_HOLDERS).map(requestTag);
-  return rids.length > MOST_HOLDERS ? [...named, ` and ${rids.length - MOST_HOLDERS} more`] : named.length ? named : ["nobody"];
+  return rids.length > MOST_HOLDERS
+    ? [...named, ` and ${rids.length - MOST_HOLDERS} more`]
+    : named.length
+    ? named
+    : ["nobody"];
 }
 
 function place({ depth, tokens }) {
   const { info } = store, { count } = format;
   if (depth === null) return "–";
   const first = depth * (info ? info.block_size : 0);
-  return info && tokens ? `block ${count(depth + 1)}, tokens ${count(first)}–${count(first + tokens - 1)}` : `block ${count(depth + 1)}`;
+  return info && tokens
+    ? `block ${count(depth + 1)}, tokens ${count(first)}–${count(first + tokens - 1)}`
+    : `block ${count(depth + 1)}`;
 }
 
 function lastUse({ last_use: step }) {

@@ -1,6 +1,6 @@
-/* Every KV block in the pool's order or grouped by request, on a canvas. Filled in its owner's hue; inverted with its number
- * of holders and the owner's hue as a foot when shared; hollow when cached; light when free. Pointing at a block emits
- * "hover" with its owner; a click, or Enter after the arrow keys, opens what is known of it. */
+/* Every KV block in the pool's order or grouped by request, on a canvas. Filled in its owner's hue; inverted with its
+ * number of holders and the owner's hue as a foot when shared; hollow when cached; light when free. Pointing at a
+ * block emits "hover" with its owner; a click, or Enter after the arrow keys, opens what is known of it. */
 import { blocks } from "../shared/blocks.js";
 import { make, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
@@ -23,7 +23,16 @@ const OTHERS_ALPHA = 0.74, DIM = 0.25;
 const PERHAPS = 0.6; // who besides the owner shares a block is not in the frames
 const FOOT = 2, DIGIT_PITCH = 9; // cells lower than this carry no digits
 const DIGITS = [ // 3x5 pixels each, a row an octal digit
-  "75557", "26227", "71747", "71717", "55711", "74717", "74757", "71111", "75757", "75717",
+  "75557",
+  "26227",
+  "71747",
+  "71717",
+  "55711",
+  "74717",
+  "74757",
+  "71111",
+  "75757",
+  "75717",
 ];
 const PLUS = "02720";
 const KIND_WORDS = ["free", "cached", "one owner", "shared"];
@@ -62,14 +71,22 @@ function layout(width, height, total) {
   const dx = narrow ? Math.floor((width - left - RIGHT) / columns) : PITCH;
   const high = Math.min(HIGH, Math.floor(room / rows)), least = narrow ? Math.min(PITCH, dx) : PITCH;
   if (high >= least) return placed(left, columns, rows, dx, !narrow && rows > MOST_DIGIT_ROWS ? PITCH : high);
-  let d = least - 1, wide = columns * dx;
+  const wide = columns * dx;
+  let d = least - 1;
   while (d > 2 && Math.floor(wide / d) * Math.floor(room / d) < total) d--;
   const many = Math.floor(wide / d);
   return placed(left, many, Math.min(Math.ceil(total / many), Math.floor(room / d)), d, d);
 }
 
-const placed = (left, columns, rows, dx, dy) =>
-  ({ left, columns, rows, dx, dy, gap: Math.min(dx, dy) > 2 ? 1 : 0, shown: columns * rows });
+const placed = (left, columns, rows, dx, dy) => ({
+  left,
+  columns,
+  rows,
+  dx,
+  dy,
+  gap: Math.min(dx, dy) > 2 ? 1 : 0,
+  shown: columns * rows,
+});
 
 /* Blocks in the order in which they are drawn: as numbered, or by request, then the cached, then the free. */
 function ordered(total) {
@@ -80,7 +97,10 @@ function ordered(total) {
   return order.sort((a, b) => group(a) - group(b) || a - b);
 }
 
-/** The place of the block at an index of the order: x, y, width and height. @returns {[number, number, number, number]} */
+/**
+ * The place of the block at an index of the order: x, y, width and height.
+ * @returns {[number, number, number, number]}
+ */
 function box(index) {
   const { left, columns, dx, dy, gap } = state.place;
   const high = dy - gap - (dy === HIGH ? 1 : 0);
@@ -105,8 +125,15 @@ function draw(width, height) {
   for (let i = 0; i < Math.min(total, shown); i++) cell(state.order[i], box(i));
   g.globalAlpha = 1;
   const every = Math.ceil(LABEL_PX / dy);
-  for (let row = 0; !state.grouped && total && row < rows; row += every)
-    pen.text(String(row * columns + 1), state.place.left - 8, TOP + row * dy + Math.min(dy, LABEL_PX) - 1, T.ink3, "right");
+  for (let row = 0; !state.grouped && total && row < rows; row += every) {
+    pen.text(
+      String(row * columns + 1),
+      state.place.left - 8,
+      TOP + row * dy + Math.min(dy, LABEL_PX) - 1,
+      T.ink3,
+      "right",
+    );
+  }
   ring();
   const counts = blocks.counts();
   if (!counts.active && !counts.shared && !counts.cached) note(width);
@@ -153,8 +180,11 @@ function shared(references, owner, x, y, w, h) {
 
 function digit(rows, x, y) {
   g.fillStyle = state.T.surface;
-  for (let row = 0; row < 5; row++)
-    for (let column = 0; column < 3; column++) if (Number(rows[row]) & (4 >> column)) g.fillRect(x + column, y + row, 1, 1);
+  for (let row = 0; row < 5; row++) {
+    for (let column = 0; column < 3; column++) {
+      if (Number(rows[row]) & (4 >> column)) g.fillRect(x + column, y + row, 1, 1);
+    }
+  }
 }
 
 /* Around the block that is pointed at, chosen by the keys, or open. */

@@ -1,12 +1,14 @@
-/* What the block map shows, a line a holder: counts by state, then whose blocks they are. A shared block counts for whoever
- * has held it longest: who else holds it is not in the frames. */
+/* What the block map shows, a line a holder: counts by state, then whose blocks they are. A shared block counts for
+ * whoever has held it longest: who else holds it is not in the frames. */
 import { blocks } from "../shared/blocks.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { AsTable } from "../shared/table.js";
 
 const COLUMNS = [
-  ["held by", "The request that has held them longest, and its lane."], ["blocks"], ["shared", "Of these, held by others too."],
+  ["held by", "The request that has held them longest, and its lane."],
+  ["blocks"],
+  ["shared", "Of these, held by others too."],
   ["cached", "Of these, findable: a prompt that begins the same would share them."],
 ];
 

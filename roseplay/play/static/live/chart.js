@@ -1,6 +1,7 @@
-/* One chart of the page: the axes, type, colours and knob marks that all of them share; what is drawn comes from the chart's
- * own module. Plotly, the page's own bundle, keeps axes and zooming; what moves with time is drawn over it by marks.js.
- * So that the axes stand still, they count from the window's "now", and Plotly is called only when they have changed. */
+/* One chart of the page: the axes, type, colours and knob marks that all of them share; what is drawn comes from the
+ * chart's own module. Plotly, the page's own bundle, keeps axes and zooming; what moves with time is drawn over it by
+ * marks.js. So that the axes stand still, they count from the window's "now", and Plotly is called only when they
+ * have changed. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
@@ -16,7 +17,12 @@ import { view } from "./view.js";
 
 const MONO = '"RP Mono", ui-monospace, monospace';
 const CONFIG = {
-  displayModeBar: false, doubleClick: false, doubleClickDelay: 500, responsive: false, scrollZoom: false, showTips: false,
+  displayModeBar: false,
+  doubleClick: false,
+  doubleClickDelay: 500,
+  responsive: false,
+  scrollZoom: false,
+  showTips: false,
 };
 const CLICK_PX = 4, PLOTLY_MS = 1000;
 const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
@@ -73,7 +79,7 @@ class Chart {
     if (drawn.empty) write(this.nothing, zoomed ? "Nothing here. Esc returns to now." : nothingYet());
     if (this.back) this.back.hidden = !view.zoom;
     this.shown = frame;
-    const { shapes, annotations, ...axes } = layout;
+    const { shapes: _shapes, annotations: _annotations, ...axes } = layout;
     this.showAxes(axes, width, height);
     this.plot.drawn = { data: drawn.traces || [], layout };
     this.marks.draw(this.plot.drawn, width, height);
@@ -119,17 +125,32 @@ class Chart {
 
   base(width, height) {
     return {
-      width, height, margin: { ...this.spec.margin, pad: 0 }, showlegend: false, hovermode: false,
+      width,
+      height,
+      margin: { ...this.spec.margin, pad: 0 },
+      showlegend: false,
+      hovermode: false,
       dragmode: this.spec.timed && !touch.matches ? "zoom" : false,
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: MONO, size: 10, color: this.shown.T.ink3 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: MONO, size: 10, color: this.shown.T.ink3 },
     };
   }
 
   axis(isX) {
     const { T } = this.shown;
     return {
-      showgrid: true, gridcolor: T.grid, gridwidth: 1, zeroline: false, showline: isX, linecolor: T.line2, linewidth: 1,
-      ticks: "", fixedrange: !(isX && this.spec.timed) || touch.matches, automargin: false, ticklabeloverflow: "allow",
+      showgrid: true,
+      gridcolor: T.grid,
+      gridwidth: 1,
+      zeroline: false,
+      showline: isX,
+      linecolor: T.line2,
+      linewidth: 1,
+      ticks: "",
+      fixedrange: !(isX && this.spec.timed) || touch.matches,
+      automargin: false,
+      ticklabeloverflow: "allow",
       ticklabelstandoff: isX ? 2 : 4,
     };
   }
@@ -158,7 +179,7 @@ class Chart {
       const { left, top } = plot.getBoundingClientRect(), found = marks.near(clientX - left, clientY - top);
       return found && spec.hover(found);
     };
-    const leave = () => over && emit("hover", (over = null));
+    const leave = () => over && emit("hover", over = null);
     plot.addEventListener("pointermove", (event) => {
       if (event.buttons) return;
       const found = at(event);

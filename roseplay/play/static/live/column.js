@@ -1,5 +1,5 @@
-/* The step that is pointed at, shaded in every time chart: over the plot, because redrawing the plot would be too slow for a
- * pointer. */
+/* The step that is pointed at, shaded in every time chart: over the plot, because redrawing the plot would be too
+ * slow for a pointer. */
 import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
@@ -29,7 +29,10 @@ export function stepColumn(plot, margin, frame) {
     const { x0, x1 } = stepSpan(row & steps.mask);
     const px = (ms) => Math.max(0, Math.min(width, ((ms - window.x0) / (window.x1 - window.x0)) * width));
     Object.assign(shade.style, {
-      left: `${margin.l + px(x0)}px`, width: `${Math.max(1.5, px(x1) - px(x0))}px`, top: `${margin.t}px`, bottom: `${margin.b}px`,
+      left: `${margin.l + px(x0)}px`,
+      width: `${Math.max(1.5, px(x1) - px(x0))}px`,
+      top: `${margin.t}px`,
+      bottom: `${margin.b}px`,
     });
     shade.hidden = px(x1) <= 0 || px(x0) >= width;
   }

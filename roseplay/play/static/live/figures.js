@@ -1,5 +1,5 @@
-/* The header's strip of figures. The server makes them, at most four times a second, but for inter-token latency, which is
- * taken where the chart takes it; they are written into cells of fixed width. */
+/* The header's strip of figures. The server makes them, at most four times a second, but for inter-token latency,
+ * which is taken where the chart takes it; they are written into cells of fixed width. */
 import { connection } from "../shared/connection.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -45,7 +45,8 @@ function show(s) {
   spark();
 }
 
-/* As the chart has them: of all gaps in the last seconds of work. They go on changing for a moment after the last frame. */
+/* As the chart has them: of all gaps in the last seconds of work. They go on changing for a moment after the last
+ * frame. */
 let itlOf = "";
 function itl() {
   const now = time.now(), key = `${store.version} ${Math.round(now)}`;
@@ -81,7 +82,14 @@ on("connection", () => {
 });
 
 const NONE = {
-  tok_s: null, running: null, waiting: null, ttft_p50: null, ttft_p95: null, kv_total: 0, saved_tokens: null, step: null,
+  tok_s: null,
+  running: null,
+  waiting: null,
+  ttft_p50: null,
+  ttft_p95: null,
+  kv_total: 0,
+  saved_tokens: null,
+  step: null,
 };
 
 on("reset", () => {
@@ -101,7 +109,12 @@ export function mount(element) {
   cells = {};
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
     const name = kpi.classList[1];
-    cells[name] = { box: kpi.querySelector("b"), spark: kpi.querySelector("canvas"), bar: kpi.querySelector("u i"), key: "" };
+    cells[name] = {
+      box: kpi.querySelector("b"),
+      spark: kpi.querySelector("canvas"),
+      bar: kpi.querySelector("u i"),
+      key: "",
+    };
   }
   if (latest) show(latest);
   on("theme", spark);

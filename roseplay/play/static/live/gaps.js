@@ -1,12 +1,13 @@
-/* The inter-token latencies in a stretch of time, for the header's figures and for the chart, which must say the same. */
+/* The inter-token latencies in a stretch of time, for the header's figures and for the chart, which must say the
+ * same. */
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
 const seen = new Float32Array(store.tokens.capacity);
 
 /**
- * The gaps of a window, sorted, in ms; and its runs of tokens, one a step (its tokens stand together in the ring), newest
- * first: the ring rows `from` and `to`, the view time of its end and how long the step took.
+ * The gaps of a window, sorted, in ms; and its runs of tokens, one a step (its tokens stand together in the ring),
+ * newest first: the ring rows `from` and `to`, the view time of its end and how long the step took.
  * @param {{x0: number, x1: number}} window
  * @returns {{runs: {from: number, to: number, step: number, end: number, took: number}[], sorted: Float32Array}}
  */

@@ -1,8 +1,9 @@
 /* Inter-token latency, a dot a token, over the last 15 s of work.
  *
- * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot a step (a lane's in its hue);
- * the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide each other.
- * p50, p95 and p99 are of all gaps in the window. What lies beyond the axis is a triangle with its value and cause. */
+ * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot a step (a lane's in its
+ * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide
+ * each other. p50, p95 and p99 are of all gaps in the window. What lies beyond the axis is a triangle with its value
+ * and cause. */
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendDot, legendEntry, segmented } from "../shared/legend.js";
@@ -34,11 +35,17 @@ export function mount(element) {
     panel.soon();
   });
   const panel = createChart(element, {
-    name: "itl", every: 2, timed: true, flags: true, follows: true, margin: { l: 38, r: 48, t: 22, b: 20 },
+    name: "itl",
+    every: 2,
+    timed: true,
+    flags: true,
+    follows: true,
+    margin: { l: 38, r: 48, t: 22, b: 20 },
     legend: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),
-    draw, describe: () => `Inter-token latency. ${summary}`,
+    draw,
+    describe: () => `Inter-token latency. ${summary}`,
   });
   on("unzoom", () => (scale.zoom = null));
 }
@@ -72,10 +79,17 @@ function draw(frame) {
 function dot(run, i) {
   const { tokens } = store, slot = i & tokens.mask;
   const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
-  return { rid: tokens.rid[slot], step: run.step, itl: tokens.itl[slot], t: tokens.t[slot], x: (run.end - back) / 1000 };
+  return {
+    rid: tokens.rid[slot],
+    step: run.step,
+    itl: tokens.itl[slot],
+    t: tokens.t[slot],
+    x: (run.end - back) / 1000,
+  };
 }
 
-/* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is slower than p95. */
+/* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is
+ * slower than p95. */
 function choose(runs, sorted, slowFrom, p95, limit) {
   const { tokens } = store, usual = [], slow = [], beyond = [];
   const mild = upTo(sorted, p95) - upTo(sorted, slowFrom), stride = Math.ceil(Math.max(1, mild / (MOST_POINTS / 4)));
@@ -129,8 +143,12 @@ function trace(gaps, slow, T) {
     return (hue < 0 ? grey : hues[hue])[pointing.rid !== null && gap.rid !== pointing.rid ? 1 : 0];
   };
   return {
-    type: "scatter", mode: "markers", x: Float64Array.from(gaps, (gap) => gap.x), y: Float32Array.from(gaps, (gap) => gap.itl),
-    marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, hoverinfo: slow ? "none" : "skip",
+    type: "scatter",
+    mode: "markers",
+    x: Float64Array.from(gaps, (gap) => gap.x),
+    y: Float32Array.from(gaps, (gap) => gap.itl),
+    marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } },
+    hoverinfo: slow ? "none" : "skip",
   };
 }
 
@@ -158,7 +176,8 @@ function yAxis({ max, least, most, p }) {
   return { type: "linear", range, tickmode: "linear", tick0: 0, dtick: step, fixedrange: false };
 }
 
-const place = (yaxis, v) => ((yaxis.type === "log" ? Math.log10(v) : v) - yaxis.range[0]) / (yaxis.range[1] - yaxis.range[0]);
+const place = (yaxis, v) =>
+  ((yaxis.type === "log" ? Math.log10(v) : v) - yaxis.range[0]) / (yaxis.range[1] - yaxis.range[0]);
 
 function addLines(layout, p, yaxis, { height, T }) {
   const lines = LINES.map(([name, , dash], i) => ({ name, dash, v: p[i], at: place(yaxis, p[i]) * height }));
@@ -167,8 +186,16 @@ function addLines(layout, p, yaxis, { height, T }) {
   const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
   shown.forEach(({ name, dash, v, at }, i) => {
     layout.shapes.push({
-      name, type: "line", xref: "paper", x0: 0, x1: 1, yref: "paper", y0: level(at), y1: level(at),
-      line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash }, layer: "above",
+      name,
+      type: "line",
+      xref: "paper",
+      x0: 0,
+      x1: 1,
+      yref: "paper",
+      y0: level(at),
+      y1: level(at),
+      line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash },
+      layer: "above",
     });
     const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
     layout.annotations.push(lineLabel(T, y, name, format.ms(v), T.ink, labels[i] - at));
@@ -199,8 +226,16 @@ function addBeyond(layout, gaps, { T, width }) {
   const taken = gaps.map(({ px }) => [px - 5, px + 5]);
   for (const gap of gaps) {
     layout.shapes.push({
-      name: "beyond", type: "path", path: "M0,0 L4,-6 L-4,-6 Z", xsizemode: "pixel", ysizemode: "pixel",
-      xanchor: gap.x, yref: "paper", yanchor: 1, fillcolor: T.ink, line: { width: 0 },
+      name: "beyond",
+      type: "path",
+      path: "M0,0 L4,-6 L-4,-6 Z",
+      xsizemode: "pixel",
+      ysizemode: "pixel",
+      xanchor: gap.x,
+      yref: "paper",
+      yanchor: 1,
+      fillcolor: T.ink,
+      line: { width: 0 },
     });
     const value = format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
     const sides = [[gap.px - 6 - long, gap.px - 6, "right"], [gap.px + 6, gap.px + 6 + long, "left"]];
@@ -209,7 +244,13 @@ function addBeyond(layout, gaps, { T, width }) {
     taken.push(side);
     layout.annotations.push({
       ...annotation(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink),
-      x: gap.x, xanchor: side[2], xshift: side[2] === "left" ? 6 : -6, yref: "paper", y: 1, yanchor: "top", yshift: 2,
+      x: gap.x,
+      xanchor: side[2],
+      xshift: side[2] === "left" ? 6 : -6,
+      yref: "paper",
+      y: 1,
+      yanchor: "top",
+      yshift: 2,
     });
   }
 }
@@ -229,9 +270,14 @@ function addSelected(traces, layout, dots, { T }) {
   if (!chosen) return;
   const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
   layout.shapes.push({ ...upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
-  for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]])
+  for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]]) {
     traces.push({
-      type: "scatter", mode: "markers", x: [chosen.x], y: [chosen.itl], hoverinfo: "skip",
+      type: "scatter",
+      mode: "markers",
+      x: [chosen.x],
+      y: [chosen.itl],
+      hoverinfo: "skip",
       marker: { color, size, line: { color: T.ink, width } },
     });
+  }
 }

@@ -3,9 +3,16 @@ import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
 const WORDS = {
-  prefill_max_tokens: "budget", max_batch_size: "max batch", prefill_max_batch_size: "prefill requests",
-  step_max_tokens: "step tokens", chunked_prefill: "chunked prefill", prefix_cache: "prefix cache",
-  same_step_sharing: "sharing", batched_append: "batched append", cuda_graphs: "CUDA graphs", slow_motion: "slow motion",
+  prefill_max_tokens: "budget",
+  max_batch_size: "max batch",
+  prefill_max_batch_size: "prefill requests",
+  step_max_tokens: "step tokens",
+  chunked_prefill: "chunked prefill",
+  prefix_cache: "prefix cache",
+  same_step_sharing: "sharing",
+  batched_append: "batched append",
+  cuda_graphs: "CUDA graphs",
+  slow_motion: "slow motion",
 };
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
 

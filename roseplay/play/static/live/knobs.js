@@ -1,5 +1,5 @@
-/* Keeps the rail's controls and the engine's knobs together, when a knob is turned somewhere else too: in another tab, by a
- * program. The user's hand goes first: nothing moves under it. */
+/* Keeps the rail's controls and the engine's knobs together, when a knob is turned somewhere else too: in another
+ * tab, by a program. The user's hand goes first: nothing moves under it. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -9,7 +9,11 @@ import { knobMarks } from "./knobmarks.js";
 
 const HAND_MS = 700, AGAIN_MS = 150;
 const SWITCHES = ["prefix_cache", "same_step_sharing", "chunked_prefill", "batched_append", "cuda_graphs"];
-const TRACKS = { prefill_max_tokens: "budget", prefill_max_batch_size: "prefill-requests", max_batch_size: "max-batch" };
+const TRACKS = {
+  prefill_max_tokens: "budget",
+  prefill_max_batch_size: "prefill-requests",
+  max_batch_size: "max-batch",
+};
 let ask = null, timer = 0, handAt = 0, holding = false;
 
 const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));

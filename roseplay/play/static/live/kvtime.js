@@ -1,7 +1,7 @@
 /* What the KV pool's blocks were used for over the last 15 s of work.
  *
- * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (nobody's, still findable),
- * free. A diamond marks a preemption: the pool was full. */
+ * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (nobody's, still
+ * findable), free. A diamond marks a preemption: the pool was full. */
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
@@ -15,9 +15,14 @@ let summary = "No steps yet.";
 
 export function mount(element) {
   createChart(element, {
-    name: "kvtime", every: 4, timed: true, small: true, margin: { l: 38, r: 12, t: 8, b: 18 },
+    name: "kvtime",
+    every: 4,
+    timed: true,
+    small: true,
+    margin: { l: 38, r: 12, t: 8, b: 18 },
     legend: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
-    draw, describe: () => `KV blocks over time. ${summary}`,
+    draw,
+    describe: () => `KV blocks over time. ${summary}`,
   });
 }
 
@@ -27,7 +32,13 @@ function draw(frame) {
   const total = poolSize(samples), tickvals = [0, total / 2, total];
   const layout = {
     plot_bgcolor: T.free,
-    yaxis: { range: [0, total], tickmode: "array", tickvals, ticktext: tickvals.map((v) => String(Math.round(v))), gridcolor: T.line },
+    yaxis: {
+      range: [0, total],
+      tickmode: "array",
+      tickvals,
+      ticktext: tickvals.map((v) => String(Math.round(v))),
+      gridcolor: T.line,
+    },
     xaxis: { showgrid: false },
   };
   if (!samples.length) {
@@ -38,9 +49,16 @@ function draw(frame) {
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const layer = (height, color) => areaTrace(x, [...samples, newest].map(height), color, "hv");
   const traces = [
-    layer((s) => s.shared + s.active + s.cached, T.cached), layer((s) => s.shared + s.active, T.ink3), layer((s) => s.shared, T.shared),
+    layer((s) => s.shared + s.active + s.cached, T.cached),
+    layer((s) => s.shared + s.active, T.ink3),
+    layer((s) => s.shared, T.shared),
     {
-      type: "scatter", mode: "markers", x: preemptions, y: preemptions.map(() => total * 0.97), hoverinfo: "skip", cliponaxis: false,
+      type: "scatter",
+      mode: "markers",
+      x: preemptions,
+      y: preemptions.map(() => total * 0.97),
+      hoverinfo: "skip",
+      cliponaxis: false,
       marker: { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } },
     },
   ];

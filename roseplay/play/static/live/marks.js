@@ -1,5 +1,5 @@
-/* What a chart shows, on a canvas over Plotly's axes: curves, areas, dots, lines and words. All of it moves with time, several
- * times a second, and for that Plotly needs some thirty milliseconds, a canvas one or two. */
+/* What a chart shows, on a canvas over Plotly's axes: curves, areas, dots, lines and words. All of it moves with
+ * time, several times a second, and for that Plotly needs some thirty milliseconds, a canvas one or two. */
 import { make } from "../shared/dom.js";
 import { createPen } from "../shared/pen.js";
 
@@ -146,11 +146,17 @@ export class Marks {
     const lines = text.split("<br>").map((line) => {
       const look = `${line.includes("<b") ? "700 " : ""}${size}px ${MONO}`, words = line.replace(/<[^>]*>/g, "");
       g.font = look;
-      return { words, look, wide: g.measureText(words).width, color: (/color:([^"]+)"/.exec(line) || [])[1] || font.color };
+      return {
+        words,
+        look,
+        wide: g.measureText(words).width,
+        color: (/color:([^"]+)"/.exec(line) || [])[1] || font.color,
+      };
     });
     const wide = Math.max(...lines.map((line) => line.wide));
     const left = (xref === "paper" ? box.l + x * box.w : X(x)) + xshift - wide * SHARE[xanchor];
-    const top = (yref === "paper" ? box.t + box.h * (1 - y) : Y(NaN, y)) - yshift - high * lines.length * SHARE[yanchor];
+    const top = (yref === "paper" ? box.t + box.h * (1 - y) : Y(NaN, y)) - yshift -
+      high * lines.length * SHARE[yanchor];
     if (bgcolor) {
       g.fillStyle = bgcolor;
       g.fillRect(left, top, wide, high * lines.length);

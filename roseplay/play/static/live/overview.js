@@ -1,5 +1,5 @@
-/* How many requests ran (area) and waited (dotted) in each step, along the top of the step timeline. `eachStep` goes through
- * the steps in view. */
+/* How many requests ran (area) and waited (dotted) in each step, along the top of the step timeline. `eachStep` goes
+ * through the steps in view. */
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -27,7 +27,7 @@ export function drawOverview(g, [top, bottom], eachStep) {
         g.lineTo(point[0], y(0));
       }
       g.lineTo(point[0], y(point[k]));
-      g.lineTo((lastX = point[1]), y(point[k]));
+      g.lineTo(lastX = point[1], y(point[k]));
     }
     g.lineTo(lastX, y(0));
   };

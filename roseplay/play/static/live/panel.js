@@ -1,6 +1,6 @@
-/* Keeps views drawn: on a common beat and with the time of that beat, so that those which share an axis end at the same
- * "now" and a knob's line runs straight through all of them. A view is not drawn while it cannot be seen, nor when nothing
- * has changed. In between the main thread is free: one view a tick. */
+/* Keeps views drawn: on a common beat and with the time of that beat, so that those which share an axis end at the
+ * same "now" and a knob's line runs straight through all of them. A view is not drawn while it cannot be seen, nor
+ * when nothing has changed. In between the main thread is free: one view a tick. */
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";

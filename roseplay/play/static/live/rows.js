@@ -1,5 +1,6 @@
-/* Which row of the step timeline a request has, for as long as anybody can see it. The first rows belong to the lanes. Everybody
- * else takes the first row that is free when they come and keeps it, so nothing jumps while one looks at it. */
+/* Which row of the step timeline a request has, for as long as anybody can see it. The first rows belong to the
+ * lanes. Everybody else takes the first row that is free when they come and keeps it, so nothing jumps while one
+ * looks at it. */
 import { store } from "../shared/store.js";
 import { hueOf, palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";

@@ -1,6 +1,6 @@
-/* The cells of the step timeline, a request's part in a step each: which one lies at a point, and going from one to the next
- * by keyboard. Left and right go through a row, up and down to the row above or below, Home and End to the first and the
- * last in view; Enter asks why its token took so long, Esc leaves. */
+/* The cells of the step timeline, a request's part in a step each: which one lies at a point, and going from one to
+ * the next by keyboard. Left and right go through a row, up and down to the row above or below, Home and End to the
+ * first and the last in view; Enter asks why its token took so long, Esc leaves. */
 import { write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -164,8 +164,9 @@ function words({ rid, step }) {
 /* The gap before the token that came of a cell; NaN for a first token, null where none came. */
 function gap(rid, step) {
   const { tokens } = store;
-  for (let i = tokens.lowerBound(tokens.step, step); i < tokens.end && tokens.step[i & tokens.mask] === step; i++)
+  for (let i = tokens.lowerBound(tokens.step, step); i < tokens.end && tokens.step[i & tokens.mask] === step; i++) {
     if (tokens.rid[i & tokens.mask] === rid) return tokens.itl[i & tokens.mask];
+  }
   return null;
 }
 

@@ -1,9 +1,9 @@
-/* The step timeline: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits, a diamond
- * where it was preempted, a tick where it ended, two squares where it copied a block before writing; running and waiting
- * on top.
+/* The step timeline: who was computed when. A row a request: prompt chunks tall, decode thin, dotted while it waits,
+ * a diamond where it was preempted, a tick where it ended, two squares where it copied a block before writing;
+ * running and waiting on top.
  *
- * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along. Pointing
- * at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
+ * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along.
+ * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
 import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -128,7 +128,10 @@ function column() {
   const step = pointing.step ?? (pointing.selected && pointing.selected.step);
   const { steps } = store, row = step === null ? -1 : store.stepRow(step);
   if (row < 0) return;
-  const span = stepSpan(row & steps.mask), x0 = timeline.x(span.x0), x1 = timeline.x(span.x1), right = x0 > timeline.width / 2;
+  const span = stepSpan(row & steps.mask),
+    x0 = timeline.x(span.x0),
+    x1 = timeline.x(span.x1),
+    right = x0 > timeline.width / 2;
   g.fillStyle = fade(timeline.T.ink, 0.1);
   g.fillRect(x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
   pen.text(`step ${format.count(step)}`, right ? x0 - 5 : x1 + 5, 10, timeline.T.ink, right ? "right" : "left", true);
@@ -180,7 +183,10 @@ function work() {
   };
   eachStep((slot) => {
     seen++;
-    const t0 = steps.t0[slot], t1 = steps.t1[slot], x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
+    const t0 = steps.t0[slot],
+      t1 = steps.t1[slot],
+      x0 = Math.max(LEFT, timeline.x(time.x(t0))),
+      x1 = timeline.x(time.x(t1));
     const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
     const shade = shades && shades(t1 - t0);
     for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
@@ -205,7 +211,9 @@ function work() {
 }
 
 function chunk(rid, row, x0, x1, color, computed) {
-  const high = Math.min(CHUNK, timeline.high(row) - 1.5), width = Math.max(1.4, x1 - x0 - 0.6), top = timeline.y(row) - high / 2;
+  const high = Math.min(CHUNK, timeline.high(row) - 1.5),
+    width = Math.max(1.4, x1 - x0 - 0.6),
+    top = timeline.y(row) - high / 2;
   g.globalAlpha = dim(rid);
   if (computed) {
     g.fillStyle = color;
@@ -320,7 +328,11 @@ function legend() {
     [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", ""],
     [svg(12, 4, bar(0, 12, 3)), "decode", ""],
     [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy"],
-    [svg(12, 4, ["line", { x2: 12, y1: 2, y2: 2, stroke: "var(--rp-ink3)", "stroke-dasharray": "1 2" }]), "queued", "rp-roomy"],
+    [
+      svg(12, 4, ["line", { x2: 12, y1: 2, y2: 2, stroke: "var(--rp-ink3)", "stroke-dasharray": "1 2" }]),
+      "queued",
+      "rp-roomy",
+    ],
     [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
   ].map((entry) => legendEntry(...entry));
 }

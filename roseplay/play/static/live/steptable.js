@@ -5,9 +5,14 @@ import { store } from "../shared/store.js";
 import { AsTable } from "../shared/table.js";
 
 const COLUMNS = [
-  ["request", "Its number, and the lane that it answers in."], ["state"], ["prompt", "Prompt tokens."],
-  ["cached", "Prompt tokens found in the prefix cache."], ["shared", "Prompt tokens that another request of the same step computed."],
-  ["tokens", "Tokens generated so far."], ["TTFT", "Time to first token, ms."], ["ITL p50", "Median inter-token latency, ms."],
+  ["request", "Its number, and the lane that it answers in."],
+  ["state"],
+  ["prompt", "Prompt tokens."],
+  ["cached", "Prompt tokens found in the prefix cache."],
+  ["shared", "Prompt tokens that another request of the same step computed."],
+  ["tokens", "Tokens generated so far."],
+  ["TTFT", "Time to first token, ms."],
+  ["ITL p50", "Median inter-token latency, ms."],
   ["preempted", "Times that it lost its blocks to another."],
 ];
 const ENDS = { stop: "done", length: "done", abort: "stopped", error: "failed" };

@@ -1,7 +1,8 @@
 /* How the step timeline was drawn last, for whatever finds its way in it: its drawing, its cells, the pointer. */
 import { Rows } from "./rows.js";
 
-export const LEFT = 44, RIGHT = 12;
+export const LEFT = 44;
+export const RIGHT = 12;
 
 /**
  * @typedef {object} Timeline

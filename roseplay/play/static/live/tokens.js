@@ -1,8 +1,8 @@
 /* Tokens computed in each step, prompt (dark) over decode (light).
  *
- * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar may
- * rise: the prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved the
- * slider. Bars are the area under two lines: thousands of separate ones would take too long. */
+ * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar
+ * may rise: the prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved
+ * the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -23,12 +23,17 @@ let summary = "No steps yet.";
 
 export function mount(element) {
   createChart(element, {
-    name: "tokens", every: 2, timed: true, margin: { l: 38, r: 48, t: 6, b: 18 },
+    name: "tokens",
+    every: 2,
+    timed: true,
+    margin: { l: 38, r: 48, t: 6, b: 18 },
     legend: [
-      legendEntry(legendBox("prompt"), "prompt"), legendEntry(legendBox("decode"), "decode"),
+      legendEntry(legendBox("prompt"), "prompt"),
+      legendEntry(legendBox("decode"), "decode"),
       legendEntry(legendLine("rose", 1.25, "4 3"), "budget", "rp-hand"),
     ],
-    draw, describe: () => `Tokens per step. ${summary}`,
+    draw,
+    describe: () => `Tokens per step. ${summary}`,
   });
   const subtitle = element.querySelector(".rp-sub"), usual = subtitle.textContent;
   on("step", (step) => write(subtitle, inWords(step) ?? usual));
@@ -63,7 +68,8 @@ function draw(frame) {
   const traces = [
     areaTrace(...outline(prompts, (bar) => bar.prompt + bar.decode, GAP_PX, frame), fade(T.prompt, 0.9)),
     areaTrace(...outline(bars, (bar) => bar.decode, 0, frame), T.decode),
-    limitLine(budget, T), limitLine(total, T),
+    limitLine(budget, T),
+    limitLine(total, T),
   ];
   summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ` +
     `${prompts.length || "no"} steps with prompt tokens in view.`;
@@ -82,9 +88,11 @@ function collect({ window, width }) {
     if (x0 * 1000 > window.x1) continue;
     const bar = { x0, x1, prompt: steps.prompt[row], decode: steps.decode[row] };
     if (open && open.x1 - bar.x0 < least && open.x0 - bar.x1 < least) {
-      if (bar.prompt + bar.decode > open.prompt + open.decode) Object.assign(open, { prompt: bar.prompt, decode: bar.decode });
+      if (bar.prompt + bar.decode > open.prompt + open.decode) {
+        Object.assign(open, { prompt: bar.prompt, decode: bar.decode });
+      }
       open.x0 = bar.x0;
-    } else bars.push((open = bar));
+    } else bars.push(open = bar);
   }
   return bars.reverse();
 }
@@ -110,7 +118,8 @@ function outline(bars, height, gapPx, { window, width }) {
 }
 
 // ---- budget ---------------------------------------------------------------------------------------------
-/* A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is unlimited. */
+/* A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is
+ * unlimited. */
 function limit(name, { x0, x1 }) {
   const xs = [x1], ys = [], now = store.knobs[name] ?? null;
   let value = now;
@@ -163,7 +172,8 @@ function lasting({ now, xs, ys }) {
   return now === null ? long : [...long, ys[ys.length - 1]];
 }
 
-const limitLine = ({ xs, ys }, T) => lineTrace(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: "4px,3px" });
+const limitLine = ({ xs, ys }, T) =>
+  lineTrace(xs.map((x) => x / 1000), ys, { color: T.rose, width: 1.25, dash: "4px,3px" });
 
 function label(layout, { now, ys }, name, yaxis, { T, height }) {
   const max = yaxis.range[1], at = ys[ys.length - 1], beyond = now === null || at > max;

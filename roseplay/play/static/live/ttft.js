@@ -1,8 +1,8 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
- * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's p50 is
- * ringed. There is no time axis here to put a knob change on, so its rose line stands at the p50 of what was asked before
- * it: the curve since then lies left of it (better) or right. */
+ * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's
+ * p50 is ringed. There is no time axis here to put a knob change on, so its rose line stands at the p50 of what was
+ * asked before it: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { niceAxis, quantile } from "../shared/numbers.js";
@@ -67,10 +67,22 @@ function axes(most, { width, T }) {
   const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
   const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
   return {
-    xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))) },
+    xaxis: {
+      range: [0, max],
+      tickmode: "array",
+      tickvals,
+      ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))),
+    },
     annotations: [{
       ...annotation(T, "unit", `${round(max)} ms`, T.ink3),
-      xref: "paper", x: 1, xanchor: "right", xshift: 8, yref: "paper", y: 0, yanchor: "top", yshift: -5,
+      xref: "paper",
+      x: 1,
+      xanchor: "right",
+      xshift: 8,
+      yref: "paper",
+      y: 0,
+      yanchor: "top",
+      yshift: -5,
     }],
     yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
   };
@@ -93,7 +105,12 @@ function addMedian(traces, layout, p50, { T }) {
   traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: ring });
   layout.annotations.push({
     ...annotation(T, "p50", `<b>${format.ms(p50)}</b>`, T.ink),
-    x: p50, xanchor: left ? "right" : "left", xshift: left ? -6 : 6, y: 0.5, yanchor: "top", yshift: -2,
+    x: p50,
+    xanchor: left ? "right" : "left",
+    xshift: left ? -6 : 6,
+    y: 0.5,
+    yanchor: "top",
+    yshift: -2,
   });
 }
 
@@ -102,7 +119,8 @@ function addKnob(layout, curves, { T, width }) {
   const marks = knobMarks(), requests = curves.flatMap((one) => one.requests);
   const mark = marks[marks.length - 1];
   if (!mark) return;
-  const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft).sort();
+  const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft)
+    .sort();
   if (!before.length) return;
   const x = quantile(before, 0.5), max = layout.xaxis.range[1];
   layout.shapes.push({ ...upright("knob", x, T.rose), layer: "below" });
@@ -110,7 +128,12 @@ function addKnob(layout, curves, { T, width }) {
   const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
   layout.annotations.push({
     ...annotation(T, "knob", `<b>${words}</b>`, T.rose),
-    x, xanchor: left ? "right" : "left", xshift: left ? -4 : 4, y: 0, yanchor: "bottom", yshift: 2,
+    x,
+    xanchor: left ? "right" : "left",
+    xshift: left ? -4 : 4,
+    y: 0,
+    yanchor: "bottom",
+    yshift: 2,
   });
 }
 

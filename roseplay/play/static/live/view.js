@@ -1,5 +1,5 @@
-/* The stretch of time that the time charts show: the last 15 s of work, or what somebody has zoomed into. Then they stand
- * still together until Esc, a double click, or "back to now". */
+/* The stretch of time that the time charts show: the last 15 s of work, or what somebody has zoomed into. Then they
+ * stand still together until Esc, a double click, or "back to now". */
 import { emit, on } from "../shared/events.js";
 import { time } from "../shared/time.js";
 

@@ -1,8 +1,8 @@
 /* "Why was this token slow?": what the store knows of a token, in one sentence and a few facts.
  *
- * The sentence gives the first cause that applies: a preemption, steps it was left out of, prompts in its step, copied
- * blocks, a large batch. "instead of" is the median gap of the tokens around it whose steps computed no prompts; without
- * any there is no such clause. */
+ * The sentence gives the first cause that applies: a preemption, steps it was left out of, prompts in its step,
+ * copied blocks, a large batch. "instead of" is the median gap of the tokens around it whose steps computed no
+ * prompts; without any there is no such clause. */
 import { format } from "../shared/format.js";
 import { median } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
@@ -28,8 +28,14 @@ export function why(rid, stepId) {
   }
   const token = tokenOf(rid, stepId), gap = token && !Number.isNaN(token.itl);
   const found = {
-    rid, step, token, known: requests.get(rid) || null, entries: store.entriesOf(slot), normal: usual(step.t1),
-    leftOut: gap ? leftOut(rid, token, row) : 0, factor: settingAt("slow_motion", step.t1),
+    rid,
+    step,
+    token,
+    known: requests.get(rid) || null,
+    entries: store.entriesOf(slot),
+    normal: usual(step.t1),
+    leftOut: gap ? leftOut(rid, token, row) : 0,
+    factor: settingAt("slow_motion", step.t1),
   };
   const sentence = sentenceOf(found);
   if (found.factor > 1) sentence.push(` Slow motion makes every step ×${found.factor} as long.`);
@@ -117,7 +123,8 @@ function sentenceOf(found) {
   const preempted = known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
   if (preempted >= 0) {
     const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
-    return say`The KV pool was full: it was preempted, waited ${waited} and was computed again, so this token took ${took}${instead}.`;
+    const lost = say`The KV pool was full: it was preempted, waited ${waited} and was computed again`;
+    return [...lost, ...say`, so this token took ${took}${instead}.`];
   }
   const others = entries.filter((entry) => entry.prompt > 0 && entry.rid !== found.rid).map((entry) => entry.rid);
   if (found.leftOut > 0) {
@@ -128,7 +135,9 @@ function sentenceOf(found) {
     const tokens = bold(many(step.prompt, "prompt token"));
     return say`Its step also computed ${tokens} for ${names(others)}, so it took ${took}${instead}.`;
   }
-  if (normal && token.itl <= normal.itl * SLOW) return say`Nothing unusual: it took ${took}, and the usual is ${bold(usually)}.`;
+  if (normal && token.itl <= normal.itl * SLOW) {
+    return say`Nothing unusual: it took ${took}, and the usual is ${bold(usually)}.`;
+  }
   if (step.copies > 0) {
     return say`Its step copied ${bold(many(step.copies, "block"))} before writing, and it took ${took}${instead}.`;
   }
@@ -152,7 +161,9 @@ function ofFirst({ known, step }) {
 
 function ofStep({ rid, step, entries }) {
   const own = entries.find((entry) => entry.rid === rid), prompt = bold(many(own ? own.prompt : 0, "prompt token"));
-  return say`This step computed ${prompt} of it and took ${bold(milliseconds(step.t1 - step.t0))}; no token came of that.`;
+  return say`This step computed ${prompt} of it and took ${
+    bold(milliseconds(step.t1 - step.t0))
+  }; no token came of that.`;
 }
 
 // ---- facts ------------------------------------------------------------------------------------------------
@@ -161,7 +172,10 @@ function factsOf({ rid, token, known, step, entries, factor }) {
   const prompts = entries.filter((entry) => entry.prompt > 0).length, times = known ? known.preempted.length : 0;
   const host = milliseconds(step.host).replace(" ms", "");
   return [
-    ["token", [known && known.lane !== null ? `lane ${known.lane}` : { rid }, token && token.number ? ` · ${count(token.number)}` : ""]],
+    ["token", [
+      known && known.lane !== null ? `lane ${known.lane}` : { rid },
+      token && token.number ? ` · ${count(token.number)}` : "",
+    ]],
     [`step ${count(step.id)}`, [`${count(step.decode)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`]],
     ["queue wait", [known && known.queue !== null ? milliseconds(known.queue) : "–"]],
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],

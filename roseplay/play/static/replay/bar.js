@@ -1,4 +1,5 @@
-/* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a second.
+/* The bar under a replay: whose it is, where it stands, and how it is moved. Space plays and pauses, ← and → go a
+ * second.
  *
  * While it is there, what would send something or turn a knob is locked: the settings shown are the recorded ones. */
 import { make, makeButton, pathIcon, write } from "../shared/dom.js";
@@ -75,7 +76,9 @@ function show() {
   bar.hidden = false;
   const { recording } = replay, served = given.recording;
   write(parts.name, recording.name);
-  parts.name.title = `${recording.name}: recorded ${recording.header.created || ""} with ${recording.header.info.model}`;
+  parts.name.title = `${recording.name}: recorded ${
+    recording.header.created || ""
+  } with ${recording.header.info.model}`;
   parts.range.max = Math.ceil(recording.length);
   parts.toggle.replaceChildren(pathIcon(ICONS[replay.playing ? "pause" : "play"]));
   parts.toggle.setAttribute("aria-label", replay.playing ? "Pause" : "Play");
@@ -92,7 +95,8 @@ const HAS_ARROWS = "input, textarea, select, canvas, [role=tab], [role=radio], [
 const HAS_SPACE = `${HAS_ARROWS}, button, a, summary`;
 
 document.addEventListener("keydown", (event) => {
-  const at = event.target instanceof Element ? event.target : document.body, by = { ArrowLeft: -KEY_MS, ArrowRight: KEY_MS };
+  const at = event.target instanceof Element ? event.target : document.body,
+    by = { ArrowLeft: -KEY_MS, ArrowRight: KEY_MS };
   if (!replay.on || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (document.querySelector("dialog[open]")) return;
   if (event.key === " " && !at.closest(HAS_SPACE)) parts.toggle.click();

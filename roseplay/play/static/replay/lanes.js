@@ -1,5 +1,5 @@
-/* What the lanes receive in a replay, in the form of the server's `own.lanes`, made from frames. A lane shows what was asked
- * in it, one after another. Requests whose words are not in the recording have no lane. */
+/* What the lanes receive in a replay, in the form of the server's `own.lanes`, made from frames. A lane shows what
+ * was asked in it, one after another. Requests whose words are not in the recording have no lane. */
 import { emit } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
@@ -59,8 +59,8 @@ function take(frame) {
   }
 }
 
-/* Characters that can be shown: those of the tokens so far, and once all have come what the end added. A request's end and its last
- * token may stand in two frames. */
+/* Characters that can be shown: those of the tokens so far, and once all have come what the end added. A request's
+ * end and its last token may stand in two frames. */
 function shown(turn, known) {
   const { times, widths, text, first } = turn;
   if (!known || (known.finished !== null && first + times.length >= known.tokens)) return text.length;
@@ -93,16 +93,27 @@ export function laneNews(frames) {
 function figures(turn, known) {
   const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]).sort((a, b) => a - b);
   return {
-    state: stateOf(known), prompt: known.prompt, tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,
-    ttft_ms: known.ttft, itl_p50: gaps.length ? gaps[Math.floor(gaps.length / 2)] : null, tok_s: rate(turn.times),
+    state: stateOf(known),
+    prompt: known.prompt,
+    tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,
+    ttft_ms: known.ttft,
+    itl_p50: gaps.length ? gaps[Math.floor(gaps.length / 2)] : null,
+    tok_s: rate(turn.times),
     waiting_ms: known.finished === null ? Math.max(0, clock() - known.submitted) : null,
-    computed: known.computed, target: known.target || known.prompt, cached: known.cached + known.shared,
-    reason: known.reason, error: known.error,
+    computed: known.computed,
+    target: known.target || known.prompt,
+    cached: known.cached + known.shared,
+    reason: known.reason,
+    error: known.error,
   };
 }
 
-const aboutRequest = (known) =>
-  ({ state: stateOf(known), prompt: known.prompt, cached: known.cached + known.shared, error: known.error });
+const aboutRequest = (known) => ({
+  state: stateOf(known),
+  prompt: known.prompt,
+  cached: known.cached + known.shared,
+  error: known.error,
+});
 
 /* Times go as hundredths of a millisecond since the token before. */
 function turnNews(turn, known, had) {

@@ -1,5 +1,5 @@
-/* Plays a recorded run into the store as the poller would, at the recording's own pace or another. Emits "replay" when anything
- * of it has changed, other than by time passing. */
+/* Plays a recorded run into the store as the poller would, at the recording's own pace or another. Emits "replay"
+ * when anything of it has changed, other than by time passing. */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";

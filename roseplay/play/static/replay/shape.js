@@ -48,7 +48,7 @@ const IS = {
 export function check(value, shape, where) {
   if (value === null && shape.null) return;
   if (!IS[shape.type](value, shape)) throw new Error(`${where || "it"} should be ${words(shape)}`);
-  if (shape.type === "list") for (const one of value) check(one, shape.of, where);
+  if (shape.type === "list") { for (const one of value) check(one, shape.of, where); }
   else if (shape.type === "row") checkRow(value, shape, where);
   else if (shape.type === "object") checkFields(value, shape, where ? `${where}, ` : "");
 }

@@ -1,5 +1,5 @@
-/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It judges
- * at every answer and four times a second. Emits "connection" when that has changed. */
+/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It
+ * judges at every answer and four times a second. Emits "connection" when that has changed. */
 import { make, write } from "./dom.js";
 import { emit, on } from "./events.js";
 import { given } from "./given.js";
@@ -9,13 +9,25 @@ import { time } from "./time.js";
 
 const LOST_MS = 2500, LOOK_MS = 250;
 const NEEDS_AN_ANSWER = [
-  "#rp-sched", "#rp-opt", "#rp-traffic", "#rp-say", "#rp-sampling", ".rp-lane header", ".rp-hint", ".rp-edit",
-  "#lab-run", "#lab-stop", "#lab-report", "#lab-link", ".rp-demo",
+  "#rp-sched",
+  "#rp-opt",
+  "#rp-traffic",
+  "#rp-say",
+  "#rp-sampling",
+  ".rp-lane header",
+  ".rp-hint",
+  ".rp-edit",
+  "#lab-run",
+  "#lab-stop",
+  "#lab-report",
+  "#lab-link",
+  ".rp-demo",
 ].join();
 
 /**
- * `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the server's
- * words. `stopped`: figures, the clock and the lanes stand still, and whatever would need an answer is locked.
+ * `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the
+ * server's words. `stopped`: figures, the clock and the lanes stand still, and whatever would need an answer is
+ * locked.
  * @typedef {{kind: "server" | "engine" | "slow", words: string, stopped: boolean}} Trouble
  */
 

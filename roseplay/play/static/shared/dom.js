@@ -1,4 +1,5 @@
-/* Every element that a script makes. Text goes in as text nodes, whatever it says; no script of the page writes markup. */
+/* Every element that a script makes. Text goes in as text nodes, whatever it says; no script of the page writes
+ * markup. */
 
 /** @typedef {[tag: string, attributes: Record<string, string | number>]} Shape */
 

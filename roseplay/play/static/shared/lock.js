@@ -1,9 +1,6 @@
-/* lock: controls that cannot be used for a while, with the reason.
- *
- *   lock(name, reason, selectors)   lock every control in these parts of the page; a `reason` of null unlocks them
- *   locked(element)                 whether a control is locked
- * The reason stands in each control's title and description. Controls that are disabled already are left alone; those that Gradio
- * mounts later are locked too. Emits "lock" when something has been locked or unlocked. */
+/* Controls that cannot be used for a while, with the reason, which stands in each control's title and description.
+ * Controls that are disabled already are left alone; those that Gradio mounts later are locked too. Emits "lock" when
+ * something has been locked or unlocked. */
 import { emit } from "./events.js";
 
 const CONTROLS = "button, input, select, textarea";
@@ -12,8 +9,15 @@ const held = new Map(); // control -> its title before
 let focused = null; // the control that had the focus when it was locked
 let asked = 0;
 
+/** Whether a control is locked. */
 export const locked = (element) => held.has(element);
 
+/**
+ * Lock every control in some parts of the page.
+ * @param {string} name of the lock
+ * @param {string | null} reason null unlocks them
+ * @param {string} selectors of the parts
+ */
 export function lock(name, reason, selectors) {
   if (reason === null ? !locks.delete(name) : locks.get(name)?.reason === reason) return;
   if (reason !== null) locks.set(name, { reason, selectors });
@@ -43,7 +47,9 @@ function apply() {
     if (!held.has(control) && control.disabled) continue;
     hold(control, reason);
   }
-  if (!locks.size && focused && focused.isConnected && document.activeElement === document.body) focused.focus({ preventScroll: true });
+  if (!locks.size && focused && focused.isConnected && document.activeElement === document.body) {
+    focused.focus({ preventScroll: true });
+  }
   if (!locks.size) focused = null;
 }
 

@@ -1,7 +1,10 @@
 /* What the pointer or the keys are on, in whichever view: a request, a step, and the token that was selected. */
 import { on } from "./events.js";
 
-/** @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number}} Selected */
+/**
+ * @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number}}
+ *   Selected
+ */
 
 export const pointing = {
   /** @type {number | null} */

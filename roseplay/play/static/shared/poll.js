@@ -1,9 +1,9 @@
-/* The page's one connection. It asks GET /ui/delta for what is new, every 80 ms while the page is seen and once a second
- * while it is hidden, never twice at a time, and takes it into the store. The times are fixed: when an answer or a drawing
- * takes long, only the wait for the next poll gets shorter.
+/* The page's one connection. It asks GET /ui/delta for what is new, every 80 ms while the page is seen and once a
+ * second while it is hidden, never twice at a time, and takes it into the store. The times are fixed: when an answer
+ * or a drawing takes long, only the wait for the next poll gets shorter.
  *
- * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each answer,
- * before the store takes it. */
+ * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each
+ * answer, before the store takes it. */
 import { emit } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";

@@ -1,4 +1,5 @@
-/* The page's one small window over a view, a sheet at the bottom on a phone. Its owner fills it, with text nodes only. */
+/* The page's one small window over a view, a sheet at the bottom on a phone. Its owner fills it, with text nodes
+ * only. */
 import { crossIcon, make, makeButton } from "./dom.js";
 import { colorOf } from "./theme.js";
 

@@ -96,8 +96,22 @@ function applyEvent([rid, event, t, more = {}]) {
 
 /* The first columns of a step's row; what follows them is kept in other ways. */
 const STEP_COLUMNS = [
-  "step", "t0", "t1", "prompt", "decode", "cached", "shared", "running", "waiting", "free", "cachedBlocks", "active",
-  "sharedBlocks", "device", "host", "copies",
+  "step",
+  "t0",
+  "t1",
+  "prompt",
+  "decode",
+  "cached",
+  "shared",
+  "running",
+  "waiting",
+  "free",
+  "cachedBlocks",
+  "active",
+  "sharedBlocks",
+  "device",
+  "host",
+  "copies",
 ];
 
 /** @param {StepRow} row */

@@ -1,4 +1,5 @@
-/* Small values that the browser keeps, where it keeps any: in a private window they last for this visit or not at all. */
+/* Small values that the browser keeps, where it keeps any: in a private window they last for this visit or not at
+ * all. */
 
 /**
  * The value kept under a key, or null.

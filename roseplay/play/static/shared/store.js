@@ -1,10 +1,12 @@
 /* Everything the page remembers of the engine. `reduce.js` fills it; views read it.
  *
- * All times are milliseconds of the engine's clock since it started; time.js says which of them is now, and where a view
- * draws them. */
+ * All times are milliseconds of the engine's clock since it started; time.js says which of them is now, and where a
+ * view draws them. */
 
-/** Rows of typed columns, numbered from 0 for ever; row i lies in slot i & mask. Rows before `first` are overwritten. */
-export class Ring {
+/**
+ * Rows of typed columns, numbered from 0 for ever; row i lies in slot i & mask. Rows before `first` are overwritten.
+ */
+class Ring {
   /**
    * @param {number} capacity a power of two
    * @param {Record<string, new (size: number) => any>} columns
@@ -65,15 +67,33 @@ const tokens = /** @type {TokenRing} */ (
  */
 const steps = /** @type {StepRing} */ (
   new Ring(1 << 13, {
-    step: I32, t0: F64, t1: F64, prompt: I32, decode: I32, cached: I32, shared: I32, running: I32, waiting: I32,
-    free: I32, cachedBlocks: I32, active: I32, sharedBlocks: I32, device: F32, host: F32, copies: I32, graph: Array,
-    entry: F64, entries: I32, preempted: Array,
+    step: I32,
+    t0: F64,
+    t1: F64,
+    prompt: I32,
+    decode: I32,
+    cached: I32,
+    shared: I32,
+    running: I32,
+    waiting: I32,
+    free: I32,
+    cachedBlocks: I32,
+    active: I32,
+    sharedBlocks: I32,
+    device: F32,
+    host: F32,
+    copies: I32,
+    graph: Array,
+    entry: F64,
+    entries: I32,
+    preempted: Array,
   })
 );
 
 /**
  * A request's part in a step.
- * @typedef {Ring & Record<"rid" | "prompt" | "decode" | "computed" | "target" | "cached" | "shared", Int32Array>} EntryRing
+ * @typedef {Ring & Record<"rid" | "prompt" | "decode" | "computed" | "target" | "cached" | "shared", Int32Array>}
+ *   EntryRing
  */
 const entries = /** @type {EntryRing} */ (
   new Ring(1 << 18, { rid: I32, prompt: I32, decode: I32, computed: I32, target: I32, cached: I32, shared: I32 })
@@ -107,9 +127,28 @@ const entries = /** @type {EntryRing} */ (
 
 /** @returns {Request} */
 const unknown = (rid) => ({
-  rid, kind: "api", lane: null, burst: null, prompt: 0, submitted: null, scheduled: null, first: null, finished: null,
-  queue: null, ttft: null, e2e: null, reason: null, tokens: 0, error: null, computed: 0, target: 0, cached: 0, shared: 0,
-  preempted: [], resumed: [], copied: [],
+  rid,
+  kind: "api",
+  lane: null,
+  burst: null,
+  prompt: 0,
+  submitted: null,
+  scheduled: null,
+  first: null,
+  finished: null,
+  queue: null,
+  ttft: null,
+  e2e: null,
+  reason: null,
+  tokens: 0,
+  error: null,
+  computed: 0,
+  target: 0,
+  cached: 0,
+  shared: 0,
+  preempted: [],
+  resumed: [],
+  copied: [],
 });
 
 export const store = {

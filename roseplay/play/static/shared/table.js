@@ -1,5 +1,5 @@
-/* A canvas's other form, for who cannot see it or wants to read it: a real table in the panel's place. It is read at most once
- * a second, only while it is shown; rows beyond MOST are counted in the caption. */
+/* A canvas's other form, for who cannot see it or wants to read it: a real table in the panel's place. It is read at
+ * most once a second, only while it is shown; rows beyond MOST are counted in the caption. */
 import { make, makeButton, write } from "./dom.js";
 import { on } from "./events.js";
 import { format } from "./format.js";

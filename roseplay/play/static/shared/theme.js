@@ -4,13 +4,34 @@ import { emit } from "./events.js";
 import { store } from "./store.js";
 
 const NAMES = [
-  "bg", "surface", "raised", "well", "line", "line2", "grid", "ink", "ink2", "ink3", "rose", "rosefill", "rosewash",
-  "prompt", "decode", "shared", "cached", "cachedline", "free", "ok",
+  "bg",
+  "surface",
+  "raised",
+  "well",
+  "line",
+  "line2",
+  "grid",
+  "ink",
+  "ink2",
+  "ink3",
+  "rose",
+  "rosefill",
+  "rosewash",
+  "prompt",
+  "decode",
+  "shared",
+  "cached",
+  "cachedline",
+  "free",
+  "ok",
 ];
 const HUES = 8;
 const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes own the first hues; other traffic begins behind them
 
-/** @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS colours */
+/**
+ * @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS
+ *   colours
+ */
 
 /** @type {Palette | null} */
 let known = null;

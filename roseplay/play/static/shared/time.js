@@ -25,8 +25,8 @@ export const time = { cuts, sync, follow, stop, stopped, reset, work, idle, x, n
 
 // ---- engine time ------------------------------------------------------------------------------------------
 /**
- * Each delta says the engine's time when it was made; it arrives late by the way back, so the largest offset seen is the
- * best. It may sink slowly, should the two clocks drift apart.
+ * Each delta says the engine's time when it was made; it arrives late by the way back, so the largest offset seen is
+ * the best. It may sink slowly, should the two clocks drift apart.
  */
 function sync(engineNow) {
   if (typeof engineNow !== "number" || state.source) return;

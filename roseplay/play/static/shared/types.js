@@ -1,4 +1,5 @@
-/* The shapes of what crosses a seam: between server and page, store and views, a view and its panel. For the type checker only. */
+/* The shapes of what crosses a seam: between server and page, store and views, a view and its panel. For the type
+ * checker only. */
 
 /** @typedef {import("./store.js").Request} Request */
 /** @typedef {import("./theme.js").Palette} Palette */

@@ -1,5 +1,5 @@
-/* The tab Traces: what the current run holds and its downloads; a recording opened from a file, read in this browser only; the
- * demo that comes along. */
+/* The tab Traces: what the current run holds and its downloads; a recording opened from a file, read in this browser
+ * only; the demo that comes along. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";

@@ -1,0 +1,209 @@
+"""The page's pure logic: its modules, imported into an empty page, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.modules import bare_page
+
+NOW = 1_000.0
+INFO = {"num_blocks": 9, "block_size": 16, "max_model_len": 64, "model": "m"}
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    page = bare_page(browser, "<body></body>")
+    yield page
+    page.close()
+
+
+def call(page: Page, module: str, expression: str, argument: Any = None) -> Any:
+    """The value of ``expression``, in which the module is ``it`` and the argument ``given``."""
+    script = f"async ([path, given]) => {{ const it = await Rose.load(path); return {expression}; }}"
+    return page.evaluate(script, [module, argument])
+
+
+def step(number: int, t0: float, t1: float, *parts: list[int], preempted: tuple[int, ...] = ()) -> list[Any]:
+    """A step's row with these parts: [rid, prompt, decode, computed, target, cached, shared]."""
+    prompt, decode = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    counts = [prompt, decode, 0, 0, len(parts), 0, 4, 1, 2, 1]
+    return [number, t0, t1, *counts, 0.5, 0.25, 0, list(parts), list(preempted), [], None]
+
+
+def submitted(rid: int, t: float, **more: Any) -> list[Any]:
+    return [rid, "submitted", t, {"prompt_tokens": 8, **more}]
+
+
+def apply(page: Page, *frames: dict[str, Any], boot: str = "one", reset: bool = False, now: float = NOW) -> None:
+    delta = {"boot_id": boot, "next": 7, "now": now, "reset": reset, "frames": frames}
+    if reset:
+        delta["snapshot"] = {"info": INFO, "knobs": {"max_batch_size": 4}}
+    page.evaluate("delta => Rose.apply(delta)", delta)
+
+
+@pytest.fixture
+def story(page: Page) -> Page:
+    """Two requests: the first is answered with two tokens, the second is preempted once."""
+    apply(page, reset=True)
+    first = {"requests": [submitted(1, 0, lane=2), submitted(2, 1, burst=5)]}
+    first["steps"] = [step(1, 2, 12, [1, 8, 0, 8, 8, 0, 0], [2, 4, 0, 4, 8, 0, 0])]
+    second: dict[str, Any] = {
+        "steps": [step(2, 12, 20, [1, 0, 1, 8, 8, 0, 0], preempted=(2,)), step(3, 20, 30, [2, 8, 0, 8, 8, 0, 0])]
+    }
+    second["tokens"] = [[1, 12, None, 1], [1, 20, 8.0, 2]]
+    second["requests"] = [
+        [1, "first", 12, {"ttft_ms": 12.0}],
+        [1, "finished", 20, {"reason": "stop", "tokens": 2, "e2e_ms": 20.0}],
+    ]
+    second["knobs"] = [[15, 2, {"max_batch_size": [4, 2]}]]
+    apply(page, first)
+    apply(page, second)
+    return page
+
+
+def test_a_request_is_put_together_from_its_events(story: Page) -> None:
+    known = story.evaluate("Rose.store.requests.get(1)")
+    wanted = {
+        "lane": 2,
+        "submitted": 0,
+        "first": 12,
+        "ttft": 12,
+        "finished": 20,
+        "reason": "stop",
+        "tokens": 2,
+        "computed": 8,
+    }
+    assert {name: known[name] for name in wanted} == wanted
+    other = story.evaluate("Rose.store.requests.get(2)")
+    assert (other["finished"], other["burst"], other["preempted"], other["resumed"]) == (None, 5, [12], [20])
+    assert story.evaluate("[[...Rose.store.open], [...Rose.store.bursts.keys()]]") == [[2], [5]]
+
+
+def test_steps_tokens_and_knobs_are_kept(story: Page) -> None:
+    store = story.evaluate(
+        "(({steps, tokens, knobs, marks, cursor}) => [steps.size, tokens.size, knobs, marks.length, cursor])(Rose.store)"
+    )
+    assert store == [3, 2, {"max_batch_size": 2}, 1, 7]
+    columns = ("t0", "t1", "decode", "free", "preempted")
+    row = story.evaluate(
+        "(names) => names.map((name) => Rose.store.steps[name][Rose.store.stepRow(2) & Rose.store.steps.mask])", columns
+    )
+    assert row == [12, 20, 1, 4, [2]]
+    assert story.evaluate("Rose.store.stepRow(99)") == -1
+    parts = story.evaluate("Rose.store.entriesOf(Rose.store.stepRow(1) & Rose.store.steps.mask)")
+    assert [(part["rid"], part["prompt"]) for part in parts] == [(1, 8), (2, 4)]
+    assert story.evaluate("[...Rose.store.tokens.itl.slice(0, 2)].map(Number.isNaN)") == [True, False]
+
+
+def test_another_server_starts_anew(story: Page) -> None:
+    apply(story, boot="two")
+    assert story.evaluate("[Rose.store.steps.size, Rose.store.requests.size, Rose.store.info, Rose.store.bootId]") == [
+        0,
+        0,
+        None,
+        "two",
+    ]
+
+
+def test_rings_forget_their_oldest_rows(page: Page) -> None:
+    apply(page, reset=True)
+    count = page.evaluate("Rose.store.steps.capacity") + 10
+    apply(page, {"steps": [step(n, n, n + 0.5) for n in range(count)]})
+    assert page.evaluate("[Rose.store.steps.size, Rose.store.stepRow(9), Rose.store.stepRow(10)]") == [
+        count - 10,
+        -1,
+        10,
+    ]
+
+
+def test_idle_time_is_cut_out_of_the_views(page: Page) -> None:
+    apply(page, reset=True, now=60_000)
+    apply(page, {"steps": [step(1, 100, 200)]}, {"steps": [step(2, 50_200, 50_300)]}, now=60_000)
+    cuts = page.evaluate("Rose.time.cuts")
+    assert cuts == [{"from": 900, "to": 49_900, "before": 0}]
+    assert [page.evaluate("t => Rose.time.x(t)", t) for t in (100, 900, 30_000, 49_900, 50_300)] == [
+        100,
+        900,
+        900,
+        900,
+        1300,
+    ]
+    assert page.evaluate("Rose.time.idle()") is True
+
+
+def test_a_stall_is_no_idle_time(page: Page) -> None:
+    apply(page, reset=True, now=60_000)
+    apply(
+        page,
+        {"requests": [submitted(1, 90)], "steps": [step(1, 100, 200)]},
+        {"steps": [step(2, 50_200, 50_300)]},
+        now=60_000,
+    )
+    assert page.evaluate("Rose.time.cuts") == []
+    assert page.evaluate("Rose.time.idle()") is False
+
+
+@pytest.mark.parametrize(
+    ("values", "q", "expected"),
+    [([5.0], 0.99, 5), ([1, 2, 3, 4], 0.5, 2.5), ([1, 2, 3, 4], 0, 1), ([1, 2, 3, 4], 1, 4), ([0, 10], 0.95, 9.5)],
+)
+def test_quantiles_lie_between_neighbours(page: Page, values: list[float], q: float, expected: float) -> None:
+    assert call(page, "shared/numbers.js", "it.quantile(...given)", [values, q]) == pytest.approx(expected)
+
+
+def test_figures_of_nothing(page: Page) -> None:
+    assert call(page, "shared/numbers.js", "[it.quantile([], 0.5), it.median([])].map(Number.isNaN)") == [True, True]
+    assert call(page, "shared/numbers.js", "it.median([3, 1, 2])") == 2
+
+
+@pytest.mark.parametrize(
+    ("most", "parts", "expected"), [(160, 4, 160), (161, 4, 200), (0.9, 3, 0.9), (7, 3, 7.5), (0, 2, 1e-6)]
+)
+def test_axes_have_round_parts(page: Page, most: float, parts: int, expected: float) -> None:
+    axis = call(page, "shared/numbers.js", "it.niceAxis(...given)", [most, parts])
+    assert axis["max"] == pytest.approx(expected)
+    assert axis["step"] * parts == pytest.approx(axis["max"])
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "expected"),
+    [
+        ("count", 1936, "1\u202f936"), ("count", 1234567.4, "1\u202f234\u202f567"), ("count", None, "–"), ("ms", 99.94, "99.9"),
+        ("ms", 1234.5, "1\u202f235"), ("limit", None, "∞"), ("seconds", 999, "999 ms"), ("seconds", 1500, "1.5 s"),
+    ],
+)  # fmt: skip
+def test_figures_in_words(page: Page, function: str, value: float | None, expected: str) -> None:
+    assert call(page, "shared/format.js", f"it.format.{function}(given)", value) == expected
+
+
+def test_one_and_many(page: Page) -> None:
+    assert call(page, "shared/format.js", "[1, 2].map((n) => it.format.many(n, 'step'))") == ["1 step", "2 steps"]
+
+
+def test_a_slow_token_is_explained_in_one_sentence(story: Page) -> None:
+    """``test_why.py`` has all causes, as the popover shows them."""
+    answer = call(story, "live/why.js", "it.why(1, 2)")
+    assert answer["title"] == "Why was this token slow?", "too few gaps for a usual one"
+    assert answer["sentence"] == [
+        "Nothing in its step explains it: it took ",
+        {"bold": "8.0 ms"},
+        ", ",
+        {"bold": "0.5 ms"},
+        " of it in the model.",
+    ]
+    assert dict(answer["facts"])["token"] == ["lane 2", " · 2"]
+    first = call(story, "live/why.js", "it.why(1, 1)")
+    assert first["sentence"][:2] == ["The first token came after ", {"bold": "12 ms"}]
+    assert call(story, "live/why.js", "it.why(1, 77)") is None
+
+
+def test_a_sliders_drag_is_one_mark(page: Page) -> None:
+    apply(page, reset=True)
+    drag = [[100 + 50 * n, 1, {"max_batch_size": [32 - n, 31 - n]}] for n in range(4)]
+    apply(page, {"knobs": [*drag, [5_000, 9, {"prefill_max_tokens": [None, 256], "prefix_cache": [True, False]}]]})
+    marks = page.evaluate("Rose.knobMarks()")
+    assert [mark["text"] for mark in marks] == ["max batch 32 → 28", "budget ∞ → 256, prefix cache on → off"]
