@@ -7,6 +7,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 # Stamps say what an environment already holds, so that only a changed list of packages is installed again.
 BASE := $(VENV)/.stamp-base
@@ -38,14 +39,18 @@ mutate: $(MUTATION) ## change the code in 300 places and count what the tests no
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-lint: $(LINT) ## ruff (rules and format) and mypy
+lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the page's scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(DENO) lint --quiet
+	$(DENO) fmt --quiet --check
+	$(DENO) check --quiet roseplay/play/static
 
-format: $(LINT) ## let ruff mend what it can
+format: $(LINT) ## let ruff and deno fix what they can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(DENO) fmt --quiet
 
 bench: $(BASE) ## 32 requests x 8 tokens on GPT-2's shape with random weights; ARGS adds flags
 	@$(BIN)/python -m roseplay bench streaming --model gpt2-124m --random-weights --unique-prompts \
