@@ -38,10 +38,7 @@ OUT_OF_SIGHT = ("_process_main", "_leave_signals_to_parent", "_freeze_objects", 
 TESTS = {
     "core": ["tests/core"],
     "engine": [
-        *(
-            f"tests/engine/test_{name}.py"
-            for name in ("worker", "streams", "client", "messages", "detokenizer", "chat")
-        ),
+        *(f"tests/engine/test_{name}.py" for name in ("worker", "streams", "client", "messages", "detokenizer")),
         *(f"tests/engine/test_health.py::test_{name}" for name in WATCHDOG_TESTS),
     ],
 }
