@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 
@@ -30,6 +31,18 @@ def strict_json(text: bytes) -> Any:
     except (ValueError, RecursionError):
         raise ValueError("the body is not JSON") from None
     return value
+
+
+def json_object(value: Any, name: str, example: str) -> dict[str, Any]:
+    """Returns an object that a program sent as such or as JSON text; raises ``ValueError`` with its ``name``."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name} are not JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a JSON object, such as {example}")
+    return dict(value)
 
 
 class _NotFiniteError(Exception):

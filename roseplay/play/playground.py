@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import threading
 import uuid
@@ -16,7 +15,7 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
-from roseplay.json_text import encode
+from roseplay.json_text import encode, json_object
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
@@ -271,13 +270,4 @@ def title_of(prompt: Any) -> str:
 
 def parse_changes(changes: Any) -> dict[str, Any]:
     """Returns knob changes from an object, or from JSON text of one."""
-    if isinstance(changes, str):
-        try:
-            changes = json.loads(changes or "{}")
-        except json.JSONDecodeError as error:
-            raise ValueError(f"the knobs are not JSON: {error}") from None
-    if changes is None:
-        return {}
-    if not isinstance(changes, Mapping):
-        raise ValueError('the knobs must be a JSON object, such as {"prefill_max_tokens": 256}')
-    return dict(changes)
+    return {} if changes is None else json_object(changes, "the knobs", '{"prefill_max_tokens": 256}')

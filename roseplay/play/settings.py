@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import threading
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from roseplay.config import SamplingParams
+from roseplay.json_text import json_object
 from roseplay.play.web.lines import shown
 
 MAX_SYSTEM_CHARS = 8000
@@ -69,13 +69,7 @@ def read(changes: Any) -> dict[str, Any]:
     An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` is none; ``stop`` is a list, or text with one string
     per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid number.
     """
-    if isinstance(changes, str):
-        try:
-            changes = json.loads(changes or "{}")
-        except json.JSONDecodeError as error:
-            raise ValueError(f"the settings are not JSON: {error}") from None
-    if not isinstance(changes, Mapping):
-        raise ValueError('the settings must be a JSON object, such as {"temperature": 0.2}')
+    changes = json_object(changes, "the settings", '{"temperature": 0.2}')
     unknown = sorted(set(changes) - set(NAMES))
     if unknown:
         raise ValueError(f"unknown setting {', '.join(unknown)}: the settings are {', '.join(NAMES)}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -41,15 +42,8 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
 
     @router.post("/run")
     async def run(request: Request) -> dict[str, str]:
-        body = _json(await request.body())
-        try:
-            job = await run_in_threadpool(lab.start, body)
-        except LabBusyError as error:
-            raise HTTPException(409, str(error)) from None
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        except EngineError as error:
-            raise HTTPException(503, str(error)) from None
+        with _refusals():
+            job = await run_in_threadpool(lab.start, strict_json(await request.body()))
         return {"job": job.job_id}
 
     @router.get("/job")
@@ -96,31 +90,30 @@ def _result(lab: Lab, document_id: str) -> dict[str, Any]:
 
 def _opened(lab: Lab, text: bytes) -> Response:
     """Store a result from a file."""
-    try:
+    with _refusals():
         document = parse_document(text)
-    except ValueError as error:
-        raise HTTPException(422, str(error)) from None
     return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
 
 
 def _summary(lab: Lab, text: bytes) -> Response:
     """Returns the summary of a result for other limits."""
-    body = _json(text)
-    if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
-        raise HTTPException(422, "send the id of a result, or the document, and the limits")
-    try:
+    with _refusals():
+        body = strict_json(text)
+        if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
+            raise ValueError("send the id of a result, or the document, and the limits")
         document = body["document"] if "document" in body else _result(lab, body["id"])
         check_document(document)
         return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
-    except ValueError as error:
-        raise HTTPException(422, str(error)) from None
 
 
-def _json(text: bytes) -> Any:
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Answer a refusal with its status and its sentence."""
     try:
-        return strict_json(text)
-    except ValueError as error:
-        raise HTTPException(422, str(error)) from None
+        yield
+    except (ValueError, LabBusyError, EngineError) as error:
+        status = 409 if isinstance(error, LabBusyError) else 503 if isinstance(error, EngineError) else 422
+        raise HTTPException(status, str(error)) from None
 
 
 def _answer(value: Any) -> Response:
