@@ -1,7 +1,7 @@
-"""The page's tab Lab: one scenario run under two settings, A and B, and both results over each other.
+"""The page's tab Lab: one scenario under two settings, A and B, and the results of both in the same charts.
 
-The controls are Gradio's own; what they do is said to the lab's routes by the tab's scripts (``static/lab``), so that
-a run that takes minutes holds no event of the page.
+The controls are Gradio's; the tab's scripts (``static/lab``) send what they do to the lab's routes, so that a run of
+several minutes occupies no event of the page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from roseplay.play.markup import html, panel
 from roseplay.play.terms import TERMS
 from roseplay.play.web import assets
 
-# The parameters that a scenario may offer; the tab hides those that the chosen one does not.
+# Parameters of scenarios; the tab hides those that the chosen one does not have.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
 NOTE = "Same prompts, same arrival times, greedy. Slow motion is refused here."
 
@@ -34,7 +34,7 @@ _RESULTS = (
 
 
 def number(label: str, name: str, value: float | None = None, **settings: Any) -> gr.Number:
-    """A small number box with its label over it."""
+    """A small number box with its label above it."""
     return gr.Number(
         value,
         label=label,
@@ -78,7 +78,7 @@ class LabTab:
 
     def _rail(self) -> None:
         title = f'<h3 title="{escape(TERMS["Scenario"])}">Scenario<span></span></h3>'
-        # Its event `numbers` has Gradio put the scenario's numbers into the boxes.
+        # Its event `numbers` puts the scenario's numbers into the boxes.
         group = '<div role="radiogroup" aria-label="Scenario"></div>'
         self.cards = _view("lab-cards", f"{title}{group}", "lab/cards.js", "numbers")
         with gr.Column(elem_id="rp-lab-run", min_width=0):

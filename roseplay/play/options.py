@@ -70,7 +70,7 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="a name this server goes by when it listens beyond this machine",
+        help="another host name under which this server may be asked; may be repeated",
     )
     parser.add_argument(
         "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"

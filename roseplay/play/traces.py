@@ -1,4 +1,4 @@
-"""The tab Traces: take the current run away, or look at one that was recorded. ``static/traces`` fills it."""
+"""The tab Traces: download the current run, or open one that was recorded. ``static/traces`` fills it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIGURES = {"seconds": "length", "steps": "steps", "requests": "requests", "toke
 
 
 def traces(playground: Playground) -> None:
-    """Put the tab's content where it is called."""
+    """Build the tab's content where this is called."""
     html(_content(playground.replaying), elem_id="rp-traces-all", js_on_load=assets.mount("traces/traces.js"))
 
 

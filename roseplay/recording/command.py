@@ -10,7 +10,11 @@ from roseplay.arguments import Parser
 from roseplay.recording.exports import export
 from roseplay.recording.reader import RecordingError
 
-_FLAGS = {"trace": "Chrome trace, for ui.perfetto.dev", "csv": "a row a token", "report": "one HTML page with charts"}
+_FLAGS = {
+    "trace": "Chrome trace, for ui.perfetto.dev",
+    "csv": "one row per token",
+    "report": "one HTML page with charts",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
