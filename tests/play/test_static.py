@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from roseplay.play.web.assets import STATIC
-from roseplay.recording.palette import COLOURS
 
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 TEXTS = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in SCRIPTS}
