@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roseplay.arguments import Parser
-from roseplay.recording.exports import export
-from roseplay.recording.reader import RecordingError
+from roseplay.recording.exports import make
+from roseplay.recording.reader import RecordingError, parse
 
 _FLAGS = {
     "trace": "Chrome trace, for ui.perfetto.dev",
@@ -29,9 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("nothing to make: use --trace FILE, --csv FILE or --report FILE")
     source = Path(options["recording"])
     try:
-        lines = source.read_bytes().splitlines(keepends=True)
+        with source.open("rb") as lines:
+            recording = parse(lines, source.name)
         for flag, path in wanted.items():
-            made = export({"csv": "tokens"}.get(flag, flag), lines, source.name)
+            made = make({"csv": "tokens"}.get(flag, flag), recording)
             path.write_bytes(made)
             print(f"{path}: {len(made):,} bytes")
     except RecordingError as error:

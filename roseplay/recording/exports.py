@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from roseplay.recording.reader import parse
+from roseplay.recording.reader import Recording, parse
 from roseplay.recording.tokens import tokens
 from roseplay.recording.trace import trace
 
@@ -28,13 +28,15 @@ KINDS = {
 }
 
 
-def export(kind: str, lines: Sequence[bytes], name: str = "this run") -> bytes:
+def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
     """Returns the file of this kind; raises ``ValueError`` for an unknown kind or a broken recording."""
     if kind not in KINDS:
         raise ValueError(f"there is no export of kind {kind!r}: use one of {', '.join(KINDS)}")
-    if kind == "recording":
-        return b"".join(lines)
-    recording = parse(lines, name)
+    return b"".join(lines) if kind == "recording" else make(kind, parse(lines, name))
+
+
+def make(kind: str, recording: Recording) -> bytes:
+    """Returns a trace, table of tokens or report of a recording."""
     if kind == "report":
         from roseplay.recording.run_report import run_report  # plotly takes half a second to import
 
