@@ -9,7 +9,7 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
-POLL_S = 0.1  # as static/poll.js: so long from one question to the next
+POLL_S = 0.1  # as static/shared/poll.js: so long from one question to the next
 
 
 class PollingTab(threading.Thread):

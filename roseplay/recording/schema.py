@@ -1,7 +1,7 @@
 """The schema of a recording, and the check of values against it.
 
-The page's reader (``static/recording.js``) gets the same schema and makes the same checks, so that both accept the same
-files. A schema is one of:
+The page's reader (``static/replay/recording.js``) gets the same schema and makes the same checks, so that both accept the
+same files. A schema is one of:
 
 - ``number``, ``whole``, ``text``, ``flag``: a finite number, an integer, a string (``most``: its length), a boolean
 - ``choice``: one of ``values``

@@ -196,7 +196,7 @@ def test_keys(mock: Served, open_page: Open) -> None:
 def test_every_control_says_what_it_is(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     expect(page.locator("#graphs")).to_have_attribute("title", re.compile("GPU"))
-    terms = "() => Object.keys(RoseTerms).filter((id) => !document.getElementById(id)?.title)"
+    terms = "() => Object.keys(JSON.parse(document.getElementById('rose-given').textContent).terms).filter((id) => !document.getElementById(id)?.title)"
     page.wait_for_function(f"() => ({terms})().length === 0")
     untold = "() => [...document.querySelectorAll('.rp-kpi, .rp-ph h3, .rp-sechead h3, #rp-last h3')].filter((e) => !e.title).length"
     assert page.evaluate(untold) == 0

@@ -51,12 +51,6 @@ def test_the_pattern_finds_what_it_is_for() -> None:
     assert len(SCRIPTS) > 40
 
 
-def test_a_report_has_the_colours_of_the_page() -> None:
-    light = next(STATIC.rglob("tokens.css")).read_text(encoding="utf-8").partition("body.dark")[0]
-    page = dict(re.findall(r"--rp-(\w+): (#[0-9A-Fa-f]{6})", light))
-    assert {name: page.get(name) for name in COLOURS} == COLOURS
-
-
 def test_every_import_is_exported_and_every_export_is_used() -> None:
     exports = {name: set(EXPORT.findall(text)) for name, text in TEXTS.items()}
     used: dict[str, set[str]] = {name: set() for name in TEXTS}

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from tests.soak.client import TIMEOUT_S
 from tests.soak.journal import Journal
 
-_VISIBLE_S, _HIDDEN_S = 0.1, 1.0  # about as poll.js
+_VISIBLE_S, _HIDDEN_S = 0.1, 1.0  # about as shared/poll.js
 _ENDED = ("done", "stopped", "error")
 
 

@@ -51,17 +51,24 @@ class LivePanel {
     const { box, spec } = this, width = box.clientWidth, height = box.clientHeight, now = this.due;
     const key = `${store.version} ${Math.round(now)} ${view.serial} ${width} ${height}`;
     this.due = null;
-    if (!width || !height || key === this.key) return false;
+    if (!width || !height) return false;
+    this.describe();
+    if (key === this.key) return false;
     const began = performance.now();
     if (spec.draw(width, height, now) === false) return false; // somebody is dragging in it
     this.key = key;
     this.drawn = began;
     this.measure(performance.now() - began);
-    if (spec.describe && began - this.described > DESCRIBE_MS) {
-      this.described = began;
-      box.setAttribute("aria-label", spec.describe());
-    }
+    this.describe();
     return true;
+  }
+
+  /* Describe what was drawn since the last time; what is drawn soon after that is described when its time has come. */
+  describe() {
+    const now = performance.now();
+    if (!this.spec.describe || this.drawn <= this.described || now - this.described < DESCRIBE_MS) return;
+    this.described = now;
+    this.box.setAttribute("aria-label", this.spec.describe());
   }
 
   measure(took) {
