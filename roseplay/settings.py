@@ -62,7 +62,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Number:
-    """Real numbers in a range; ``above`` leaves its lower end out. ``note`` tells what one of them means."""
+    """Real numbers in a range; ``above`` leaves its lower end out. ``note`` explains one of them."""
 
     least: float
     most: float | None = None

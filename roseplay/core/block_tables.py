@@ -177,7 +177,7 @@ class BlockTables:
         """
         full = min(request.num_computed_tokens, request.num_known_tokens) // self.block_size
         if keep and request.chain is not None and not request.chain.listed:
-            request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks anew
+            request.chain, request.num_chained_blocks = None, 0  # it was forgotten: list the blocks again
         size = self.block_size
         for index in range(request.num_chained_blocks, full):
             if request.block_table[index] in self._suspect:
@@ -203,7 +203,7 @@ class BlockTables:
         """The model could not compute the request, nobody knows since which token: nothing of it stays findable.
 
         Neither is what others computed behind its blocks, since a look-up begins at the first one. Who holds some of these
-        keeps them, but does not list them anew.
+        keeps them, but does not list them again.
         """
         self._suspect.update(request.block_table)
         for block in request.block_table:

@@ -1,4 +1,4 @@
-"""What the model runner tells upward: what model and engine turned out to be, and how much memory is free."""
+"""What the model runner reports: properties of the loaded model and its engine, and free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roseplay.core.budget import check_fits
 
 @dataclass(slots=True)
 class EngineInfo:
-    """What an engine turned out to be, once its model is loaded.
+    """Properties of an engine, known once its model is loaded.
 
     Attributes:
         weight_bytes: what one step reads of the weights, all experts of a mixture included; an embedding's table counts

@@ -1,4 +1,4 @@
-"""What computed blocks can be found by: full blocks by the tokens up to their end, finished prompts by all of theirs.
+"""Looks up computed blocks: full blocks by the tokens up to their end, finished prompts by all of theirs.
 
 Full blocks form a trie. A node's key is its parent node (by identity) and its own tokens, so a Python dict finds it
 by hash and verifies it by equality: two prompts whose hashes collide never share a block. The chained look-up is the
@@ -70,7 +70,7 @@ class _Pending:
 
 
 class PrefixCache:
-    """Finds blocks by their tokens; told by the pool when a block's content is lost.
+    """Finds blocks by their tokens. The pool calls back when a block's content is lost.
 
     Args:
         pool: its blocks; the cache marks there which can be found.
@@ -175,7 +175,7 @@ class PrefixCache:
     def commit(self, keep: bool) -> None:
         """The step succeeds: its entries stay findable, or with the prefix cache off are unlisted.
 
-        Until ``confirm`` says that it did succeed, ``roll_back`` takes them back.
+        Until ``confirm`` is called, ``roll_back`` takes them back.
         """
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes

@@ -163,7 +163,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        """Wait for the submit before; a pause, which may last for ever, ends the wait with ``EngineBusyError``."""
+        """Wait for the submit before; a pause ends the wait with ``EngineBusyError``, since it may last arbitrarily long."""
         while True:
             self._check_alive()
             if self._paused:
@@ -188,11 +188,11 @@ class Engine:
             raise EngineError(f"the answer could not be decoded ({type(error).__name__}: {error})") from error
         request_id = next(self._ids)
         stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
-        with self._lock:  # else a request could be sent to a worker whose death has just been told to all streams
+        with self._lock:  # else a request could be sent to a worker after all streams were ended with its death
             self._check_alive()
             if self._receiver.num_waiting >= self.config.max_waiting:
                 raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
-            if not self._owes_answer:
+            if not self._expects_event:
                 self._watchdog.heard()
             self._receiver.add(stream)
             try:
@@ -257,7 +257,7 @@ class Engine:
     def pause(self) -> None:
         """Compute nothing from the next step on. Requests are taken and wait; aborts and knobs act as ever.
 
-        Token times are not mended: who streams sees one gap as long as the pause. Pausing twice is fine.
+        Token times are not corrected: a stream has one gap as long as the pause. Pausing twice is fine.
         """
         self._set_paused(True)
 
@@ -318,7 +318,7 @@ class Engine:
         with self._lock:
             if self.alive and self._restarting is None:
                 if self._ping is None:
-                    if not self._owes_answer:
+                    if not self._expects_event:
                         self._watchdog.heard()
                     self._ping = PendingPing(next(self._ids))
                     self._send(Ping(self._ping.token))
@@ -341,11 +341,11 @@ class Engine:
         stopped_s = self._transport.stopped_for_s()
         if stopped_s > OVERDUE_S:
             return f"the engine's process has not run for {stopped_s:.0f} s"
-        return self._watchdog.overdue() if self._owes_answer else None
+        return self._watchdog.overdue() if self._expects_event else None
 
     @property
-    def _owes_answer(self) -> bool:
-        """Whether the worker is expected to say something soon."""
+    def _expects_event(self) -> bool:
+        """Whether an event from the worker is due."""
         return self._ping is not None or (self._receiver.num_live > 0 and not self._paused)
 
     @property
@@ -407,7 +407,7 @@ class Engine:
             return self._worker_gone(str(error))
         except (OSError, ValueError):  # the pipe was closed under us, by close()
             return False
-        self._watchdog.look(self._owes_answer)
+        self._watchdog.look(self._expects_event)
         if event is None:
             frozen = self._frozen()
             return self._worker_gone(frozen) if frozen else not self._closed
@@ -439,7 +439,7 @@ class Engine:
         """Why no answer is to be expected of the worker any more, None while there is hope."""
         if self._transport.stopped_for_s() > STOPPED_S:
             return f"the engine's process has not run for {STOPPED_S:g} s"
-        return self._watchdog.frozen(self._knobs.slow_motion) if self._owes_answer else None
+        return self._watchdog.frozen(self._knobs.slow_motion) if self._expects_event else None
 
     def _worker_gone(self, reason: str) -> bool:
         """The worker is dead or frozen: every stream ends with ``error``; a process is replaced, a thread cannot be."""
@@ -481,7 +481,7 @@ def _receive(reference: weakref.ref[Engine]) -> None:
             return
         try:
             goes_on = engine._receive_once()
-        except BaseException as error:  # nobody else would tell the streams
+        except BaseException as error:  # else the streams would wait for ever
             logger.exception("the engine's receiver failed")
             goes_on = False
             engine._break(f"the engine's receiver failed ({type(error).__name__}: {error})")

@@ -57,7 +57,7 @@ class StreamDecoder:
         self._unsaid.append(token_id)
         try:
             text = self._stream.step(self._backend, token_id)
-        except Exception:  # the backend found no common prefix: say what there is and begin anew
+        except Exception:  # the backend found no common prefix: give what there is and start again
             text = self.flush()
             self._stream = DecodeStream(skip_special_tokens=True)
             return text
@@ -71,7 +71,7 @@ class StreamDecoder:
 
 
 class PlainDecoder:
-    """For tokenizers without such a backend: decodes a short window again and says what is new in it."""
+    """For tokenizers without such a backend: decodes a short window again and returns what is new in it."""
 
     def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""What an engine tells its user when it cannot do what was asked."""
+"""Errors that an engine raises."""
 
 
 class EngineError(RuntimeError):

@@ -21,7 +21,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A step in flight, and what is told of it when it is over.
+    """A step in flight, and what is published with its result.
 
     Attributes:
         entries: made when it was scheduled; the step behind it changes what they are made of.

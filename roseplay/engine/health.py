@@ -1,4 +1,4 @@
-"""Whether a worker still answers: what it was last heard to do, and for how long it may be silent."""
+"""Whether a worker still answers: what it is doing, and for how long it may be silent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A worker that owes an answer is overdue after so many seconds, or so many times what its step is predicted to take.
+# A worker from which an event is due is overdue after so many seconds, or so many times what its step is predicted to take.
 OVERDUE_S = 3.0
 OVERDUE_FACTOR = 3.0
 # A step that is predicted to take long may take so many times as long before its worker is taken for frozen.
@@ -68,13 +68,13 @@ class Watchdog:
         self._step, self._predicted_s = None, 0.0
         self.heard()
 
-    def look(self, owes: bool) -> None:
-        """Called a few times a second. ``owes``: whether an answer is expected of the worker."""
+    def look(self, expects: bool) -> None:
+        """Called a few times a second. ``expects``: whether an event from the worker is due."""
         now = self._clock()
         apart, self._looked_at = now - self._looked_at, now
         if apart > LOOKS_APART_S:
             self._heard_at += apart
-        if not owes or self._heard_at > now:
+        if not expects or self._heard_at > now:
             self._heard_at = now
 
     @property

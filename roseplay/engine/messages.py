@@ -47,7 +47,7 @@ class ClearCache:
 
 @dataclass(slots=True)
 class Pause:
-    """Schedule no step until told otherwise; other commands are obeyed meanwhile."""
+    """Schedule no step until another ``Pause`` ends it; other commands are handled meanwhile."""
 
     paused: bool
 
@@ -145,7 +145,7 @@ class StepRecord:
     ``block_changes`` names the blocks whose state is another one than after the step before; a worker's first
     record names them all. ``copied`` are the requests that got a copy of a block before they wrote (copy-on-write).
 
-    Where steps overlap, one is told to begin when the one before it ended. ``prepare_ns``, ``forward_ns`` and
+    Where steps overlap, one counts as begun when the one before it ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
     step was replayed, as a CUDA graph or from a recording, None where there are none. ``out_of_memory``: steps undone
     before it for lack of memory.
@@ -248,7 +248,7 @@ class KnobsApplied:
 
 @dataclass(slots=True)
 class Failed:
-    """The worker could not start or cannot go on; ``user_error`` when the user can mend it (model not found …)."""
+    """The worker could not start or cannot go on; ``user_error`` when the user can fix it (model not found …)."""
 
     message: str
     user_error: bool = False

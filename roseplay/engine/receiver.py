@@ -20,7 +20,7 @@ class Receiver:
     """The live streams, fed by one thread.
 
     Args:
-        knobs: those the worker starts with, against which changes are told.
+        knobs: those the worker starts with; changes are reported against them.
         send: takes a command for the worker, when an answer ends here: at a stop string, or because it cannot be decoded.
         clock: of ends that no worker reports.
     """

@@ -1,4 +1,4 @@
-"""What a step becomes when it is told to the client: its record, its tokens, its block changes."""
+"""What is published of a step: its record, its tokens, its block changes."""
 
 from __future__ import annotations
 

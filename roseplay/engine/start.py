@@ -1,4 +1,4 @@
-"""What has to be right before an engine runs: its settings, its tokenizer, and a worker that says it is ready."""
+"""Starting an engine: its settings, its tokenizer, and the wait for a worker that is ready."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TERMINATE_S = 5.0  # that a worker process goes on after SIGTERM, for its parent
 
 
 class WorkerGoneError(RuntimeError):
-    """The worker ended without being told to."""
+    """The worker ended unexpectedly."""
 
 
 class Transport(Protocol):
@@ -114,7 +114,7 @@ class ThreadTransport:
             self._thread.join(timeout)
 
     def kill(self) -> None:
-        """A thread cannot be killed; it is left behind and told to end when it wakes."""
+        """A thread cannot be killed; it is left behind and ends when it wakes."""
         self._commands.put(Shutdown())
 
 
@@ -223,7 +223,7 @@ def _process_main(
     _leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
-    with contextlib.suppress(BrokenPipeError):  # the client is gone: there is nobody left to tell
+    with contextlib.suppress(BrokenPipeError):  # the client is gone
         run_worker(model, config, knobs, QueueInbox(commands, pickle.loads), events.send, loaded=_freeze_objects)
 
 
@@ -254,7 +254,7 @@ def _freeze_objects() -> None:
 
 
 def _beat_until_parent_ends(heartbeat: Any) -> None:
-    """Count up, so that the parent sees that this process runs; end with the parent, which, killed, tells nobody."""
+    """Count up, so that the parent sees that this process runs; exit when the parent has ended, even if it was killed."""
     parent = multiprocessing.parent_process()
     while parent is not None and parent.is_alive():
         heartbeat.value += 1

@@ -1,7 +1,7 @@
 """The engine's loop: commands, then one step, then what came of it. The same in a thread or a process of its own.
 
 Where the model runner can (a GPU), steps overlap: the next one is scheduled and launched while the last one runs, and
-only then are the last one's tokens taken over and told.
+only then are the last one's tokens applied and published.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
-ANNOUNCE_FROM_S = 0.5  # a step predicted to take longer is announced, so that nobody takes the silence for a failure
+ANNOUNCE_FROM_S = 0.5  # a step predicted to take longer is announced, so that the silence does not count as a failure
 
 
 class Worker:
-    """Runs steps until told to stop.
+    """Runs steps until it is shut down.
 
     Args:
         runner: the model.
@@ -103,13 +103,13 @@ class Worker:
         self.send(Ready(self.info, self.scheduler.knobs))
         while self._running:
             idle = not self._has_work and self._flying is None and not self._blocks_changed
-            self._obey(self.inbox.take(None if idle else 0.0))
+            self._handle_all(self.inbox.take(None if idle else 0.0))
             if self._running and self._has_work:
                 self._step()
             elif self._flying is not None:
                 self._land()
             elif self._blocks_changed:
-                self._tell_counts()
+                self._publish_counts()
 
     @property
     def _has_work(self) -> bool:
@@ -117,19 +117,19 @@ class Worker:
 
     # -- commands
 
-    def _obey(self, commands: list[Command]) -> None:
+    def _handle_all(self, commands: list[Command]) -> None:
         for command in commands:
             try:
-                self._do(command)
-            except BrokenPipeError:  # nobody is there to command anything
+                self._handle(command)
+            except BrokenPipeError:  # the client is gone
                 raise
             except Exception as error:  # the commands behind it must not be lost
                 if isinstance(command, Inspect | InspectMemory):
                     self._log_failure("a question could not be answered", error)
                 else:
-                    self._begin_anew(error)
+                    self._replace_scheduler(error)
 
-    def _do(self, command: Command) -> None:
+    def _handle(self, command: Command) -> None:
         self._blocks_changed |= not isinstance(command, Inspect | InspectMemory | Pause | Ping)
         match command:
             case Submit():
@@ -204,7 +204,7 @@ class Worker:
         try:
             step = self.scheduler.schedule()
         except Exception as error:
-            self._begin_anew(error)
+            self._replace_scheduler(error)
             return None
         if self._flying is not None and not (step.entries or step.dropped_logits):
             return None  # nothing can be done before the step in flight is over
@@ -223,7 +223,7 @@ class Worker:
         return Flight(step, launched, entries, start_ns, schedule_ns)
 
     def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
-        """Slow motion, announced anew where the step took longer than predicted: its stretch is then longer, too."""
+        """Slow motion, announced again where the step took longer than predicted, since the wait is then longer too."""
         factor = self.scheduler.knobs.slow_motion
         left_s = (self.clock.now_ns() - start_ns) / 1e9 * (factor - 1.0)
         if left_s > max(ANNOUNCE_FROM_S, predicted_s):
@@ -231,7 +231,7 @@ class Worker:
         self._late = stretch(self.inbox, factor, start_ns, self.clock)
 
     def _land(self, behind: Flight | None = None) -> None:
-        """Wait for the step in flight and tell what came of it; the one launched ``behind`` it is in flight from now on."""
+        """Wait for the step in flight and publish its result; the one launched ``behind`` it is in flight from now on."""
         flying, self._flying = self._flying, behind
         assert flying is not None
         step = flying.step
@@ -244,26 +244,26 @@ class Worker:
             return
         for request, reason in self.scheduler.take_errors():
             self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
-        start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are told one after the other
+        start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are published as if one after the other
         try:
             record = step_record(
                 self.scheduler, step, result, start_ns, self.clock.now_ns(), flying.schedule_ns, flying.entries
             )
             self._publish(tokens_of(step, result, new_tokens), record)
-        except BrokenPipeError:  # nobody is there to publish anything to
+        except BrokenPipeError:  # the client is gone
             raise
         except Exception as error:
-            self._unpublished(step, error)
+            self._publishing_failed(step, error)
 
-    def _unpublished(self, step: Step, error: Exception) -> None:
-        """The step's tokens did not reach the client: its requests end, since their answers would have gaps."""
+    def _publishing_failed(self, step: Step, error: Exception) -> None:
+        """The step's tokens did not reach the client: end its requests, since their answers would have gaps."""
         self._log_failure("a step could not be published", error)
         reason = _one_line(error)
         for entry in step.entries:
             request_id = entry.request.request_id
             self.scheduler.end(request_id, FinishReason.ERROR)
             self._finished.append(Finished(request_id, FinishReason.ERROR, reason))
-        self._tell_counts()
+        self._publish_counts()
 
     def _launch_failed(self, step: Step, error: Exception) -> None:
         """Nothing of ``step`` runs: the one in flight is taken over first. For lack of memory steps shrink, and go on."""
@@ -276,7 +276,7 @@ class Worker:
             shrunk = self.scheduler.shrink(step)
         except Exception:
             logger.exception("a step could not be undone")
-            self._begin_anew(error)
+            self._replace_scheduler(error)
             return
         if not shrunk:
             self._fail(error, step)
@@ -286,7 +286,7 @@ class Worker:
         logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
-        """All steps in flight are lost: their requests end with the reason, and the engine goes on if its device does."""
+        """All steps in flight are lost: end their requests with the reason. Raises the error again if the device is lost."""
         if isinstance(error, DeviceLostError):
             raise error
         self._log_failure("a step failed", error)
@@ -298,14 +298,14 @@ class Worker:
         except Exception:
             logger.exception("the failed step could not be undone")
             self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
-            self._begin_anew(error)
+            self._replace_scheduler(error)
             return
-        # Those that were over may have ended by this very step, which nobody has been told; else this one is ignored.
+        # Those that had finished may have done so in this very step, which was not published; else this one is ignored.
         self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
-        self._tell_counts()
+        self._publish_counts()
 
-    def _begin_anew(self, error: Exception) -> None:
-        """The scheduler itself is in doubt: end everything and begin with a new one."""
+    def _replace_scheduler(self, error: Exception) -> None:
+        """The scheduler may be inconsistent: end all requests and use a new one."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
         lost = list(self.scheduler.requests)
@@ -314,10 +314,10 @@ class Worker:
         next_step_id = self.scheduler.next_step_id
         self.scheduler = self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = next_step_id
-        self._tell_counts()
+        self._publish_counts()
 
-    def _tell_counts(self) -> None:
-        """Blocks were freed or forgotten outside of a step: one without entries says so, with what ended."""
+    def _publish_counts(self) -> None:
+        """Publish block changes and ends that happened outside of a step, as a step without entries."""
         now_ns = self.clock.now_ns()
         step = Step(self.scheduler.next_step_id)
         self.scheduler.next_step_id += 1
@@ -334,7 +334,7 @@ class Worker:
             self._finished = finished + self._finished
             raise
         late, self._late = self._late, []
-        self._obey(late)
+        self._handle_all(late)
 
     def _log_failure(self, what: str, error: Exception) -> None:
         """Log with a traceback, or in one line when the same has just been logged: bad requests may come in hundreds."""
