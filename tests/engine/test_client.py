@@ -307,12 +307,14 @@ def test_a_request_that_cannot_be_sent_or_decoded_leaves_nothing_behind(engine, 
 def test_blocking_admission_returns_with_the_first_token(transports):
     with Engine("a model", admission="blocking") as engine:
         worker = transports.taken[0]
-        first, got = answered(worker, lambda: engine.submit([1]))
+        updates = []
+        first, got = answered(worker, lambda: engine.submit([1], on_update=updates.append))
         worker.next(object)
         second, other = answered(worker, lambda: engine.submit([2]))
         assert got.empty() and worker.commands.empty()
         worker.publish(NewToken(0, 3))
-        assert got.get(timeout=PATIENCE_S).token_ids == [3]
+        answer = got.get(timeout=PATIENCE_S)
+        assert (answer.token_ids, set(updates)) == ([3], {answer})
         worker.next(object)
         worker.publish(NewToken(1, 4), step_id=1)
         assert other.get(timeout=PATIENCE_S).token_ids == [4]
@@ -561,6 +563,8 @@ def test_what_escapes_in_the_receiver_ends_all_streams(engine, worker, monkeypat
     worker.publish(NewToken(0, 1))
     assert "the engine's receiver failed (KeyError: 'bug')" in stream.result(PATIENCE_S).error
     assert not engine.alive
+    engine._thread.join(PATIENCE_S)
+    assert not engine._thread.is_alive()
 
 
 def test_an_answer_that_ends_here_is_told_to_the_worker(transports, monkeypatch):
@@ -581,7 +585,10 @@ def test_an_answer_that_ends_here_is_told_to_the_worker(transports, monkeypatch)
         assert (stream.result(PATIENCE_S).text, stream.finish_reason) == ("a", FinishReason.STOP)
 
 
-def test_an_engine_that_nobody_refers_to_ends(transports):
+def test_an_engine_that_nobody_refers_to_ends(transports, monkeypatch):
+    hooks = []
+    monkeypatch.setattr(atexit, "register", hooks.append)
+    monkeypatch.setattr(atexit, "unregister", hooks.remove)
     engine = Engine("a model")
     worker, reference, thread = transports.taken[0], weakref.ref(engine), engine._thread
     del engine
@@ -592,6 +599,7 @@ def test_an_engine_that_nobody_refers_to_ends(transports):
 
     wait_until(is_gone)
     assert worker.ended == [client_module.CLOSE_TIMEOUT_S]
+    assert hooks == []
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
@@ -639,6 +647,13 @@ def receive(transport, kind):
         if isinstance(event, kind):
             return event
     raise AssertionError(f"no {kind.__name__} came")
+
+
+def test_a_thread_has_the_clock_that_it_was_given(model):
+    transport = start_transport("a name", EngineConfig(), Knobs(), SimpleNamespace(now_ns=lambda: 77))
+    transport.send(submit(1))
+    assert receive(transport, StepOutput).published_ns == 77
+    transport.stop(PATIENCE_S)
 
 
 def test_a_thread_serves_until_it_is_stopped(model):
@@ -698,6 +713,13 @@ def worked(model, *script, loaded=None):
     loop._script = list(script)
     run_worker("a name", EngineConfig(), Knobs(), loop, loop.events.append, loaded)
     return loop.events
+
+
+def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert start_module.open_tokenizer(str(tmp_path), EngineConfig(random_weights=True)) is None
+    with pytest.raises(EngineStartError, match="nowhere"):
+        start_module.open_tokenizer(str(tmp_path / "nowhere"), EngineConfig())
 
 
 def test_a_model_that_cannot_be_loaded_is_told(model, caplog):

@@ -63,6 +63,14 @@ def test_a_step_may_take_three_times_its_prediction_before_it_is_overdue(clock):
     assert "no sign of life for 200 s" in watchdog.frozen(1.0)
 
 
+def test_a_step_that_is_announced_late_has_its_whole_time(clock):
+    watchdog = Watchdog(120, clock)
+    wait(watchdog, clock, 100)
+    watchdog.step_started(7, 1.0)
+    wait(watchdog, clock, 2.9)
+    assert watchdog.overdue() is None
+
+
 def test_a_prediction_holds_until_its_step_has_ended(clock):
     watchdog = Watchdog(120, clock)
     watchdog.step_started(7, 20.0)

@@ -272,6 +272,15 @@ def test_a_failing_step_ends_its_requests_and_no_others(ahead, when, step_id):
     loop.check_answers()
 
 
+@AHEAD
+def test_who_was_aborted_before_a_step_that_fails_is_not_forgotten(ahead):
+    runner = FakeRunner(runs_ahead=ahead)
+    runner.at_launch[3] = ValueError("no")
+    loop = Loop(runner)
+    loop.run([submit(1, max_new_tokens=9), submit(2, [7], 9)], [], [], [Abort(2)])
+    assert loop.ends() == {1: "error", 2: "abort"}
+
+
 def test_a_step_launched_behind_one_that_fails_is_lost_with_it():
     runner = FakeRunner(runs_ahead=True)
     runner.later[2] = RuntimeError("lost")

@@ -27,6 +27,7 @@ KILLED = ("killed", "timeout", "suspicious", "segfault")
 WATCHDOG_TESTS = (
     "a_silent_worker_is_overdue_then_frozen",
     "a_step_may_take_three_times_its_prediction_before_it_is_overdue",
+    "a_step_that_is_announced_late_has_its_whole_time",
     "a_prediction_holds_until_its_step_has_ended",
     "nothing_is_expected_of_an_idle_worker",
     "time_in_which_this_process_was_stopped_does_not_count",
