@@ -1,4 +1,4 @@
-"""Giving a model's modules something that computes the same, and proving on random numbers that it does."""
+"""Replacing a model's modules by faster ones, where random inputs show that these compute the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROTARY = "apply_rotary_pos_emb"
 
 @torch.inference_mode()
 def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Module | None]) -> int:
-    """Put what ``make`` gives for a module in its place, where that is not None; returns how many."""
+    """Replace each module by what ``make`` returns for it, unless that is None; returns how many."""
     replaced = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -29,10 +29,10 @@ def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Modul
 
 
 def replace_gelus(model: PreTrainedModel) -> int:
-    """Give GELUs that are written out term by term (GPT-2's ``gelu_new``) torch's own; returns how many.
+    """Replace GELUs that are written out term by term (GPT-2's ``gelu_new``) by torch's own; returns how many.
 
-    Both are the tanh approximation; they agree to rounding. Spelled out it is seven passes over the widest
-    activations of the model, a few percent of a decode step on a CPU.
+    Both are the tanh approximation and agree but for rounding. Written out it is seven passes over the widest activations
+    of the model, a few percent of a decode step on a CPU.
     """
 
     def own(module: nn.Module) -> nn.Module | None:
@@ -42,7 +42,7 @@ def replace_gelus(model: PreTrainedModel) -> int:
 
 
 def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """The weight ``[dim]`` and the epsilon of what is an RMS norm by its name and attributes, else None."""
+    """The weight ``[dim]`` and the epsilon of a module that by its name and attributes is an RMS norm, else None."""
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
@@ -52,7 +52,7 @@ def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
 
 @torch.inference_mode()
 def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
-    """Whether both give the same for a few tokens of random numbers ``[1, tokens, dim]``; False where either cannot."""
+    """Whether both compute the same for random ``[1, tokens, dim]``; False where either raises."""
     x = random_like((1, _TOKENS, dim), like)
     try:
         return same(plain(x), new(x))
@@ -62,11 +62,11 @@ def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: t
 
 @torch.inference_mode()
 def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Callable[..., bool]) -> int:
-    """Let attention modules rotate queries and keys by ``rotate(q, k, cos, sin)`` where that ``fits`` and agrees with what
-    they have; returns how many.
+    """Have attention modules rotate queries and keys by ``rotate(q, k, cos, sin)``, where that ``fits`` and agrees with
+    their own function; returns how many.
 
-    A module's forward is a function of its modelling file; the module gets a copy of it that finds another function under
-    the name of the old one.
+    A module's forward looks up the rotary function in the globals of its modelling file: the module gets a copy of its
+    forward with other globals.
     """
     trials: dict[tuple[Any, int], bool] = {}
     replaced = 0
@@ -96,7 +96,7 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
 
 
 def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
-    """The new one where it takes what it is given, else the old one."""
+    """A function that calls the new one where it fits, else the old one."""
 
     def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
         if args or more or not fits(q, k, cos, sin):
@@ -120,13 +120,13 @@ def _rotates_alike(
 
 
 def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Of ``like``'s dtype and device; always the same numbers, and torch's generator stays as it is."""
+    """Of ``like``'s dtype and device; always the same values, and torch's generator is left alone."""
     generator = torch.Generator(like.device).manual_seed(sum(shape))
     return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
 
 
 def same(right: torch.Tensor, found: torch.Tensor) -> bool:
-    """But for rounding: a few units in the last place."""
+    """Whether both are the same but for rounding, by a few units in the last place."""
     if right.shape != found.shape or right.dtype != found.dtype:
         return False
     tolerance = 4 * torch.finfo(right.dtype).eps

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from roseplay.model.loader import LoadedModel
 
 
+Forward = Callable[[PagedBatch], torch.Tensor]
+
+
 class Accelerator:
     """Computes the steps of one model runner; this one leaves them as they are, a subclass may do better.
 
@@ -36,13 +39,7 @@ class Accelerator:
 
     runs_ahead = False
 
-    def __init__(
-        self,
-        forward: Callable[[PagedBatch], torch.Tensor],
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-    ) -> None:
+    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None
 

@@ -76,8 +76,9 @@ class HostBatch:
     """A ``PagedBatch`` before it goes to the device; the attributes mean the same.
 
     Attributes:
-        places: in ``input_ids``, of tokens that the step before draws and the host does not know yet (they are 0 here).
-        sources: their rows in ``Drawn.tokens``.
+        placeholder_positions: in ``input_ids``, of tokens that the step before draws and the host does not know yet (they
+            are 0 here).
+        drawn_rows: their rows in ``Drawn.tokens``.
         cuda_graphs: whether the step may be replayed as a CUDA graph.
     """
 
@@ -88,8 +89,8 @@ class HostBatch:
     seq_lens: Ints
     block_tables: Ints
     logits_rows: Ints
-    places: Ints
-    sources: Ints
+    placeholder_positions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    drawn_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     batched_append: bool = True
     cuda_graphs: bool = True
 
@@ -110,10 +111,10 @@ class HostBatch:
         """Onto the device, in one copy that nobody waits for; tokens that ``drawn`` holds are put in their places there."""
         arrays = [
             self.input_ids, self.positions, self.slot_mapping, self.cu_seqlens_q, self.seq_lens, self.logits_rows,
-            self.block_tables, self.places, self.sources,
+            self.block_tables, self.placeholder_positions, self.drawn_rows,
         ]  # fmt: skip
         packed = pack_ints(arrays, device).to(device, non_blocking=True)
-        ids, positions, slots, cu_seqlens_q, seq_lens, rows, tables, places, sources = packed.split(
+        ids, positions, slots, cu_seqlens_q, seq_lens, rows, tables, placeholders, drawn_rows = packed.split(
             [array.size for array in arrays]
         )
         batch = PagedBatch(
@@ -129,14 +130,14 @@ class HostBatch:
             host_block_tables=self.block_tables,
             batched_append=self.batched_append,
         )
-        put_drawn(ids, places, sources, drawn)
+        put_drawn(ids, placeholders, drawn_rows, drawn)
         return batch
 
 
-def put_drawn(input_ids: torch.Tensor, places: torch.Tensor, sources: torch.Tensor, drawn: Drawn | None) -> None:
-    """Put the tokens that the step before drew into their ``places`` of ``input_ids``, all on the device."""
-    if places.shape[0] and drawn is not None:
-        input_ids.index_copy_(0, places, drawn.tokens.index_select(0, sources))
+def put_drawn(ids: torch.Tensor, placeholders: torch.Tensor, drawn_rows: torch.Tensor, drawn: Drawn | None) -> None:
+    """Put the tokens that the step before drew in place of the placeholders among ``ids``, all on the device."""
+    if placeholders.shape[0] and drawn is not None:
+        ids.index_copy_(0, placeholders, drawn.tokens.index_select(0, drawn_rows))
 
 
 def pack_step(
@@ -174,9 +175,9 @@ def pack_step(
         num_tokens,
     )
     row_of_token = np.repeat(np.arange(len(entries)), counts)
-    places = np.flatnonzero(input_ids == PLACEHOLDER)
-    sources = _find_sources([entries[row].request.request_id for row in row_of_token[places].tolist()], drawn)
-    input_ids[places] = 0
+    placeholders = np.flatnonzero(input_ids == PLACEHOLDER)
+    drawn_rows = _find_drawn([entries[row].request.request_id for row in row_of_token[placeholders].tolist()], drawn)
+    input_ids[placeholders] = 0
     if input_ids.min() < 0 or input_ids.max() >= vocab_size:
         raise ValueError(
             f"a token id is outside the vocabulary of {vocab_size}: {input_ids.min()} to {input_ids.max()}"
@@ -200,8 +201,8 @@ def pack_step(
         seq_lens=seq_lens,
         block_tables=block_tables,
         logits_rows=cu_seqlens_q[1:][wanted_rows] - 1,
-        places=places,
-        sources=sources,
+        placeholder_positions=placeholders,
+        drawn_rows=drawn_rows,
         batched_append=step.batched_append,
         cuda_graphs=step.cuda_graphs,
     )
@@ -213,6 +214,31 @@ def build_batch(
     """``pack_step``, then onto the device, for steps whose tokens are all known."""
     host = pack_step(step, wanted, num_blocks=num_blocks, block_size=block_size, vocab_size=vocab_size)
     return None if host is None else host.upload(device)
+
+
+def dummy_batch(
+    num_tokens: int, *, row_tokens: int, block_size: int, num_logits: int = 1, start: int = 0, token: int = 0
+) -> HostBatch:
+    """Tokens of nobody in block 0, which no request owns: to try a model, to warm it up, to record its steps.
+
+    Args:
+        row_tokens: of every row but the last one, which has the rest.
+        num_logits: the last so many tokens' logits are wanted.
+        start: position of each row's first token.
+        token: the id of all tokens.
+    """
+    order = np.arange(num_tokens)
+    cu_seqlens_q = np.minimum(np.arange(-(-num_tokens // row_tokens) + 1) * row_tokens, num_tokens)
+    positions, seq_lens = start + order % row_tokens, start + np.diff(cu_seqlens_q)
+    return HostBatch(
+        input_ids=np.full(num_tokens, token),
+        positions=positions,
+        slot_mapping=positions % block_size,
+        cu_seqlens_q=cu_seqlens_q,
+        seq_lens=seq_lens,
+        block_tables=np.zeros((len(seq_lens), -(-int(seq_lens.max()) // block_size)), np.int64),
+        logits_rows=order[-num_logits:],
+    )
 
 
 def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, block_size: int) -> HostBatch:
@@ -246,13 +272,13 @@ def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, blo
         seq_lens=np.concatenate([host.seq_lens, seq_lens]),
         block_tables=padded_tables,
         logits_rows=np.concatenate([host.logits_rows, np.zeros(num_logits - host.logits_rows.shape[0], np.int64)]),
-        places=host.places,
-        sources=host.sources,
+        placeholder_positions=host.placeholder_positions,
+        drawn_rows=host.drawn_rows,
         batched_append=host.batched_append,
     )
 
 
-def _find_sources(request_ids: list[int], drawn: Drawn | None) -> Ints:
+def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
     """Raises ``ValueError`` when the step before did not draw for one of them."""
     row_of = drawn.row_of if drawn is not None else {}
     missing = [request_id for request_id in request_ids if request_id not in row_of]

@@ -34,13 +34,13 @@ def judge(error: Exception, device: torch.device) -> Exception:
         return _lost(error)
     if isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _OF_DEVICE):
         try:
-            probe(device)
+            try_device(device)
         except Exception:
             return _lost(error)
     return error
 
 
-def probe(device: torch.device) -> None:
+def try_device(device: torch.device) -> None:
     """Have the device compute something, and wait for it. Raises whatever it raises."""
     x = torch.ones((16, 16), device=device)
     if (x @ x).sum().item() != 16**3:

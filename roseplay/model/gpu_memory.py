@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
-from roseplay.model.batch import HostBatch
 from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -86,24 +84,3 @@ def free_bytes(device: torch.device, cuda: Any = torch.cuda) -> tuple[int, int]:
     cuda.empty_cache()
     free, total = cuda.mem_get_info(device)
     return free, total
-
-
-def largest_step(num_tokens: int, max_model_len: int, num_logits: int, block_size: int) -> HostBatch:
-    """Prompts of zeros, as long as they may be, that live in block 0, which no request owns."""
-    rows = -(-num_tokens // max_model_len)
-    cu_seqlens_q = np.minimum(np.arange(rows + 1) * max_model_len, num_tokens)
-    seq_lens = np.diff(cu_seqlens_q)
-    order = np.arange(num_tokens)
-    nothing = np.zeros(0, np.int64)
-    return HostBatch(
-        input_ids=np.zeros(num_tokens, np.int64),
-        positions=order % max_model_len,
-        slot_mapping=order % block_size,
-        cu_seqlens_q=cu_seqlens_q,
-        seq_lens=seq_lens,
-        block_tables=np.zeros((rows, -(-int(seq_lens.max()) // block_size)), np.int64),
-        logits_rows=order[-num_logits:],
-        places=nothing,
-        sources=nothing,
-        batched_append=True,
-    )

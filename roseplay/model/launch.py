@@ -42,7 +42,7 @@ class DeviceTimer:
 
 
 @dataclass(slots=True)
-class Launched:
+class LaunchedStep:
     """A step on the device.
 
     Attributes:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from roseplay.model.attention import AttentionParams, Paged
-from roseplay.model.batch import PagedBatch
+from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
 
@@ -35,30 +34,6 @@ class RecordingBackend:
         return q.new_zeros((q.shape[0], q.shape[1], v.shape[2]))
 
 
-def null_batch(num_tokens: int, device: torch.device) -> PagedBatch:
-    """A single row of zeros that lives in block 0, which no request owns: for recording and warming up."""
-
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(device)
-
-    order = np.arange(num_tokens)
-    cu_seqlens_q = np.array([0, num_tokens])
-    seq_lens = np.array([num_tokens])
-    block_tables = np.zeros((1, 1), np.int64)
-    return PagedBatch(
-        input_ids=tensor(np.zeros(num_tokens, np.int64)),
-        positions=tensor(order),
-        slot_mapping=tensor(order),
-        cu_seqlens_q=tensor(cu_seqlens_q),
-        seq_lens=tensor(seq_lens),
-        block_tables=tensor(block_tables),
-        logits_rows=tensor(order[-1:]),
-        host_cu_seqlens_q=cu_seqlens_q,
-        host_seq_lens=seq_lens,
-        host_block_tables=block_tables,
-    )
-
-
 @torch.inference_mode()
 def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
     """What each layer caches, by ``layer_idx``, and how many logits the model gives.
@@ -66,7 +41,8 @@ def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
     Raises ``RuntimeError`` when the model does not reach our attention as it should.
     """
     backend = RecordingBackend()
-    logits = PackedForward(model)(Paged(backend, null_batch(2, model.device)))
+    batch = dummy_batch(2, row_tokens=2, block_size=2).upload(model.device)
+    logits = PackedForward(model)(Paged(backend, batch))
     if not backend.shapes:
         raise RuntimeError("no layer called attention")
     return backend.shapes, int(logits.shape[-1])

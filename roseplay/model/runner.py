@@ -18,11 +18,11 @@ from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, accelerator_for
 from roseplay.model.attention import Paged, default_backend, make_backend
-from roseplay.model.batch import HostBatch, PagedBatch, pack_step
+from roseplay.model.batch import HostBatch, PagedBatch, dummy_batch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
-from roseplay.model.launch import DeviceTimer, Launched
+from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loader import LoadedModel
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
@@ -140,7 +140,7 @@ class ModelRunner:
         return self.launch(step).result()
 
     @torch.inference_mode()
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> LaunchedStep:
         """Give the device one step's work; on a CPU this runs it. Raises as ``execute``.
 
         A placeholder among the step's tokens stands for the token that the step launched before it draws. Raises
@@ -163,7 +163,7 @@ class ModelRunner:
         if self._on_gpu:
             torch.cuda.empty_cache()
 
-    def _launch(self, step: Step) -> Launched:
+    def _launch(self, step: Step) -> LaunchedStep:
         begin = time.perf_counter_ns()
         for key in step.dropped_logits:
             self._sampler.saved_logits.pop(key, None)
@@ -183,7 +183,7 @@ class ModelRunner:
         computed = time.perf_counter_ns()
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
-        return Launched(
+        return LaunchedStep(
             step,
             draws,
             timer,
@@ -227,7 +227,8 @@ class ModelRunner:
         limit, device = self.loaded.max_model_len, self.loaded.device
 
         def run(num_tokens: int) -> None:
-            host = gpu_memory.largest_step(num_tokens, limit, min(gpu_memory.STEP_LOGITS, num_tokens), self.block_size)
+            most = min(gpu_memory.STEP_LOGITS, num_tokens)
+            host = dummy_batch(num_tokens, row_tokens=limit, block_size=self.block_size, num_logits=most)
             logits = self._forward(Paged(backend, host.upload(device)))
             requests = gpu_memory.greediest_requests(logits.shape[0])
             gathered = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # as beside saved logits
@@ -242,7 +243,7 @@ class ModelRunner:
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:
-            host = gpu_memory.largest_step(num_tokens, limit, 1, self.block_size)
+            host = dummy_batch(num_tokens, row_tokens=limit, block_size=self.block_size)
             accelerator.argmax(self._run(host.upload(self.loaded.device)))
             speed.wait_for(self.loaded.device)
 

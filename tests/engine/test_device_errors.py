@@ -28,7 +28,7 @@ def fail_always(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def count_probes(monkeypatch: pytest.MonkeyPatch, broken: bool) -> list[Any]:
-    probes, probe = [], device_errors.probe
+    probes, probe = [], device_errors.try_device
 
     def counted(device: Any) -> None:
         probes.append(device)
@@ -36,7 +36,7 @@ def count_probes(monkeypatch: pytest.MonkeyPatch, broken: bool) -> list[Any]:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         probe(device)
 
-    monkeypatch.setattr(device_errors, "probe", counted)
+    monkeypatch.setattr(device_errors, "try_device", counted)
     return probes
 
 

@@ -15,7 +15,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.model.launch import Launched
+from roseplay.model.launch import LaunchedStep
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG, wait_until
 from tests.engine.test_equality import prompts
@@ -83,18 +83,18 @@ def test_the_same_tokens_with_and_without(tiny_llama: Any, case: str):
 def test_steps_do_overlap(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     """A step is launched before the one before it has been waited for."""
     order: list[tuple[str, int]] = []
-    launch, result = ModelRunner.launch, Launched.result
+    launch, result = ModelRunner.launch, LaunchedStep.result
 
     def launching(self: ModelRunner, step: Any) -> Any:
         order.append(("launch", step.step_id))
         return launch(self, step)
 
-    def waiting(self: Launched) -> Any:
+    def waiting(self: LaunchedStep) -> Any:
         order.append(("wait", self.step.step_id))
         return result(self)
 
     monkeypatch.setattr(ModelRunner, "launch", launching)
-    monkeypatch.setattr(Launched, "result", waiting)
+    monkeypatch.setattr(LaunchedStep, "result", waiting)
     engine.submit([3, 4, 5], SamplingParams(max_new_tokens=6, ignore_eos=True)).result(20)
     first = order[0][1]
     expected = [("launch", first)]
@@ -161,7 +161,7 @@ def break_once(
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])
-@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "launch"), (Launched, "result")])
+@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "launch"), (LaunchedStep, "result")])
 def test_a_step_that_raises_ends_those_in_flight(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int
 ):
@@ -207,7 +207,7 @@ def test_a_step_that_cannot_be_smaller_fails(engine: Engine, monkeypatch: pytest
     assert engine.submit([3, 4, 5], LONG).result(20).finish_reason == "length"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "_launch"), (Launched, "_wait")])
+@pytest.mark.parametrize(("owner", "name"), [(ModelRunner, "_launch"), (LaunchedStep, "_wait")])
 def test_a_lost_device_ends_every_stream_and_says_to_restart(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ):

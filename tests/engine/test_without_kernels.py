@@ -35,9 +35,9 @@ def test_the_model_knows_no_kernel():
     assert found.stdout.split("\n")[:2] == ["gather 0 None", "[]"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_engines_suite_passes_without_kernels():
     files = [str(HERE / name) for name in SUITE]
-    found = python("-m", "pytest", "-q", "-x", "-p", "tests.engine.no_kernels", *files, timeout=580)
+    found = python("-m", "pytest", "-q", "-x", "-p", "tests.engine.no_kernels", *files, timeout=880)
     assert found.returncode == 0, found.stdout
     assert " passed" in found.stdout

@@ -133,7 +133,7 @@ def test_a_program_goes_on_when_no_other_thread_comes(monkeypatch: pytest.Monkey
     """It is given three threads' shares, one after the other, by one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    monkeypatch.setattr(parallel, "_together", parallel._in_turn)
+    monkeypatch.setattr(parallel, "parallel_for", parallel.serial_for)
     try:
         values = np.zeros(64, np.int64)
         parallel.Program([parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16) for _ in range(5)])()

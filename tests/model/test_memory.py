@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig
 from roseplay.model import gpu_memory
-from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, largest_step, profile
+from roseplay.model.batch import dummy_batch
+from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
 from roseplay.model.kv_cache import LayerShape, choose_num_blocks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner
@@ -109,7 +110,7 @@ def test_what_is_held_unused_counts_as_free():
 
 @pytest.mark.parametrize(("tokens", "limit"), [(1, 1), (10, 64), (64, 64), (65, 64), (200, 64)])
 def test_the_largest_step_is_prompts_as_long_as_they_may_be(tokens: int, limit: int):
-    host = largest_step(tokens, limit, min(3, tokens), 4)
+    host = dummy_batch(tokens, row_tokens=limit, block_size=4, num_logits=min(3, tokens))
     assert host.num_tokens == tokens
     assert host.positions.max() < limit
     assert host.seq_lens.tolist() == [limit] * (tokens // limit) + ([tokens % limit] if tokens % limit else [])

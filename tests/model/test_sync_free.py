@@ -18,9 +18,9 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
 from roseplay.model.attention import Paged
-from roseplay.model.batch import Drawn
+from roseplay.model.batch import Drawn, dummy_batch
 from roseplay.model.forward import PackedForward
-from roseplay.model.layout import RecordingBackend, null_batch
+from roseplay.model.layout import RecordingBackend
 from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample
 from roseplay.model.top_k_top_p import cut_threshold
@@ -125,7 +125,7 @@ class Silent(RecordingBackend):
 def test_no_model_waits(family: str):
     """A family that did would run without graphs."""
     loaded = load_model(tiny_model(FAMILIES[family]()), EngineConfig(pack_weights=False))
-    batch = null_batch(4, loaded.device)
+    batch = dummy_batch(4, row_tokens=4, block_size=4).upload(loaded.device)
     with torch.inference_mode(), nothing_waits():
         logits = PackedForward(loaded.model)(Paged(Silent(), batch))
     assert logits.shape == (1, loaded.vocab_size)

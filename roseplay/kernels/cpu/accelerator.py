@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from transformers import PreTrainedModel
 
@@ -12,9 +10,9 @@ from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
 from roseplay.kernels.replace_modules import replace_gelus
-from roseplay.model.accelerator import Accelerator, register_accelerator
+from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
-from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.layout import record_layout
 from roseplay.model.loader import LoadedModel
 from roseplay.model.sampler import likeliest
@@ -28,13 +26,7 @@ except ImportError:  # Numba is an extra
 class CPUAccelerator(Accelerator):
     """Attributes: recorded: the recorded steps; None where blocks are not read in place, or with ``replay_steps`` off."""
 
-    def __init__(
-        self,
-        forward: Callable[[PagedBatch], torch.Tensor],
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-    ) -> None:
+    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
         super().__init__(forward, loaded, backend, config)
         self.recorded: RecordedSteps | None = None
         if config.replay_steps and isinstance(backend, CPUBackend) and backend.in_place:

@@ -1,4 +1,4 @@
-"""Memory for a step's tensors that lie in the same places every time."""
+"""Memory for a step's tensors, which lie at the same addresses in every replay."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _ALIGNED = 64
 
 
 class Arena:
-    """Gives tensors out of one piece of memory, and takes their places back when nothing refers to them.
+    """Allocates tensors in its own memory, and reuses that of tensors which nothing refers to any more.
 
-    ``reset`` forgets what was given, for another step's tensors in the same memory: of several steps only one can be run
-    at a time.
+    ``reset`` frees all of it for the tensors of another step: only one step at a time can use the memory.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class Arena:
 
     @property
     def in_use(self) -> int:
-        """Tensors given that something refers to."""
+        """Allocated tensors that something refers to."""
         return len(self._given)
 
     def reset(self) -> None:
@@ -34,7 +33,7 @@ class Arena:
         self._free = [(i, 0, len(memory)) for i, memory in enumerate(self._memory)]
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
-        """Of ``like``'s sizes, strides and dtype, its numbers not copied."""
+        """An uninitialised tensor of ``like``'s sizes, strides and dtype."""
         size = _bytes_of(like)
         place = self._take(math.ceil(size / _ALIGNED) * _ALIGNED)
         where, begin, _ = place
@@ -45,7 +44,7 @@ class Arena:
         return torch.frombuffer(part, dtype=like.dtype).as_strided(like.shape, like.stride())
 
     def alias(self, x: torch.Tensor) -> torch.Tensor:
-        """The same place, not counted as a reference to it; ``x`` itself where it does not lie in here."""
+        """A tensor of the same memory that does not count as a reference to it; ``x`` itself where it is not from here."""
         at = x.data_ptr()
         for memory in self._memory:
             begin = memory.ctypes.data
@@ -82,7 +81,7 @@ class Arena:
 
 
 def _bytes_of(x: torch.Tensor) -> int:
-    """From its first number to its last one."""
+    """From its first element to its last one."""
     if not x.numel():
         return x.element_size()
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

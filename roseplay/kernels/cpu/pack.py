@@ -1,8 +1,8 @@
 """Weights laid out once, at load, in the order that the CPU's matrix kernels read them: ours (``matmul``) where they fit
 the CPU, else oneDNN's.
 
-``F.linear`` lays its weight out anew on every call, which for the few rows of a decode step costs about as much as the
-product itself.
+``F.linear`` lays out its weight on every call, which for the few rows of a decode step costs about as much as the product
+itself.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class MergedLinear:
-    """Linear layers that are given the same input, as one product of their weights one below the other.
+    """Linear layers with the same input, as one product with their weights stacked.
 
-    The model calls them one by one (``MergedPart``). The first call computes all, the others take their part if they are
-    given the very same tensor; for another one they would compute again.
+    The model calls them one by one (``MergedPart``). The first call computes all of them, the others take their part if
+    their input is the same tensor, and else compute again.
     """
 
     def __init__(self, layers: list[nn.Linear]) -> None:
@@ -87,7 +87,7 @@ class MergedLinear:
         if last is None or last[0] is not x:
             last = self._last = (x, self.linear(x).split(self.sizes, -1))
         if number == len(self.sizes) - 1:
-            self._last = None  # hold on to nothing between steps
+            self._last = None  # keep nothing between steps
         return last[1][number]
 
 
@@ -111,10 +111,10 @@ class MergedPart(nn.Module):
 def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
-    The plain weights are let go one by one, unless something else holds them: a tied embedding, or the model's owner.
+    The plain weights are freed one by one, unless something else refers to them: a tied embedding, or the model's owner.
 
     Args:
-        together: layers that are given the same input, in the order in which they are called (``shared_inputs``).
+        together: layers with the same input, in the order in which they are called (``SharedInputs``).
     """
     if not can_pack(model.device, model.dtype):
         return 0
@@ -142,7 +142,7 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int
 
 
 class SharedInputs:
-    """While it is entered, watches which linear layers of one parent are given the very same tensor, one after another."""
+    """While entered, finds the linear layers of one parent that get the same tensor, one after another."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.groups: list[list[nn.Linear]] = []
@@ -165,7 +165,7 @@ class SharedInputs:
         for hook in self._hooks:
             hook.remove()
         self._open = self._input = None
-        # A layer that is called several times in a pass is no one's sibling.
+        # A layer that is called several times in a pass belongs to no group.
         self.groups = [g for g in self.groups if len(g) > 1 and all(self._called[id(layer)] == 1 for layer in g)]
 
     def _saw(self, layer: nn.Module, args: tuple[Any, ...]) -> None:

@@ -1,9 +1,9 @@
-"""Kernels that Numba compiled, run by all threads: one alone, or many one after another as a program.
+"""Kernels compiled by Numba, run by all threads: one alone, or many one after another as a program.
 
-To wake a thread takes as long as a small kernel, so a whole step of a model should wake them once. A program is a list
-of kernels, each cut into pieces. Every thread goes through the list; it takes pieces of a kernel as long as there are
-any, then waits until the last piece is done. Who takes which piece is left to chance: a thread that something else
-holds up takes fewer of them, and one that never comes is not missed.
+Waking a thread takes as long as a small kernel, so that threads should be woken once for a whole step of a model. A
+program is a list of kernels, each cut into pieces. Every thread goes through the list: it takes pieces of a kernel as long
+as there are any, then waits until the last piece is done. A thread that is held up takes fewer pieces, and the others do
+not wait for one that has not started.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from numba.extending import intrinsic
 from roseplay.kernels.cpu import simd, tape
 from roseplay.kernels.cpu.simd import address, call, compiled, moved, pointer
 
-# Numba's simplest threading layer does not bear two calls at once, and two engines of a process would only slow each
-# other down.
+# Numba's simplest threading layer allows one call at a time, and two engines of a process would only slow each other down.
 _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
-# A kernel in a program, in int64: its arguments' address and its pieces in one cache line, counters of pieces that were
-# taken and that are done in the next.
+# A kernel in a program, in int64: the address of its arguments and the number of its pieces in one cache line, the counters
+# of pieces that are taken and that are done in the next one.
 _ARGUMENTS, _PIECES, _TAKEN, _DONE, _ROW = 0, 1, 8, 9, 16
 _LINE = 64  # bytes
-# Looks at a counter, about ten microseconds, before another process is let have the core.
-_PATIENCE = 500
+# Reads of a counter, about ten microseconds, before a waiting thread yields its core.
+SPIN_LIMIT = 500
 
 
 def share_out(
@@ -46,13 +45,13 @@ def share_out(
     Args:
         kernel: a C function of a pointer to int64 (its own address, then ``arguments``) and of the piece's number.
         hold: what the arguments point to beside tensors; kept as long as the call can be repeated.
-        light: it is done before another thread would be awake, and shared only by threads that are.
+        light: it is done before another thread would be awake: only threads that are awake take part.
     """
     tape.run(Work(kernel, arguments, pieces, hold, light))
 
 
 class Work:
-    """A kernel with its arguments; called, it does all pieces."""
+    """A kernel with its arguments; calling it computes all pieces."""
 
     def __init__(
         self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), light: bool = False
@@ -62,7 +61,7 @@ class Work:
 
     def __call__(self) -> None:
         if self.light or self.pieces == 1 or torch.get_num_threads() == 1:
-            _in_turn()(self.arguments, self.pieces)
+            serial_for()(self.arguments, self.pieces)
         else:
             Program([self])()
 
@@ -72,7 +71,7 @@ class Work:
 
 
 class Program:
-    """Kernels one after another, each begun when the one before is done; called, it runs them."""
+    """Kernels one after another, each begun when the one before it is done; calling it runs them."""
 
     def __init__(self, works: list[Work]) -> None:
         self._works = works
@@ -87,22 +86,22 @@ class Program:
         with _one_at_a_time:
             self._rows[:, _TAKEN : _DONE + 1] = 0
             if threads == 1:
-                _in_turn()(self._arguments, 1)
+                serial_for()(self._arguments, 1)
             else:
                 _use_threads(threads)
-                _together()(self._arguments, threads)
+                parallel_for()(self._arguments, threads)
 
 
 def _aligned(numbers: int) -> Any:
-    """Zeros that begin with a cache line."""
+    """Zeros, aligned to a cache line."""
     room = np.zeros(numbers + _LINE // 8, np.int64)
     skip = -room.ctypes.data % _LINE // 8
     return room[skip : skip + numbers]
 
 
 def _use_threads(number: int) -> None:
-    """As many of Numba's threads as torch has. Numba's first call starts its own, and with them sets OpenMP's number, which
-    is torch's too where both use one OpenMP: it is put back."""
+    """Have Numba use as many threads as torch. Numba's first call starts its threads and sets OpenMP's number of threads,
+    which is torch's too where both use the same OpenMP: it is restored."""
     if getattr(_of_thread, "threads", None) == number:
         return
     numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
@@ -113,34 +112,34 @@ def _use_threads(number: int) -> None:
 
 @cache
 def _yield_address() -> int:
-    """Of the system's function that lets others run; 0 where there is none of that name."""
+    """The address of ``sched_yield``; 0 where the system has none."""
     function = getattr(ctypes.CDLL(None), "sched_yield", None) if platform.system() != "Windows" else None
     return ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0
 
 
 @cache
-def _together() -> Any:
-    """Compiled once for all kernels, because what makes a loop parallel takes longer to compile than they do."""
+def parallel_for() -> Any:
+    """Compiled once for all kernels, because a parallel loop takes longer to compile than they do."""
 
-    def together(arguments, pieces):
+    def parallel_for_pieces(arguments, pieces):
         for piece in numba.prange(pieces):
             call(arguments[0], address(arguments, 0), np.int64(piece))
 
-    return compiled(together, parallel=True)
+    return compiled(parallel_for_pieces, parallel=True)
 
 
 @cache
-def _in_turn() -> Any:
-    def in_turn(arguments, pieces):
+def serial_for() -> Any:
+    def serial_for_pieces(arguments, pieces):
         for piece in range(pieces):
             call(arguments[0], address(arguments, 0), np.int64(piece))
 
-    return compiled(in_turn)
+    return compiled(serial_for_pieces)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _count(context, counter):
-    """One more, for all threads to see; what it was."""
+def atomic_increment(context, counter):
+    """Add one, for all threads to see; returns the value before."""
 
     def generate(context, builder, signature, args):
         return builder.atomic_rmw("add", args[0], ir.Constant(ir.IntType(64), 1), "acq_rel")
@@ -149,8 +148,8 @@ def _count(context, counter):
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _look(context, counter):
-    """What other threads have counted; what they did before can be read afterwards."""
+def atomic_load(context, counter):
+    """The value of a counter; what other threads wrote before they counted can be read afterwards."""
 
     def generate(context, builder, signature, args):
         return builder.load_atomic(args[0], "acquire", 8)
@@ -160,7 +159,7 @@ def _look(context, counter):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _pause(context):
-    """Tell an x86 core that it is waiting."""
+    """The instruction that tells an x86 core that it is spinning."""
 
     def generate(context, builder, signature, args):
         if platform.machine().lower() in ("x86_64", "amd64"):
@@ -175,7 +174,7 @@ def _pause(context):
 
 @cache
 def _take_part() -> Any:
-    """A thread's way through a program."""
+    """One thread's part of a program."""
 
     def take_part(given, thread):
         rows = pointer(given[1], types.int64)
@@ -183,15 +182,15 @@ def _take_part() -> Any:
             row = moved(rows, number * _ROW)
             arguments, pieces = pointer(row[_ARGUMENTS], types.int64), row[_PIECES]
             taken, done = moved(row, _TAKEN), moved(row, _DONE)
-            piece = _count(taken)
+            piece = atomic_increment(taken)
             while piece < pieces:
                 call(arguments[0], arguments, piece)
-                _count(done)
-                piece = _count(taken)
+                atomic_increment(done)
+                piece = atomic_increment(taken)
             waited = 0
-            while _look(done) < pieces:
+            while atomic_load(done) < pieces:
                 waited += 1
-                if given[3] and waited % _PATIENCE == 0:
+                if given[3] and waited % SPIN_LIMIT == 0:
                     call(given[3], arguments, thread)
                 else:
                     _pause()

@@ -1,14 +1,14 @@
-"""Small steps on a CPU as recorded lists of calls: what a CUDA graph is to a GPU.
+"""Small steps on a CPU as recorded lists of calls: what CUDA graphs are on a GPU.
 
-A decode step of a small model spends more time in Python, in its modules and in torch's dispatcher, than in its numbers.
-But all that comes out of it for so many tokens is the same list of operations on tensors of the same shapes; a short
-prompt's tokens belong to it like any, each a decode that sees what is before it. The list is recorded once for each of
-some sizes, to which others are filled up with tokens that nobody wants: the step is run while torch shows each operation
-on its way (``cpu.recorder``) and each result is put where it will lie in all later steps, so that views need not be made
-again and results are written in place. A replay fills in tokens, positions and block tables, and calls the list.
+A decode step of a small model spends more time in the Python code of its modules and in torch's dispatcher than in
+computing. For a given number of tokens this always results in the same list of operations on tensors of the same shapes.
+The list is recorded once for each of some sizes, and other sizes are padded to these. While a step is recorded, each
+operation is intercepted (``recorder``) and its result is placed where it will lie in all replays (``arena``). A replay fills
+in tokens, positions and block tables, and calls the list. The tokens of a short prompt are replayed as decodes, each of
+which sees those before it.
 
-Nothing is taken on trust: the first replay of a size runs beside the step as it is, on numbers that it was not recorded
-with, and must give the same logits. A model whose operations depend on its numbers is left to run as it is.
+A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
+logits of the model itself. A model whose operations depend on values is not recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import logging
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -28,13 +27,14 @@ from roseplay.kernels.cpu.arena import Arena
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
 from roseplay.kernels.cpu.recorder import NotReplayableError, Recorder
 from roseplay.kernels.replace_modules import same
-from roseplay.model.batch import HostBatch, Ints, PagedBatch
+from roseplay.model.accelerator import Forward
+from roseplay.model.batch import HostBatch, Ints, PagedBatch, dummy_batch
 from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the steps that are recorded: a size between two is filled up, by 9% more rows on average and a third at most,
-# that below 12, where reading the weights is what takes time. Beyond the last one, Python's share of a step is small.
+# Tokens of the steps that are recorded. Sizes between two are padded, by 9% on average and by a third at most, below 12,
+# where a step takes as long as reading the weights. Beyond the last size, Python's share of a step is small.
 SIZES = (
     *range(1, 9),
     *range(12, 33, 4),
@@ -43,18 +43,18 @@ SIZES = (
     *range(160, 257, 32),
     *range(320, 513, 64),
 )
-MOST_FILLED = 2  # times its own size a step is filled up to, as long as no recording fits better
-MOST_UNWANTED = 32  # tokens whose logits nobody wants, or to fill up with: a replay computes them all the same
-RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, and can be seen as slow tokens
-# Before the first request, sizes up to so many tokens are recorded for so long, powers of two before the others.
+MOST_PADDED = 2  # a step is padded to at most so many times its size, while no recording fits better
+MOST_UNWANTED = 32  # tokens of padding, or whose logits are not wanted: a replay computes these as well
+RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, which delays tokens
+# At the start, sizes up to so many tokens are recorded, for at most so long, powers of two first.
 WARM_UP_TOKENS, WARM_UP_S = 32, 0.5
 
 
 class RecordedStep:
-    """One size of step: its static inputs, its tape, the logits it leaves for each token.
+    """One size of step: its static inputs, its tape, and the logits of each token.
 
     Args:
-        tables: ``[tokens, most blocks]``, block tables of the step that is run; of all sizes in one place.
+        tables: ``[tokens, most blocks]``, block tables of the step that is run, shared by all sizes.
     """
 
     def __init__(self, tables: Ints) -> None:
@@ -65,7 +65,7 @@ class RecordedStep:
         self._inputs = torch.zeros((3, len(tables)), dtype=torch.int64)
         self._decodes: dict[int | None, Decodes] = {}
 
-    def record(self, host: HostBatch, arena: Arena, forward: Callable[[PagedBatch], torch.Tensor]) -> torch.Tensor:
+    def record(self, host: HostBatch, arena: Arena, forward: Forward) -> torch.Tensor:
         """Run the step and keep its calls; returns the wanted logits. Raises ``NotReplayableError``."""
         seen = self._load(host)
         input_ids, positions, slots = self._inputs
@@ -101,8 +101,8 @@ class RecordedStep:
         return self._wanted(host)
 
     def _load(self, host: HostBatch) -> Ints:
-        """Take the step's numbers; returns how many tokens each token sees. What it is filled up with are first tokens that
-        are written to block 0."""
+        """Copy the step's values into the static inputs; returns how many tokens each token sees. Padding is first tokens of
+        requests in block 0."""
         inputs, tokens = self._inputs.numpy(), host.num_tokens
         inputs[:, :tokens] = (host.input_ids, host.positions, host.slot_mapping)
         inputs[:, tokens:] = 0
@@ -121,7 +121,7 @@ class RecordedStep:
 
 
 class RecordedSteps:
-    """The recordings of a model, by ``SIZES``; made when a size has come ``RECORD_AFTER`` times, or by ``warm_up``.
+    """The recordings of a model, by ``SIZES``: made at the ``RECORD_AFTER``-th step of a size, or by ``warm_up``.
 
     Args:
         forward: a batch's logits, ``[wanted, vocabulary]``.
@@ -131,9 +131,9 @@ class RecordedSteps:
         refused: why steps are not recorded, None when they are.
     """
 
-    def __init__(self, forward: Callable[[PagedBatch], torch.Tensor], columns: int) -> None:
+    def __init__(self, forward: Forward, columns: int) -> None:
         self._forward = forward
-        self._tables = np.zeros((SIZES[-1], columns), np.int64)  # pages that nothing is written to take no memory
+        self._tables = np.zeros((SIZES[-1], columns), np.int64)  # memory that is never written to is not allocated
         self._arena = Arena()
         self._steps: dict[int, RecordedStep] = {}
         self._seen: Counter[int] = Counter()
@@ -143,7 +143,7 @@ class RecordedSteps:
         return len(self._steps)
 
     def warm_up(self) -> None:
-        """Record and check the sizes that nearly all traffic has, on block 0, which no request owns."""
+        """Record and check the smallest sizes, on block 0, which no request owns."""
         until = time.perf_counter() + WARM_UP_S
         sizes = [size for size in SIZES if size <= WARM_UP_TOKENS]
         for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
@@ -151,7 +151,7 @@ class RecordedSteps:
                 if self.refused or time.perf_counter() >= until:
                     return
                 self._seen[size] = RECORD_AFTER
-                self.run(_alike(size, position))
+                self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
@@ -162,19 +162,19 @@ class RecordedSteps:
         step = self._steps.get(size)
         if step is None or not step.checked:
             if not len(host.logits_rows):
-                return None  # there is nothing to check it by
+                return None  # there are no logits to compare
             try:
                 if step is not None:
                     return self._check(step, host), False
                 self._seen[size] += 1
                 if self._seen[size] > RECORD_AFTER:
                     return self._record(size, host), False
-            except Exception as error:  # the step's own will come again when it runs as it is
+            except Exception as error:  # an error of the step itself is raised again when it runs as it is
                 if is_out_of_memory(error):
                     raise
                 self._refuse(str(error))
                 return None
-            most = min(MOST_FILLED * host.num_tokens, host.num_tokens + MOST_UNWANTED)
+            most = min(MOST_PADDED * host.num_tokens, host.num_tokens + MOST_UNWANTED)
             larger = (self._steps.get(other) for other in SIZES[at:] if other <= most)
             step = next((step for step in larger if step is not None and step.checked), None)
         return None if step is None else (step.replay(host), True)
@@ -190,11 +190,11 @@ class RecordedSteps:
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
-        """The step as it is, with which its replay must agree."""
+        """The logits of the step as it is, which its replay must agree with."""
         replayed = step.replay(host).clone()
         logits = self._forward(host.upload(torch.device("cpu")))
         if logits.isnan().any():
-            return logits  # nothing to check it by
+            return logits  # they cannot be compared
         if not same(logits, replayed):
             raise NotReplayableError("a replay gave other logits")
         step.checked = True
@@ -209,25 +209,8 @@ class RecordedSteps:
 
 def _fits(host: HostBatch) -> bool:
     """Whether a step may be run as if all its tokens were decodes."""
-    if host.num_tokens > SIZES[-1] or not host.batched_append or host.places.size:
+    if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
         return False
     if host.num_tokens - len(host.logits_rows) > MOST_UNWANTED:
         return False
     return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES
-
-
-def _alike(size: int, position: int) -> HostBatch:
-    """So many decodes of the same token at one position, in block 0."""
-    same = np.full(size, position)
-    return HostBatch(
-        input_ids=same,
-        positions=same,
-        slot_mapping=same,
-        cu_seqlens_q=np.arange(size + 1),
-        seq_lens=same + 1,
-        block_tables=np.zeros((size, 1), np.int64),
-        logits_rows=np.arange(size),
-        places=np.zeros(0, np.int64),
-        sources=np.zeros(0, np.int64),
-        batched_append=True,
-    )

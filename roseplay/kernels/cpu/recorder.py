@@ -1,4 +1,4 @@
-"""Torch's operations put on a tape as they run, each with its result where it will lie in every replay."""
+"""Recording torch's operations as they run, each with its result where it will lie in every replay."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _UNFIT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch
 
 
 class NotReplayableError(RuntimeError):
-    """A step does something that cannot be recorded; says what."""
+    """A step does something that cannot be recorded; the message says what."""
 
 
 class Recorder(TorchDispatchMode):
-    """Puts torch's operations on ``calls``, with results that lie in the arena."""
+    """Appends torch's operations to ``calls``, with results in the arena."""
 
     def __init__(self, arena: Arena, calls: list[Callable[[], Any]]) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         found = list(result) if isinstance(result, list | tuple) else [result]
         if not all(isinstance(x, torch.Tensor) for x in found):
-            raise NotReplayableError(f"{func} tells the host numbers")
+            raise NotReplayableError(f"{func} returns numbers to the host")
         mutable = func._schema.is_mutable
         if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
-            return result  # a view lies where it lies
+            return result  # a view
         if any(tag in func.tags for tag in _UNFIT) and not _takes_by_number(func, args):
             raise NotReplayableError(f"{func} depends on numbers or chance")
-        # What is kept for replays must not keep a place from being used again later in the step.
+        # The recorded calls must not keep memory from being reused later in the step.
         args, kwargs = (
             _mapped(self._arena.alias, args),
             {name: _mapped(self._arena.alias, kwargs[name]) for name in kwargs},
@@ -79,7 +79,7 @@ def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
 
 
 def _takes_by_number(func: Any, args: Any) -> bool:
-    """Whether it is an index by whole numbers: one by a mask has as many results as the mask says."""
+    """Whether it indexes by integers: the size of what a mask selects depends on its values."""
     if func._overloadpacket is not torch.ops.aten.index:
         return False
     return all(index is None or index.dtype == torch.int64 for index in args[1])
@@ -92,9 +92,9 @@ def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
 def _written_to(
     func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], kept: list[torch.Tensor]
 ) -> Callable[[], Any]:
-    """The operation with its results written to ``kept``: by its variant that does so, if it has one that gives the same.
+    """A call of the operation that writes its results to ``kept``, by an ``out`` overload if one gives the same.
 
-    ``found`` is copied there now.
+    Copies ``found`` there now.
     """
     for x, y in zip(kept, found, strict=True):
         x.copy_(y)
@@ -117,7 +117,7 @@ _variants: dict[Any, tuple[Any, list[str]] | None] = {}
 
 
 def _find_variant(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
-    """The overload that writes its results to tensors it is given, and the names it gives these."""
+    """The overload that writes its results to given tensors, and the names of these arguments."""
     for name in func._overloadpacket.overloads():
         variant = getattr(func._overloadpacket, name)
         names = [argument.name for argument in variant._schema.arguments if argument.is_out]

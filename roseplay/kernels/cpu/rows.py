@@ -1,4 +1,4 @@
-"""Rows of numbers for compiled loops, which count in float32 whatever the numbers are, and round where torch rounds."""
+"""Rows of float32 or bfloat16 for compiled loops, which compute in float32 and round where torch rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 _DTYPES = (torch.float32, torch.bfloat16)
 _LIGHT_NUMBERS = 2**15
-_PIECE_NUMBERS = 2**11  # a microsecond's work, and as long as it takes a thread to come to know of it
+_PIECE_NUMBERS = 2**11  # a microsecond's work, about as long as it takes to reach a waiting thread
 
 
 def takes(dtype: torch.dtype) -> bool:
@@ -16,18 +16,18 @@ def takes(dtype: torch.dtype) -> bool:
 
 
 def fits(x: torch.Tensor) -> bool:
-    """Whether norms and rotary embeddings take it: a dtype they know, rows in one piece."""
+    """Whether norms and rotary embeddings take it: a supported dtype, contiguous rows."""
     return takes(x.dtype) and x.device.type == "cpu" and x.stride(-1) == 1
 
 
 def pieces_of(x: torch.Tensor) -> tuple[int, int]:
-    """Rows of ``x [..., dim]``, and in how many pieces they are shared out."""
+    """The number of rows of ``x [..., dim]``, and of pieces that they are split into."""
     rows = x.numel() // x.shape[-1]
     return rows, max(1, min(rows, 2 * torch.get_num_threads(), x.numel() // _PIECE_NUMBERS))
 
 
 def is_light(x: torch.Tensor) -> bool:
-    """Whether so many numbers are not worth waking a thread for."""
+    """Whether it is too small to be worth waking a thread."""
     return x.numel() < _LIGHT_NUMBERS
 
 

@@ -1,7 +1,7 @@
 """A list of calls that compute one step of a model, made while the step runs, to be called again for the next.
 
-Kernels of ours are told where to read and write by numbers alone, which torch does not see: they go through ``run``, and
-so come to be on the tape of the thread that is recording.
+Our own kernels get addresses instead of tensors, so that torch does not see what they do: they are called through ``run``,
+which puts them on the tape of the thread that is recording.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tape:
             call()
 
     def join(self) -> None:
-        """Make one call of neighbours whose type says how (``joined``)."""
+        """Replace neighbours by one call where their type has a function for it (``joined``)."""
         calls: list[Callable[[], Any]] = []
         for kind, neighbours in groupby(self.calls, type):
             alike = list(neighbours)
@@ -35,7 +35,7 @@ class Tape:
 
 
 def run(call: Callable[[], None]) -> None:
-    """Make a call of which nothing else is known to who records."""
+    """Make a call, and put it on the tape of this thread if there is one."""
     tape = getattr(_recording, "tape", None)
     if tape is not None:
         tape.calls.append(call)
@@ -44,7 +44,7 @@ def run(call: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def record(tape: Tape) -> Iterator[None]:
-    """What this thread runs meanwhile is put on the tape."""
+    """While entered, what this thread calls through ``run`` is put on the tape."""
     _recording.tape = tape
     try:
         yield

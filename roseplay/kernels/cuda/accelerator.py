@@ -12,10 +12,9 @@ from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
-from roseplay.model.accelerator import Accelerator, register_accelerator
+from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
-from roseplay.model.batch import Drawn, HostBatch, PagedBatch
-from roseplay.model.gpu_memory import largest_step
+from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.loader import LoadedModel
 
 _WARM_UP_TILE = 128  # tokens of a prompt that takes the largest tiles
@@ -27,13 +26,7 @@ class CudaAccelerator(Accelerator):
     runs_ahead = True
     buckets = make_buckets()
 
-    def __init__(
-        self,
-        forward: Callable[[PagedBatch], torch.Tensor],
-        loaded: LoadedModel,
-        backend: AttentionBackend,
-        config: EngineConfig,
-    ) -> None:
+    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
         super().__init__(forward, loaded, backend, config)
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size)
@@ -71,14 +64,13 @@ class CudaAccelerator(Accelerator):
         return None if bucket is None else (self.graphs.replay(bucket, host, drawn), True)
 
 
-def _compile_variants(
-    forward: Callable[[PagedBatch], torch.Tensor], loaded: LoadedModel, backend: TritonBackend, block_size: int
-) -> None:
+def _compile_variants(forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int) -> None:
     """Run steps with every attention kernel that may be needed, so that nobody waits for one to be compiled."""
     limit = loaded.max_model_len
     for _ in backend.variants(-(-limit // block_size) * block_size):
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
-            forward(largest_step(num_tokens, limit, 1, block_size).upload(loaded.device))
+            host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
+            forward(host.upload(loaded.device))
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)
 

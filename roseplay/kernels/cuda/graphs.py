@@ -1,9 +1,9 @@
-"""Whole steps as graphs: the launches of a step are recorded once for each size, and replayed for every step of that size.
+"""Whole steps as CUDA graphs: the launches of a step are captured once for each of some sizes, and replayed.
 
-A model's step is hundreds of small launches, each of which costs the host more than many cost the GPU. A CUDA graph is
-launched at once, and reads its inputs where they were when it was captured: here in one set of static buffers, which
-every step's batch is padded for and copied into. The way of it (a graph for each of a few padded sizes, the largest
-first, all in one memory pool) is that of vLLM and nano-vllm; replaying mixed steps too needs attention that is launched
+A model's step is hundreds of small launches, many of which cost the host more than the GPU. A CUDA graph is one launch, and
+reads its inputs where they were when it was captured: here in one set of static buffers, which every step's batch is
+padded for and copied into. As in vLLM and nano-vllm there is a graph for each of a few padded sizes, captured largest
+first, all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention that is launched
 the same for any batch that fits the buffers, as the Triton backend is.
 """
 
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
 import torch
 
 from roseplay.model import exclusive
-from roseplay.model.batch import Drawn, HostBatch, PagedBatch, pad, put_drawn
+from roseplay.model.accelerator import Forward
+from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
 from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MI
 
 
 class Graph(Protocol):
-    """A recording of what a function launches."""
+    """A recording of what a function launches, which can be replayed."""
 
     def capture(self, run: Callable[[], None]) -> None: ...
     def replay(self) -> None: ...
@@ -78,7 +78,7 @@ class CudaGraph:
         self._stream = stream
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Run once as it is, for what is set up at a first run and to see that nothing waits for the device; then record.
+        """Run once as it is, for what a first run sets up and to see that nothing waits for the device; then capture.
 
         Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded; torch's allocator is then as before.
         """
@@ -113,7 +113,7 @@ class CudaGraph:
 
 
 def end_allocation(pool: Any) -> None:
-    """Have torch's allocator put nothing more into a pool, and give the pool up. Raises when it does not put anything there."""
+    """Have torch's allocator allocate no more in a pool, and release the pool. Raises when it does not allocate there."""
     device = torch.cuda.current_device()
     torch._C._cuda_endAllocateToPool(device, pool)
     torch._C._cuda_releasePool(device, pool)
@@ -121,9 +121,9 @@ def end_allocation(pool: Any) -> None:
 
 @contextlib.contextmanager
 def waiting_is_an_error() -> Iterator[None]:
-    """torch raises ``RuntimeError`` meanwhile for whatever waits for a CUDA device.
+    """While entered, torch raises ``RuntimeError`` for whatever waits for a CUDA device.
 
-    It does so in all threads, so that nobody loads a model or launches a step meanwhile in another one.
+    It does so in all threads, so that no other thread may load a model or launch a step meanwhile.
     """
     with exclusive.loading, exclusive.stepping:
         before = torch.cuda.get_sync_debug_mode()
@@ -135,14 +135,14 @@ def waiting_is_an_error() -> Iterator[None]:
 
 
 def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
-    """Makes graphs that share one pool of memory."""
+    """Returns a function that makes graphs which share one memory pool."""
     with torch.cuda.device(device):
         pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     return lambda: CudaGraph(pool, stream)
 
 
 class RecordedGraph:
-    """A graph for a CPU: keeps the function, and a replay calls it again, on the same buffers. It makes nothing faster."""
+    """A graph for a CPU, for tests: a replay calls the captured function again, on the same buffers."""
 
     def __init__(self) -> None:
         self._run: Callable[[], None] | None = None
@@ -158,7 +158,7 @@ class RecordedGraph:
 
 
 class _OnDeviceOnly:
-    """Stands for what changes from replay to replay and is not the host's to read: reading it is an error."""
+    """Stands for what changes from replay to replay and may not be read on the host: reading it raises."""
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError("it reads lengths or block tables on the host, which a graph cannot")
@@ -182,7 +182,7 @@ class StepGraphs:
 
     def __init__(
         self,
-        forward: Callable[[PagedBatch], torch.Tensor],
+        forward: Forward,
         *,
         table_columns: int,
         block_size: int,
@@ -197,7 +197,7 @@ class StepGraphs:
         self._device = device
         self._new_graph = new_graph
         self.buckets = buckets
-        self._graphs: dict[Bucket, tuple[Graph, PagedBatch]] = {}
+        self._graphs: dict[Bucket, Graph] = {}
         self.refused: str | None = None
         most = max(self.buckets, key=_ints)
         rows = max(bucket.rows for bucket in self.buckets)
@@ -225,7 +225,7 @@ class StepGraphs:
                 self.refused = f"{type(error).__name__}: {error}".split("\n", 1)[0]
                 logger.warning("steps are not replayed as graphs: %s", self.refused)
                 return
-            self._graphs[bucket] = graph, batch
+            self._graphs[bucket] = graph
 
     def find(self, host: HostBatch) -> Bucket | None:
         """The smallest size that holds the step; None when it has to run as it is."""
@@ -235,30 +235,19 @@ class StepGraphs:
 
     def replay(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None = None) -> torch.Tensor:
         """The step's logits, in the model's dtype, until the next replay."""
-        graph, batch = self._graphs[bucket]
-        self._load(bucket, host, batch, drawn)
-        graph.replay()
+        self._load(bucket, host, drawn)
+        self._graphs[bucket].replay()
         return self._logits[: host.logits_rows.shape[0]]
 
     def _run(self, batch: PagedBatch) -> None:
-        batch.memo.clear()  # what was worked out in another run is not what this one reads
+        batch.memo.clear()  # what an earlier run put there is out of date
         logits = self._forward(batch)
         self._logits[: logits.shape[0]].copy_(logits)
 
     def _static_batch(self, bucket: Bucket) -> PagedBatch:
-        """Views into the buffers, holding nothing but padding."""
-        self._ints.zero_()
-        self._tables.zero_()
-        parts = self._ints[: _ints(bucket)].split(_sections(bucket))
-        ids, positions, slots, cu_seqlens_q, seq_lens, logits_rows = parts
-        host_cu_seqlens_q = np.arange(bucket.rows + 1)
-        if bucket.decodes_only:
-            seq_lens.fill_(1)
-        else:
-            host_cu_seqlens_q = np.minimum(host_cu_seqlens_q, 1) * bucket.tokens
-            seq_lens[0] = bucket.tokens
-        cu_seqlens_q.copy_(torch.from_numpy(host_cu_seqlens_q))
-        slots.copy_(torch.arange(bucket.tokens) % self._block_size)
+        """Views into the buffers, which hold a token in block 0 and padding."""
+        padded = self._load(bucket, dummy_batch(1, row_tokens=1, block_size=self._block_size), None)
+        ids, positions, slots, cu_seqlens_q, seq_lens, rows = self._ints[: _ints(bucket)].split(_sections(bucket))
         unknown: Any = _OnDeviceOnly()
         return PagedBatch(
             input_ids=ids,
@@ -267,13 +256,13 @@ class StepGraphs:
             cu_seqlens_q=cu_seqlens_q,
             seq_lens=seq_lens,
             block_tables=self._tables[: bucket.rows],
-            logits_rows=logits_rows,
-            host_cu_seqlens_q=host_cu_seqlens_q,  # says whether all rows are single tokens; that stays
+            logits_rows=rows,
+            host_cu_seqlens_q=padded.cu_seqlens_q,  # says whether all rows are single tokens; that stays
             host_seq_lens=unknown,
             host_block_tables=unknown,
         )
 
-    def _load(self, bucket: Bucket, host: HostBatch, batch: PagedBatch, drawn: Drawn | None) -> None:
+    def _load(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None) -> HostBatch:
         """The step's batch, padded, into the buffers: one copy to the device and what follows it there."""
         padded = pad(
             host,
@@ -284,14 +273,15 @@ class StepGraphs:
         )
         arrays = [
             padded.input_ids, padded.positions, padded.slot_mapping, padded.cu_seqlens_q, padded.seq_lens,
-            padded.logits_rows, padded.block_tables, padded.places, padded.sources,
+            padded.logits_rows, padded.block_tables, padded.placeholder_positions, padded.drawn_rows,
         ]  # fmt: skip
         packed = pack_ints(arrays, self._device).to(self._device, non_blocking=True)
-        size, (rows, columns) = _ints(bucket), padded.block_tables.shape
-        static, tables, places, sources = packed.split([size, rows * columns, padded.places.size, padded.sources.size])
-        self._ints[:size].copy_(static)
+        static, tables, placeholders, drawn_rows = packed.split([_ints(bucket), *(a.size for a in arrays[-3:])])
+        rows, columns = padded.block_tables.shape
+        self._ints[: _ints(bucket)].copy_(static)
         self._tables[:rows, :columns].copy_(tables.view(rows, columns))
-        put_drawn(batch.input_ids, places, sources, drawn)
+        put_drawn(self._ints[: bucket.tokens], placeholders, drawn_rows, drawn)
+        return padded
 
 
 def _sections(bucket: Bucket) -> list[int]:

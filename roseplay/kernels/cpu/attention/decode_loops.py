@@ -69,10 +69,10 @@ def add_sinks(total, weight, top, sinks):
     for row in range(len(total)):
         sink = sinks[row % len(sinks)]
         highest = max(top[row], sink)
-        fade = np.float32(math.exp(top[row] - highest))
-        weight[row] = weight[row] * fade + np.float32(math.exp(sink - highest))
+        rescale = np.float32(math.exp(top[row] - highest))
+        weight[row] = weight[row] * rescale + np.float32(math.exp(sink - highest))
         for d in range(total.shape[1]):
-            total[row, d] *= fade
+            total[row, d] *= rescale
 
 
 @numba.njit(inline="always")

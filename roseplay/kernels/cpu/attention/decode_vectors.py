@@ -100,22 +100,23 @@ class AttentionEmitter(Emitter):
         first, last = (self.all(b.trunc(bound, INT)) for bound in (begin, end))
         return b.and_(there, b.and_(b.icmp_signed(">=", lanes, first), b.icmp_signed("<", lanes, last)))
 
-    def fold(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
-        """Take a head's 16 scores into its running maximum and sum; what they weigh, and how much the past fades."""
+    def online_softmax_update(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
+        """Take a head's 16 scores into its running maximum and sum; returns their probabilities
+        and what the past is to be multiplied by."""
         b = self.builder
         scores = b.select(seen, scores, ir.Constant(FLOATS, [LOWEST] * LANES))
         old = b.load(top)
         highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, scores)
         highest = self.call("llvm.maxnum.f32", FLOAT, highest, old)
-        fade = self.exp(self.all(b.fsub(old, highest)))
-        shares = self.exp(b.fsub(scores, self.all(highest)))
-        shares = b.select(seen, shares, ir.Constant(FLOATS, [0.0] * LANES))
+        rescale = self.exp(self.all(b.fsub(old, highest)))
+        probabilities = self.exp(b.fsub(scores, self.all(highest)))
+        probabilities = b.select(seen, probabilities, ir.Constant(FLOATS, [0.0] * LANES))
         zero = ir.Constant(FLOAT, 0.0)
-        sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, shares)
-        past = b.fmul(b.load(weight), b.extract_element(fade, ir.Constant(INT, 0)))
+        sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, probabilities)
+        past = b.fmul(b.load(weight), b.extract_element(rescale, ir.Constant(INT, 0)))
         b.store(b.fadd(past, sum_), weight)
         b.store(highest, top)
-        return shares, fade
+        return probabilities, rescale
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -144,19 +145,21 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
 
         queries = [emit.state(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
         seen = emit.seen(begin, end, tokens)
-        shares, totals = [], []
+        probabilities, totals = [], []
         for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
             if capped:
                 scores = emit.cap(scores, emit.all(softcap))
-            share, fade = emit.fold(scores, seen, of_head(top, head, 1), of_head(weight, head, 1))
+            probability, rescale = emit.online_softmax_update(
+                scores, seen, of_head(top, head, 1), of_head(weight, head, 1)
+            )
             past = emit.state(of_head(total, head, v_vectors * LANES), v_vectors)
-            shares.append(share)
-            totals.append([builder.fmul(x, fade, flags=FAST) for x in past])
+            probabilities.append(probability)
+            totals.append([builder.fmul(x, rescale, flags=FAST) for x in past])
         for number in range(tokens):
             value = emit.token(values, number, v_dim)
             for head in range(heads):
-                share = emit.lane(shares[head], number)
-                totals[head] = [emit.fma(share, x, y) for x, y in zip(value, totals[head], strict=True)]
+                probability = emit.lane(probabilities[head], number)
+                totals[head] = [emit.fma(probability, x, y) for x, y in zip(value, totals[head], strict=True)]
         for head in range(heads):
             for i, x in enumerate(totals[head]):
                 at = of_head(total, head, v_vectors * LANES)

@@ -18,7 +18,7 @@ from numba import types
 
 from roseplay.kernels.cpu.attention.decode_loops import add_sinks
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST
-from roseplay.kernels.cpu.attention.prompt_vectors import mesh, soften, turn
+from roseplay.kernels.cpu.attention.prompt_vectors import interleave_pairs, online_softmax_update, transpose_16x16
 from roseplay.kernels.cpu.rows import copy_row, narrow_row
 from roseplay.kernels.cpu.simd import LANES, address, kernel, moved, pointer
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, whole_tile
@@ -60,12 +60,14 @@ def _lay_out(keys, values, key_strips, value_strips, tokens, step):
         for half in range(STRIP // LANES):
             from_, to = (strip * STRIP + half * LANES) * k_wide, strip * STRIP * k_wide + half * LANES * step
             for word in range(0, k_wide, LANES * step):
-                turn(address(keys, from_ + word), k_wide // step, address(key_strips, to + word * STRIP), STRIP)
+                transpose_16x16(
+                    address(keys, from_ + word), k_wide // step, address(key_strips, to + word * STRIP), STRIP
+                )
         for part in range(v_wide // STRIP):
             for i in range(strip * STRIP, (strip + 1) * STRIP, step):
                 from_, to = i * v_wide + part * STRIP, (part * STRETCH + i) * STRIP
                 if step == 2:
-                    mesh(address(values, from_), address(values, from_ + v_wide), address(value_strips, to))
+                    interleave_pairs(address(values, from_), address(values, from_ + v_wide), address(value_strips, to))
                 else:
                     numbers = values[i, part * STRIP : (part + 1) * STRIP]
                     copy_row(numbers, value_strips[part, i * STRIP : (i + 1) * STRIP])
@@ -123,7 +125,7 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
         keys, values = np.zeros((STRETCH, k_wide), zero), np.zeros((STRETCH, v_wide), zero)
         key_strips = np.empty((STRETCH // STRIP, k_wide * STRIP), zero)
         value_strips = np.empty((v_strips, STRETCH * STRIP), zero)
-        scores, shares = np.empty((most, STRETCH), np.float32), np.empty((most, STRETCH), zero)
+        scores, probabilities = np.empty((most, STRETCH), np.float32), np.empty((most, STRETCH), zero)
         nothing = np.zeros(STRIP, np.float32)
 
         first = max(0, position + 1 - window) // STRETCH * STRETCH if window else 0
@@ -147,18 +149,18 @@ def attend(narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, ca
                     )  # fmt: skip
                 for row in range(most):
                     last = position + (at + row) // group + 1 - begin if at + row < rows else 0
-                    fade = soften(
-                        address(scores, row * STRETCH), address(shares, row * STRETCH), strips * (STRIP // LANES),
+                    rescale = online_softmax_update(
+                        address(scores, row * STRETCH), address(probabilities, row * STRETCH), strips * (STRIP // LANES),
                         last - window if window else 0, last, scaling, softcap,
                         address(top, at + row), address(weight, at + row), is_capped,
                     )  # fmt: skip
-                    if fade != 1:
+                    if rescale != 1:
                         for d in range(v_wide):
-                            total[at + row, d] *= fade
+                            total[at + row, d] *= rescale
                 for strip in range(v_strips):
                     to = address(total, at * v_wide + strip * STRIP)
                     whole_tile(
-                        address(shares, 0), STRETCH, address(value_strips, strip * STRETCH * STRIP), to, v_wide,
+                        address(probabilities, 0), STRETCH, address(value_strips, strip * STRETCH * STRIP), to, v_wide,
                         strips * STRIP // step, to, v_wide, most,
                     )  # fmt: skip
 

@@ -14,19 +14,19 @@ _WIDE = ir.VectorType(ir.IntType(16), 2 * LANES)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def soften(context, scores, shares, vectors, begin, end, scaling, softcap, top, weight, capped):
+def online_softmax_update(context, scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, capped):
     """Take a query's scores into its running softmax; returns how much of what it has so far remains.
 
     Args:
         scores: pointer to float32, whole vectors of 16; written over.
-        shares: pointer to what each token weighs: float32, or bfloat16 as uint16.
+        probabilities: pointer to what each token weighs: float32, or bfloat16 as uint16.
         begin, end: the tokens that are seen, counted from the first score.
         softcap: 0 for none, as ``capped`` (a literal) must say too.
         top, weight: pointers to the running maximum and sum.
     """
 
     def generate(context, builder, signature, args):
-        scores, shares, vectors, begin, end, scaling, softcap, top, weight, _ = args
+        scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, _ = args
         emit = AttentionEmitter(builder, narrow=False)
         lowest, zeros = (ir.Constant(FLOATS, [number] * LANES) for number in (LOWEST, 0.0))
         highest, total = (cgutils.alloca_once_value(builder, number) for number in (lowest, zeros))
@@ -50,25 +50,25 @@ def soften(context, scores, shares, vectors, begin, end, scaling, softcap, top, 
         best = emit.call("llvm.maxnum.f32", FLOAT, best, old)
         with cgutils.for_range(builder, vectors) as loop:
             x = emit.numbers(place(scores, loop.index), 0, FLOAT, LANES)
-            share = builder.select(seen(loop.index), emit.exp(builder.fsub(x, emit.all(best))), zeros)
-            builder.store(builder.fadd(builder.load(total), share), total)
-            if shares.type.pointee == ir.IntType(16):
-                share = emit.rounded(share)
-            at = builder.bitcast(place(shares, loop.index), share.type.as_pointer())
-            builder.store(share, at, align=2)
-        fade = builder.extract_element(emit.exp(emit.all(builder.fsub(old, best))), ir.Constant(INT, 0))
+            probability = builder.select(seen(loop.index), emit.exp(builder.fsub(x, emit.all(best))), zeros)
+            builder.store(builder.fadd(builder.load(total), probability), total)
+            if probabilities.type.pointee == ir.IntType(16):
+                probability = emit.rounded(probability)
+            at = builder.bitcast(place(probabilities, loop.index), probability.type.as_pointer())
+            builder.store(probability, at, align=2)
+        rescale = builder.extract_element(emit.exp(emit.all(builder.fsub(old, best))), ir.Constant(INT, 0))
         zero = ir.Constant(FLOAT, 0.0)
         sum_ = emit.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, builder.load(total))
-        builder.store(builder.fadd(builder.fmul(builder.load(weight), fade), sum_), weight)
+        builder.store(builder.fadd(builder.fmul(builder.load(weight), rescale), sum_), weight)
         builder.store(best, top)
-        return fade
+        return rescale
 
-    signature = types.float32(scores, shares, vectors, begin, end, scaling, softcap, top, weight, capped)
+    signature = types.float32(scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, capped)
     return signature, generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def turn(context, rows, stride, columns, column_stride):
+def transpose_16x16(context, rows, stride, columns, column_stride):
     """16 rows of 16 words, ``stride`` words apart, to 16 columns: their transpose."""
 
     def generate(context, builder, signature, args):
@@ -96,7 +96,7 @@ def turn(context, rows, stride, columns, column_stride):
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def mesh(context, first, second, pairs):
+def interleave_pairs(context, first, second, pairs):
     """32 numbers of one row and 32 of another as 32 pairs; bfloat16 as uint16."""
 
     def generate(context, builder, signature, args):
