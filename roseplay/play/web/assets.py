@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+import re
 from functools import cache
 from pathlib import Path
 
@@ -30,7 +31,10 @@ STYLES = (
     "narrow.css",
 )
 
-FOREVER = "public, max-age=31536000, immutable"
+FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+# Modules that the first sight of the page does not need: those of tabs that are not shown, and what is no module.
+_LATE = re.compile(r"lab/(?!door|state)|traces/|boot|shared/types")
 
 router = APIRouter(prefix="/ui")
 
@@ -85,9 +89,9 @@ def call(module: str, function: str, *first: str) -> str:
 
 
 def head() -> str:
-    """For the document's head: the page's styles, and its scripts but the Lab's, to be fetched at once."""
-    modules = [name for name in files() if name.endswith(".js") and not name.startswith(("lab/", "boot"))]
-    links = "".join(f'<link rel="modulepreload" href="{address(name)}">' for name in modules)
+    """For the document's head: the page's styles, and its modules, to be fetched while Gradio's own scripts are run."""
+    modules = [name for name in files() if name.endswith(".js") and not _LATE.match(name)]
+    links = "".join(f'<link rel="modulepreload" fetchpriority="low" href="{address(name)}">' for name in modules)
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
     return f"<style>{_styles()}</style>{links}<script>{boot}</script>"
 
@@ -98,17 +102,23 @@ def _styles() -> str:
 
 
 @router.get("/static/{wanted}/{name:path}")
-def static_file(wanted: str, name: str) -> Response:
+async def static_file(wanted: str, name: str) -> Response:
     if wanted != version() or name not in files():
         raise HTTPException(404)
-    return _forever(files()[name])
+    return Response(_content(name), media_type=_kind(name), headers=FOREVER)
+
+
+@cache
+def _content(name: str) -> bytes:
+    """Of a static file; from memory, because the page asks for many of them at once."""
+    return files()[name].read_bytes()
 
 
 @router.get("/plotly.min.js")
 def plotly_file() -> Response:
-    return _forever(plotly_bundle()[0])
+    path = plotly_bundle()[0]
+    return FileResponse(path, media_type=_kind(path.name), headers=FOREVER)
 
 
-def _forever(path: Path) -> Response:
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return FileResponse(path, media_type=kind, headers={"Cache-Control": FOREVER})
+def _kind(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
