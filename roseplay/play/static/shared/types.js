@@ -150,20 +150,4 @@
  * @property {() => string} describe
  */
 
-/**
- * A recorded run, as `replay/recording.js` reads it. Positions are ms from its start, long pauses shortened.
- * @typedef {object} Recording
- * @property {string} name
- * @property {{info: Info, knobs: Record<string, any>, snapshot: Snapshot, created?: string}} header
- * @property {number} count of frames
- * @property {number} length
- * @property {number} steps
- * @property {number} tokens
- * @property {number} requests
- * @property {(ms: number) => number} dueBy how many frames are due by a position
- * @property {(ms: number) => number} time the engine's time at a position
- * @property {(i: number) => number} at the position at which frame i is due
- * @property {(i: number) => Frame} frame
- */
-
 export {};
