@@ -191,6 +191,16 @@ class EngineConfig:
 class Knobs:
     """What may change while the engine runs; a change acts on the next step."""
 
+    prefill_max_tokens: int | None = setting(
+        None,
+        Whole(1, none="unlimited"),
+        "Prefill budget",
+        "smoothness",
+        "Most prompt tokens computed in one step. Small keeps everybody's tokens coming evenly, large brings new requests' "
+        "first tokens sooner. Cached and shared tokens cost nothing, decodes do not count.",
+        short="budget",
+        unit="tokens",
+    )
     max_batch_size: int = setting(
         32,
         Whole(1, 4096),
@@ -199,15 +209,6 @@ class Knobs:
         "Requests that run at once. More give more tokens a second in all, and fewer to each; lowering it ends nobody.",
         unit="requests",
         vllm="max_num_seqs",
-    )
-    prefill_max_tokens: int | None = setting(
-        None,
-        Whole(1, none="unlimited"),
-        "Prefill budget",
-        "smoothness",
-        "Most prompt tokens computed in one step. Small keeps everybody's tokens coming evenly, large brings new requests' "
-        "first tokens sooner. Cached and shared tokens cost nothing, decodes do not count.",
-        unit="tokens",
     )
     prefill_max_batch_size: int | None = setting(
         None,
@@ -248,6 +249,7 @@ class Knobs:
         "Same-step sharing",
         "dedup",
         "Equal prompts of one step are computed once and share their blocks.",
+        short="sharing",
     )
     batched_append: bool = setting(
         True,

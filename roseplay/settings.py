@@ -180,6 +180,7 @@ class Setting:
         label: its name on the page.
         hint: what it acts on, in a word or two: "smoothness".
         help: what it does and what changing it costs, in full sentences.
+        short: its name where there is little room; "" for the label.
         unit: of its values: "tokens"; "" for none.
         vllm: what vLLM calls it; "" where it has none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
@@ -189,6 +190,7 @@ class Setting:
     label: str
     hint: str
     help: str
+    short: str = ""
     unit: str = ""
     vllm: str = ""
     needs: str = ""
@@ -225,7 +227,9 @@ class Setting:
         """For the page."""
         values = {name: value for name, value in vars(self.values).items() if value not in ("", None)}
         texts = {name: value for name, value in vars(self).items() if name != "values" and value}
-        return {"kind": self.values.name, **values, **texts}
+        acronym = self.label[:2].isupper()
+        short = self.label if acronym else self.label[:1].lower() + self.label[1:]
+        return {"kind": self.values.name, "short": short, **values, **texts}
 
 
 _short = reprlib.Repr()

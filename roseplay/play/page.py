@@ -14,7 +14,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import BUDGET, REQUESTS
-from roseplay.play.terms import CONTROLS, LAB
+from roseplay.play.terms import CONTROLS, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
@@ -26,6 +26,7 @@ def page_head(playground: Playground) -> str:
     given = {
         "terms": CONTROLS,
         "labTerms": LAB,
+        "settings": SETTINGS,
         "stops": {"budget": BUDGET.values, "prefill-requests": REQUESTS.values},
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME},

@@ -120,6 +120,12 @@ LAB = {
     "same_tokens": "Whether A and B gave the very same tokens. Where two tokens are nearly as likely, rounding may choose between them.",
 }
 
+# The catalogue of settings as the page's scripts have it.
+SETTINGS = {
+    group: {name: setting.to_dict() for name, setting in settings_of(kind).items()}
+    for group, kind in (("knobs", Knobs), ("config", EngineConfig))
+}
+
 KEYS = (
     ("Enter", "send the prompt"),
     ("b", "burst"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Route
 
+from roseplay.play.terms import SETTINGS
 from roseplay.play.web import assets
 
 SITE = "http://page.test"
+GIVEN = f'<script type="application/json" id="rose-given">{json.dumps({"settings": SETTINGS})}</script>'
 
 
 def bare_page(browser: Browser, content: str, **options: Any) -> Page:
@@ -21,7 +24,7 @@ def bare_page(browser: Browser, content: str, **options: Any) -> Page:
         if name in assets.files():
             route.fulfill(path=assets.files()[name], content_type="text/javascript")
         else:
-            route.fulfill(body=f"<!doctype html>{content}", content_type="text/html")
+            route.fulfill(body=f"<!doctype html>{GIVEN}{content}", content_type="text/html")
 
     page.route(f"{SITE}/**", answer)
     page.goto(SITE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -609,7 +610,7 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
             stream.result(timeout=60)
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 0 && ({marked})(id)", arg=panel)
-    assert "requests" in (page.locator("#rp-steps canvas").get_attribute("aria-label") or "")
+    expect(page.locator("#rp-steps canvas")).to_have_attribute("aria-label", re.compile("requests"))
     page.wait_for_function("() => document.querySelector('#rp-itl .rp-plot').layout")  # Plotly comes last
     page.evaluate("Plotly.relayout(document.querySelector('#rp-itl .rp-plot'), {'xaxis.range': [-2, -1]})")
     zoomed = page.evaluate("[Rose.view.zoom.x0 / 1000, Rose.view.zoom.x1 / 1000]")

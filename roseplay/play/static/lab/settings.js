@@ -1,40 +1,25 @@
 /* What A and B run with, a row a setting, each cell editable. Rows that differ stand first. */
 import { make, makeButton, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { given } from "../shared/given.js";
 import { segmented } from "../shared/legend.js";
 import { setValue, swapArms } from "./plan.js";
 import { ARMS, lab, meaning, say } from "./state.js";
 import { tableHead, valueText } from "./words.js";
 
-// name: [title, what it acts on, how it is edited]; `limit`: a number, or unlimited.
-const ROWS = {
-  knobs: {
-    prefill_max_tokens: ["Prefill budget", "smoothness", "limit"],
-    max_batch_size: ["Max batch", "throughput", "whole"],
-    prefill_max_batch_size: ["Prefill requests", "fairness", "limit"],
-    step_max_tokens: ["Step tokens", "smoothness", "limit"],
-    chunked_prefill: ["Chunked prefill", "pacing", "switch"],
-    prefix_cache: ["Prefix cache", "reuse", "switch"],
-    same_step_sharing: ["Same-step sharing", "dedup", "switch"],
-    batched_append: ["Batched append", "bandwidth", "switch"],
-    admission: ["Admission", "submit", ["queued", "blocking"]],
-    cuda_graphs: ["CUDA graphs", "launches", "switch"],
-    overlap: ["Overlap", "launches", "switch"],
-  },
-  config: {
-    num_blocks: ["KV blocks", "engine: memory", "whole"],
-    block_size: ["Block size", "engine: tokens a block", "whole"],
-    max_model_len: ["Longest request", "engine: tokens", "whole"],
-    max_waiting: ["Queue length", "engine: requests", "whole"],
-    threads: ["Threads", "engine: cores", "whole"],
-    pack_weights: ["Packed weights", "engine: bandwidth", "switch"],
-    fuse_ops: ["Fused operations", "engine: few tokens", "switch"],
-    replay_steps: ["Replayed steps", "engine: few tokens", "switch"],
-    attention: ["Attention", "engine: KV reads", ["auto", "cpu", "gather", "reference"]],
-    dtype: ["Number format", "engine: bandwidth", ["float32", "bfloat16", "float16"]],
-  },
-};
-const GPU = new Set(["cuda_graphs", "overlap"]);
+// Engine settings that have a row; of the knobs all have one.
+const OF_ENGINE = [
+  "num_blocks",
+  "block_size",
+  "max_model_len",
+  "max_waiting",
+  "threads",
+  "pack_weights",
+  "fuse_ops",
+  "replay_steps",
+  "attention",
+  "dtype",
+];
 const UNLIMITED = /^(∞|unlimited|inf|infinity|none|null|)$/i;
 
 let body = null, subtitle = null, only = false; // `only` those that differ
@@ -55,21 +40,18 @@ export function mount(element) {
   show();
 }
 
-/* Every setting there is, those that differ first: [{group, name, title, acts, kind, differs}]. */
+/* Every setting there is, those that differ first: [{group, name, setting, differs}]. */
 function rows() {
-  const found = [];
-  for (const group of ["knobs", "config"]) {
-    for (const name of Object.keys(lab.plan.A[group])) {
-      const known = ROWS[group][name], value = lab.plan.A[group][name], other = lab.plan.B[group][name];
-      if (name === "slow_motion" || (group === "config" && !known)) continue;
-      const guess = typeof value === "boolean" ? "switch" : "limit";
-      const [title, acts, kind] = known || [name.replace(/_/g, " "), "", guess];
-      const order = Object.keys(ROWS[group]).indexOf(name);
-      found.push({ group, name, title, acts, kind, differs: value !== other, order });
-    }
-  }
+  const { knobs, config } = given.settings, { A, B } = lab.plan;
+  const names = { knobs: Object.keys(knobs).filter((name) => name !== "slow_motion"), config: OF_ENGINE };
+  const found = Object.keys(names).flatMap((group) =>
+    names[group].filter((name) => name in A[group]).map((name) => {
+      const setting = (group === "knobs" ? knobs : config)[name];
+      return { group, name, setting, differs: A[group][name] !== B[group][name] };
+    })
+  );
   const rank = (row) => (row.differs ? 0 : row.group === "knobs" ? 1 : 2);
-  return found.sort((a, b) => rank(a) - rank(b) || a.order - b.order);
+  return found.sort((a, b) => rank(a) - rank(b));
 }
 
 function show() {
@@ -84,7 +66,7 @@ function show() {
 }
 
 function line(row) {
-  const tr = make("tr", row.differs ? "rp-differs" : ""), th = make("th", "", row.title);
+  const tr = make("tr", row.differs ? "rp-differs" : ""), th = make("th", "", row.setting.label);
   th.scope = "row";
   th.title = meaning(row.name);
   const cells = ARMS.map((arm) => make("td", arm.toLowerCase(), cell(row, arm)));
@@ -94,12 +76,12 @@ function line(row) {
 
 const device = () => (lab.catalogue && lab.catalogue.engine.device) || "cpu";
 
-const unavailable = (row) => GPU.has(row.name) && !device().startsWith("cuda");
+const unavailable = (row) => row.setting.needs === "a GPU" && !device().startsWith("cuda");
 
-const acts = (row) => (unavailable(row) ? "needs a GPU" : row.acts);
+const acts = (row) => (unavailable(row) ? `needs ${row.setting.needs}` : row.setting.hint);
 
 function slow() {
-  const tr = make("tr", "rp-off"), th = make("th", "", "Slow motion");
+  const tr = make("tr", "rp-off"), th = make("th", "", given.settings.knobs.slow_motion.label);
   th.scope = "row";
   th.title = meaning("slow_motion");
   tr.append(th, make("td", "", "off"), make("td", "", "off"), make("td", "", "refused here"));
@@ -109,10 +91,9 @@ function slow() {
 function cell(row, arm) {
   const value = lab.plan[arm][row.group][row.name];
   if (unavailable(row)) return make("span", "rp-off", "off");
-  const build = Array.isArray(row.kind) ? choice : row.kind === "switch" ? onOff : textBox,
-    input = build(row, arm, value);
+  const input = ({ choice, switch: onOff }[row.setting.kind] || textBox)(row, arm, value);
   input.dataset.key = `${arm} ${row.name}`;
-  input.setAttribute("aria-label", `${row.title}, ${arm}`);
+  input.setAttribute("aria-label", `${row.setting.label}, ${arm}`);
   return input;
 }
 
@@ -128,7 +109,7 @@ function onOff(row, arm, value) {
 
 function choice(row, arm, value) {
   const select = make("select");
-  for (const option of new Set([value, ...row.kind])) {
+  for (const option of new Set([value, ...row.setting.options])) {
     select.append(new Option(option, option, false, option === value));
   }
   select.onchange = () => set(row, arm, select.value);
@@ -136,8 +117,8 @@ function choice(row, arm, value) {
 }
 
 function textBox(row, arm, value) {
-  const input = make("input");
-  const shown = value === null && row.kind === "whole" ? "auto" : valueText(value);
+  const input = make("input"), unlimited = row.setting.none === "unlimited";
+  const shown = value === null && !unlimited ? "auto" : valueText(value);
   Object.assign(input, { type: "text", inputMode: "numeric", value: shown, autocomplete: "off", spellcheck: false });
   input.onfocus = () => input.select();
   input.onkeydown = (event) => {
@@ -147,11 +128,11 @@ function textBox(row, arm, value) {
   input.onchange = () => {
     const text = input.value.replace(/[\s\u202f]/g, ""), number = Number(text);
     if (text === shown) return accept(value);
-    if (row.kind === "limit" && UNLIMITED.test(text)) return accept(null);
+    if (unlimited && UNLIMITED.test(text)) return accept(null);
     if (text && Number.isInteger(number) && number >= 1) return accept(number);
     input.value = shown;
-    const also = row.kind === "limit" ? ", or unlimited" : "";
-    say(`${row.title} of ${arm} takes a whole number of at least 1${also}.`);
+    const also = unlimited ? ", or unlimited" : "";
+    say(`${row.setting.label} of ${arm} takes a whole number of at least 1${also}.`);
   };
   const accept = (next) => {
     say("");

@@ -1,19 +1,8 @@
 /* The changes of settings in a stretch of time, with the words that stand on their flags. */
+import { given } from "../shared/given.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
-const WORDS = {
-  prefill_max_tokens: "budget",
-  max_batch_size: "max batch",
-  prefill_max_batch_size: "prefill requests",
-  step_max_tokens: "step tokens",
-  chunked_prefill: "chunked prefill",
-  prefix_cache: "prefix cache",
-  same_step_sharing: "sharing",
-  batched_append: "batched append",
-  cuda_graphs: "CUDA graphs",
-  slow_motion: "slow motion",
-};
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
 
 const valueText = (value) => (value === null ? "∞" : value === true ? "on" : value === false ? "off" : String(value));
@@ -25,7 +14,9 @@ const valueText = (value) => (value === null ? "∞" : value === true ? "on" : v
 function knobText(changes) {
   const parts = Object.entries(changes).map(([name, [before, after]]) => {
     const unit = name === "slow_motion" ? "x" : "";
-    return `${WORDS[name] || name.replace(/_/g, " ")} ${unit}${valueText(before)} → ${unit}${valueText(after)}`;
+    return `${given.settings.knobs[name]?.short || name.replace(/_/g, " ")} ${unit}${valueText(before)} → ${unit}${
+      valueText(after)
+    }`;
   });
   return parts.length > 2 ? `${parts[0]} and ${parts.length - 1} more` : parts.join(", ");
 }

@@ -1,9 +1,22 @@
 /* What the server has put into the page: see `page_head` in page.py. */
 
 /**
+ * A knob or engine setting, as `Setting.to_dict` in settings.py gives it.
+ * @typedef {object} Setting
+ * @property {"whole" | "number" | "switch" | "choice"} kind
+ * @property {string} label
+ * @property {string} short its name where there is little room
+ * @property {string} hint what it acts on
+ * @property {string} [none] what null stands for; without it, null is no value
+ * @property {string[]} [options] of a choice
+ * @property {string} [needs] what it needs to have an effect
+ */
+
+/**
  * @typedef {object} Given
  * @property {Record<string, string>} terms what the controls mean, by element id
  * @property {Record<string, string>} labTerms the same for the Lab's controls and words
+ * @property {{knobs: Record<string, Setting>, config: Record<string, Setting>}} settings the catalogue of settings
  * @property {Record<string, (number | null)[]>} stops the values of sliders whose places are not even, by element id
  * @property {string | null} plotly the address of the plotly bundle
  * @property {{header: any, frame: any}} recordingShape the shape of a recording's lines
@@ -16,6 +29,7 @@ const element = document.getElementById("rose-given");
 export const given = {
   terms: {},
   labTerms: {},
+  settings: { knobs: {}, config: {} },
   stops: {},
   plotly: null,
   recordingShape: null,
