@@ -11,12 +11,15 @@ from typing import Any
 
 import gradio as gr
 
+from roseplay.config import SamplingParams
 from roseplay.play.controls import slider
 from roseplay.play.markup import html
 from roseplay.play.playground import Playground
 from roseplay.play.settings import MAX_SYSTEM_CHARS, defaults
+from roseplay.play.terms import SAMPLING_CONTROLS
 from roseplay.play.web import assets
 from roseplay.recording.schema import MAX_LANES
+from roseplay.settings import settings_of
 
 ALL = "all lanes"
 _CROSS = (
@@ -41,16 +44,17 @@ class SamplingPanel:
                     interactive=True,
                 )  # fmt: skip
                 self.reset = gr.Button("Defaults", min_width=0, elem_id="sampling-reset", interactive=False)
+            system = ("System prompt", "before every chat", "sampling-system")
             self.fields: dict[str, Any] = {
-                "system": _text("System prompt", "before every chat", "system", lines=2, max_length=MAX_SYSTEM_CHARS),
-                "temperature": _slide("Temperature", "0 greedy", 0, 2, now.temperature, "temperature", 0.05),
-                "top_p": _slide("Top-p", "1 all", 0.05, 1, now.top_p, "top-p", 0.05),
-                "top_k": _slide("Top-k", "0 all", 0, 200, 0, "top-k", 1),
-                "min_p": _slide("Min-p", "0 off", 0, 1, now.min_p, "min-p", 0.01),
-                "repetition_penalty": _slide("Repetition", "1 off", 0.5, 2, 1, "repetition", 0.05),
-                "max_new_tokens": _slide("New tokens", "at most", 1, longest - 1, now.max_new_tokens, "new-tokens", 1),
-                "seed": _text("Seed", "empty: any", "seed"),
-                "stop": _text("Stop strings", "one a line, \\n is a line break", "stop", lines=2),
+                "system": _text(*system, lines=2, max_length=MAX_SYSTEM_CHARS),
+                "temperature": _slide("temperature", 0, 2, now.temperature, 0.05),
+                "top_p": _slide("top_p", 0.05, 1, now.top_p, 0.05),
+                "top_k": _slide("top_k", 0, 200, 0, 1),
+                "min_p": _slide("min_p", 0, 1, now.min_p, 0.01),
+                "repetition_penalty": _slide("repetition_penalty", 0.5, 2, 1, 0.05),
+                "max_new_tokens": _slide("max_new_tokens", 1, longest - 1, now.max_new_tokens, 1),
+                "seed": _text(*_words("seed")),
+                "stop": _text(*_words("stop"), lines=2),
             }
         event: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
         self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **event)
@@ -59,12 +63,19 @@ class SamplingPanel:
         )
 
 
-def _slide(label: str, hint: str, low: float, high: float, value: float, name: str, step: float) -> gr.Slider:
-    return slider(label, hint, low, high, value, f"sampling-{name}", step=step)
+def _words(name: str) -> tuple[str, str, str]:
+    """Label, hint and element id of a setting's control."""
+    setting = settings_of(SamplingParams)[name]
+    return setting.label, setting.hint, next(control for control, one in SAMPLING_CONTROLS.items() if one == name)
 
 
-def _text(label: str, hint: str, name: str, *, lines: int = 1, max_length: int | None = None) -> gr.Textbox:
+def _slide(name: str, low: float, high: float, value: float, step: float) -> gr.Slider:
+    label, hint, control = _words(name)
+    return slider(label, hint, low, high, value, control, step=step)
+
+
+def _text(label: str, hint: str, control: str, *, lines: int = 1, max_length: int | None = None) -> gr.Textbox:
     return gr.Textbox(
-        "", label=label, info=hint, lines=lines, max_lines=lines, max_length=max_length, min_width=0,
-        elem_id=f"sampling-{name}", elem_classes="rp-words", interactive=True,
+        "", label=label, info=hint, lines=lines, max_lines=lines, max_length=max_length, min_width=0, elem_id=control,
+        elem_classes="rp-words", interactive=True,
     )  # fmt: skip
