@@ -6,7 +6,6 @@ It and ``AttentionBackend`` are all that the model knows of kernels. Without any
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
@@ -14,11 +13,8 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
-
-if TYPE_CHECKING:
-    from roseplay.model.loader import LoadedModel
-
 
 Forward = Callable[[PagedBatch], torch.Tensor]
 

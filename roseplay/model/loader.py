@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from roseplay.config import EngineConfig
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
-from roseplay.model.kv_cache import LayerShape
 from roseplay.model.layout import record_layout
+from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source, quiet
@@ -27,35 +26,6 @@ __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model ready to run on paged attention.
-
-    Attributes:
-        model: in eval mode, on ``device``, in ``dtype``.
-        config: transformers' own.
-        name: as it was asked for.
-        max_model_len: longest prompt plus answer, in tokens.
-        eos_token_ids: of the generation config, else of the config.
-        kv_shapes: what each attention layer caches, by ``layer_idx``.
-        vocab_size: logits that a token gives; ``num_embeddings``: token ids that may go in.
-        num_parameters: tied ones counted once; ``weight_bytes``: what one step reads of them.
-    """
-
-    model: PreTrainedModel
-    config: Any
-    name: str
-    device: torch.device
-    dtype: torch.dtype
-    max_model_len: int
-    eos_token_ids: frozenset[int]
-    kv_shapes: dict[int, LayerShape]
-    vocab_size: int
-    num_embeddings: int
-    num_parameters: int
-    weight_bytes: int
 
 
 def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:

@@ -23,7 +23,7 @@ from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, LaunchedStep
-from roseplay.model.loader import LoadedModel
+from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from roseplay.core.step import Step
-from roseplay.model.loader import LoadedModel
+from roseplay.model.loaded_model import LoadedModel
 
 # A step on a CPU should not take longer than this, so that its limit is as many prompt tokens as are computed meanwhile.
 STEP_S = 10.0

@@ -14,7 +14,7 @@ from roseplay.model.accelerator import Accelerator, Forward, register_accelerato
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.layout import record_layout
-from roseplay.model.loader import LoadedModel
+from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
 
 try:

@@ -15,7 +15,7 @@ from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
-from roseplay.model.loader import LoadedModel
+from roseplay.model.loaded_model import LoadedModel
 
 _WARM_UP_TILE = 128  # tokens of a prompt that takes the largest tiles
 
