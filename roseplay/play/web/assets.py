@@ -33,8 +33,9 @@ STYLES = (
 
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
-# Modules that the first sight of the page does not need: those of tabs that are not shown, and what is no module.
-_LATE = re.compile(r"lab/(?!door|state)|traces/|boot|shared/types")
+# Scripts that the page does not fetch at its start: the Lab's, which its tab fetches, and what is no module.
+_LAB = re.compile(r"lab/(?!door|state)")
+_NO_MODULE = re.compile(r"boot|shared/types")
 
 router = APIRouter(prefix="/ui")
 
@@ -90,10 +91,19 @@ def call(module: str, function: str, *first: str) -> str:
 
 def head() -> str:
     """For the document's head: the page's styles, and its modules, to be fetched while Gradio's own scripts are run."""
-    modules = [name for name in files() if name.endswith(".js") and not _LATE.match(name)]
-    links = "".join(f'<link rel="modulepreload" fetchpriority="low" href="{address(name)}">' for name in modules)
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
-    return f"<style>{_styles()}</style>{links}<script>{boot}</script>"
+    return f"<style>{_styles()}</style>{_preload(lab=False)}<script>{boot}</script>"
+
+
+def lab_head() -> str:
+    """``head=`` of the Lab's first component: its modules, to be fetched at once."""
+    return _preload(lab=True)
+
+
+def _preload(*, lab: bool) -> str:
+    modules = [name for name in files() if name.endswith(".js") and not _NO_MODULE.match(name)]
+    wanted = [name for name in modules if bool(_LAB.match(name)) == lab]
+    return "".join(f'<link rel="modulepreload" fetchpriority="low" href="{address(name)}">' for name in wanted)
 
 
 def _styles() -> str:
