@@ -196,7 +196,7 @@ def test_a_model_in_memory_can_go_to_a_thread(transports):
 
 
 def test_the_receiver_does_not_keep_a_program_from_ending(engine):
-    assert [thread.daemon for thread in threading.enumerate() if thread.name == "roseplay-receiver"] == [True]
+    assert engine._thread.daemon
 
 
 @pytest.mark.parametrize(

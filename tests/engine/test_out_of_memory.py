@@ -120,11 +120,11 @@ def test_tokens_are_drawn_a_few_rows_at_a_time_where_memory_is_short(
         expected = answers(engine)
     real, tried = getattr(step_sampler, name), []
 
-    def tight(logits: torch.Tensor, requests: Any, *args: Any) -> Any:
+    def tight(logits: torch.Tensor, requests: Any, *args: Any, **named: Any) -> Any:
         tried.append(len(requests))
         if len(requests) > 2:
             raise ERRORS["torch on a GPU" if gpu else "torch on a CPU"]
-        return real(logits, requests, *args)
+        return real(logits, requests, *args, **named)
 
     make = open_engine if gpu else Engine
     with make(tiny_llama, block_size=4, num_blocks=100) as engine:
