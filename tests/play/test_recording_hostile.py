@@ -202,4 +202,4 @@ def test_the_page_has_no_markup_of_its_recording(lines: Lines, tmp_path: Path) -
         assert not Markup(template).tags & {"img", "script", "title"}
         assert not re.search(r"[`\\]|\$\{|\{\{", template), "Gradio would run this as a template"
     assert "&lt;img src=x onerror=window.pwned=1&gt;" in chip
-    assert Markup(page_head(replay)).tags == {"style", "script"}
+    assert Markup(page_head(replay)).tags == {"link", "style", "script"}

@@ -15,9 +15,12 @@ if __name__ == "__main__":
         chunks = iter(stream)
         next(chunks)
         engine.set_knobs(slow_motion=1000)  # the answer lasts until the interrupt has come
-        print("streams", worker.pid, flush=True)
+        begun = False
         while not stream.finished:
             try:
+                if not begun:  # the interrupt may come as soon as this has been read
+                    begun = True
+                    print("streams", worker.pid, flush=True)
                 for _ in chunks:
                     pass
             except KeyboardInterrupt:
