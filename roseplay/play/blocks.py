@@ -9,25 +9,41 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.engine.messages import BlockChange, BlockInfo
-from roseplay.recording.request_registry import RequestRegistry
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 INSPECT_S = 3.0  # the engine replies between two steps, which slow motion may stretch
 
 
 class BlockTabs:
-    """Which tab's request held each block last: cached text stays private. Only one thread may call ``take``."""
+    """Which tab's request held each block last: cached text stays private.
+
+    A step may compute a request before it is registered; its blocks get their tab by ``registered``. Only one thread may call
+    ``take`` and ``registered``.
+    """
 
     def __init__(self, registry: RequestRegistry) -> None:
         self._registry = registry
         self._tabs: dict[int, str] = {}
+        self._unregistered: dict[int, int] = {}  # block -> request
 
     def take(self, change: BlockChange) -> None:
         """Record who holds a block now; without a holder it stays with the last one as long as it can be found."""
+        if change.owner >= 0 or not change.findable:
+            self._tabs.pop(change.block, None)
+            self._unregistered.pop(change.block, None)
         if change.owner >= 0:
             tracked = self._registry.get(change.owner)
-            self._tabs[change.block] = tracked.tab if tracked else ""
-        elif not change.findable:
-            self._tabs.pop(change.block, None)
+            if tracked is not None:
+                self._tabs[change.block] = tracked.tab
+            else:
+                self._unregistered[change.block] = change.owner
+
+    def registered(self, tracked: TrackedRequest) -> None:
+        """Give the blocks that the request held before it was registered to its tab."""
+        for block, owner in list(self._unregistered.items()):
+            if owner == tracked.request_id:
+                self._tabs[block] = tracked.tab
+                del self._unregistered[block]
 
     def readable(self, info: BlockInfo, tab_id: str) -> bool:
         """Whether the tab may read the block's text."""

@@ -229,6 +229,7 @@ class FrameBuilder:
         metrics, kind = tracked.stream.metrics, str(event.kind)
         if kind == "submitted":
             self._registry.totals.submitted(tracked.prompt_tokens)
+            self.block_tabs.registered(tracked)
             about: dict[str, Any] = describe(tracked)
         elif kind == "scheduled":
             about = {"queue_ms": _ms(metrics.queue_s)}

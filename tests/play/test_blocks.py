@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -65,6 +67,29 @@ def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playgroun
     assert playground.block(6, YOURS)["text"] is None
     tell(engine, playground, BlockChange(6, 0, -1, False))
     assert playground.block(6, MINE)["text"] is None, "it has been forgotten"
+
+
+def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
+    engine: FakeEngine, playground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = engine.submit
+
+    def submit_and_step(*args: Any, **options: Any) -> Any:
+        stream = submit(*args, **options)
+        engine.step()
+        change = BlockChange(6, 1, stream.request_id, True)
+        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
+        playground.tick()
+        return stream
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "submit", submit_and_step)
+        playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    playground.tick()
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
+    assert playground.block(6, YOURS)["text"] is None
 
 
 def test_blocks_that_cannot_be_told(engine: FakeEngine, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
