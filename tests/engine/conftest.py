@@ -18,7 +18,7 @@ def engine(tiny_llama):
         yield engine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chat_engine():
     """The embedded model; tests that use it leave it idle and its knobs as they were."""
     with Engine("tiny-chat", num_blocks=400) as engine:

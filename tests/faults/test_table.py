@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Iterator
 
@@ -22,7 +23,9 @@ from tests.faults.table import STEP_ROWS, Row
 def engine_and_page(request: pytest.FixtureRequest, row: Row, shared: Shared) -> Iterator[tuple[Engine, Page]]:
     """The shared engine, or one of its own for a fault that it does not outlive, or that it remembers."""
     if row.after == "cannot go on" or row.seam == "memory":
-        shared.close()  # so that no other engine comes across the fault
+        shared.close()
+        others = [thread.name for thread in threading.enumerate() if thread.name.startswith("roseplay-receiver")]
+        assert not others, "another engine is open, which may come across the fault first"
         with open_engine(overlap=row.overlap) as engine, open_page(engine) as page:
             yield engine, page
     else:

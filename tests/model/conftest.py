@@ -10,7 +10,7 @@ import torch
 from roseplay.kernels.cpu import recorded_steps
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -18,7 +18,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def short_warm_up() -> Iterator[None]:
     """A hundred engines start here: each records a size or two, the others when they come."""
     before, recorded_steps.WARM_UP_TOKENS = recorded_steps.WARM_UP_TOKENS, 2
