@@ -20,12 +20,13 @@ from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
-from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
+from roseplay.recording.frame_rows import StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
 _FREE = [0, -1, 0]
+_AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms")]
 
 Tap = Callable[[dict[str, Any], bytes], None]
 
@@ -204,20 +205,15 @@ class FrameBuilder:
             self._stats.token(token.time_ns)
             frame["tokens"].append(TokenRow(token.request_id, ms(token.time_ns), itl_ms, record.step_id))
 
-    def _encode_step(self, r: StepRecord) -> StepRow:
+    def _encode_step(self, record: StepRecord) -> StepRow:
         ms = self._time.ms
-        entries = [
-            EntryRow(e.request_id, e.prompt_tokens, e.decode_tokens, e.computed, e.target, e.cached, e.shared)
-            for e in r.entries
-        ]
         return StepRow(
-            *(r.step_id, ms(r.start_ns), ms(r.end_ns)),
-            *(r.prompt_tokens, r.decode_tokens, r.cached_tokens, r.shared_tokens, r.running, r.waiting),
-            *(r.blocks_free, r.blocks_cached, r.blocks_active, r.blocks_shared),
-            *(round(r.device_ns / 1e6, 2), round(r.host_ns / 1e6, 2), r.block_copies),
-            *(entries, list(r.preempted), list(r.copied)),
-            graph=r.graph,
-        )  # fmt: skip
+            **{name: getattr(record, name) for name in _AS_RECORDED},
+            t0=ms(record.start_ns),
+            t1=ms(record.end_ns),
+            device_ms=round(record.device_ns / 1e6, 2),
+            host_ms=round(record.host_ns / 1e6, 2),
+        )
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
         stream = event.stream

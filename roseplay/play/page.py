@@ -18,7 +18,8 @@ from roseplay.play.terms import CONTROLS, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
-from roseplay.recording.schema import FRAME, HEADER
+from roseplay.recording.frame_rows import COLUMNS
+from roseplay.recording.schema import FRAME, HEADER, ROWS
 
 
 def page_head(playground: Playground) -> str:
@@ -29,7 +30,8 @@ def page_head(playground: Playground) -> str:
         "settings": SETTINGS,
         "stops": {"budget": BUDGET.values, "prefill-requests": REQUESTS.values},
         "plotly": assets.plotly_address(),
-        "recordingShape": {"header": HEADER, "frame": FRAME},
+        "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
+        "columns": COLUMNS,
         "recording": playground.replaying,
     }
     data = json.dumps(given).replace("<", "\\u003c")

@@ -25,6 +25,7 @@ from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, hist
 from roseplay.play.session import Tabs
 from roseplay.play.web.lines import shown
 from roseplay.play.web.submissions import Submissions
+from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
 from roseplay.traffic.environment import environment
@@ -210,6 +211,7 @@ class Playground:
             "info": dataclasses.asdict(self.engine.info),
             "knobs": self.knobs(),
             "t": now,
+            "columns": COLUMNS,
             "requests": requests,
             "blocks": self._builder.blocks(),
             "stats": self._builder.latest or None,

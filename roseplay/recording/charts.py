@@ -26,7 +26,7 @@ def itl(run: Run) -> go.Figure:
         figure.add_scattergl(
             x=[_seconds(run, token.t) for _, token, _ in members],
             y=[ms for _, _, ms in members],
-            text=[f"#{r.request_id}, step {token.step.step if token.step else '–'}" for r, token, _ in members],
+            text=[f"#{r.request_id}, step {token.step.step_id if token.step else '–'}" for r, token, _ in members],
             name=name,
             mode="markers",
             marker={"size": 4, "color": _hue(name, number)},
@@ -67,17 +67,17 @@ def step_tokens(run: Run) -> go.Figure:
     figure = _figure("tokens")
     widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
     starts = [_seconds(run, step.t0) for step in run.steps]
-    about = [f"step {step.step}, {step.t1 - step.t0:.1f} ms" for step in run.steps]
-    for name, key in (("decode", "decode"), ("prompt", "prompt")):
+    about = [f"step {step.step_id}, {step.t1 - step.t0:.1f} ms" for step in run.steps]
+    for name in ("decode", "prompt"):
         figure.add_bar(
             x=starts,
-            y=[getattr(step, key) for step in run.steps],
+            y=[getattr(step, f"{name}_tokens") for step in run.steps],
             width=widths,
             offset=0,
             name=name,
             text=about,
             textposition="none",
-            marker={"color": COLOURS[key], "line": {"width": 0}},
+            marker={"color": COLOURS[name], "line": {"width": 0}},
             hovertemplate="%{y} " + name + " tokens<br>%{text}<extra></extra>",
         )
     figure.update_layout(barmode="stack", bargap=0)

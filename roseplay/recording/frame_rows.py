@@ -1,39 +1,30 @@
-"""The columns of a frame's rows: there are many rows, so JSON holds them as lists.
+"""The columns of a frame's rows: there are many rows, so JSON holds them as lists, and ``COLUMNS`` beside them once.
 
-Times are milliseconds of the page's clock (``frames.PageTime``).
+A snapshot and a recording's header carry ``COLUMNS``; readers find a value by its column's name. Names are those of
+the engine's records; times are milliseconds of the page's clock (``frames.PageTime``).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class EntryRow(NamedTuple):
-    """One request's part in a step; the columns mean what they mean in ``EntryRecord``."""
-
-    request_id: int
-    prompt: int
-    decode: int
-    computed: int
-    target: int
-    cached: int
-    shared: int
+from roseplay.engine.messages import EntryRecord
 
 
 class StepRow(NamedTuple):
-    """One step; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
+    """One step, as in ``StepRecord``; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
 
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
     eagerly; ``None`` where there was no choice or it is not known.
     """
 
-    step: int
+    step_id: int
     t0: float
     t1: float
-    prompt: int
-    decode: int
-    cached: int
-    shared: int
+    prompt_tokens: int
+    decode_tokens: int
+    cached_tokens: int
+    shared_tokens: int
     running: int
     waiting: int
     blocks_free: int
@@ -42,8 +33,8 @@ class StepRow(NamedTuple):
     blocks_shared: int
     device_ms: float
     host_ms: float
-    copies: int
-    entries: list[EntryRow]
+    block_copies: int
+    entries: list[EntryRecord]
     preempted: list[int]
     copied: list[int]
     graph: bool | None = None
@@ -55,4 +46,12 @@ class TokenRow(NamedTuple):
     request_id: int
     t: float
     itl_ms: float | None
-    step: int
+    step_id: int
+
+
+# Recordings without column names were made with exactly these, in this order.
+COLUMNS: dict[str, list[str]] = {
+    "steps": list(StepRow._fields),
+    "entries": list(EntryRecord._fields),
+    "tokens": list(TokenRow._fields),
+}

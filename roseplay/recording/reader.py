@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import roseplay
 from roseplay.core.info import EngineInfo
-from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
-from roseplay.recording.schema import FORMAT, FRAME, HEADER, MARK, check
+from roseplay.engine.messages import EntryRecord
+from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
+from roseplay.recording.schema import FORMAT, HEADER, MARK, Schema, check, frame_schema
 
 
 class RecordingError(ValueError):
@@ -71,9 +72,11 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
             raise broken  # it was not the last line
         if header is None:
             header = _header(line, name)
+            columns = header.get("columns", COLUMNS)
+            schema = _frame_schema(columns, name)
             continue
         try:
-            frames.append(_frame(line))
+            frames.append(_frame(line, schema, columns))
         except ValueError as error:
             broken = RecordingError(f"{name}: line {number}: {error}: the file is damaged")
             if line.endswith(b"\n"):
@@ -104,15 +107,36 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     return header
 
 
-def _frame(line: bytes) -> dict[str, Any]:
+def _frame_schema(columns: dict[str, list[str]], name: str) -> Schema:
+    try:
+        return frame_schema(columns)
+    except ValueError as error:
+        raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
+
+
+def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[str, Any]:
     """Returns a frame with its rows as named tuples; raises ``ValueError`` that says what is wrong."""
     frame = _json(line)
-    check(frame, FRAME)
-    frame["steps"] = [StepRow(*row)._replace(entries=[EntryRow(*e) for e in row[16]]) for row in frame["steps"]]
-    frame["tokens"] = [TokenRow(*row) for row in frame["tokens"]]
+    check(frame, schema)
     for name in ("titles", "texts"):
         frame.setdefault(name, [])
-    return cast("dict[str, Any]", frame)
+    return with_rows(frame, columns)
+
+
+def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) -> dict[str, Any]:
+    """Returns the frame with its steps, their entries and its tokens as named tuples, by the names of the columns."""
+    entry = _row_maker(EntryRecord, columns["entries"])
+    step, token = _row_maker(StepRow, columns["steps"]), _row_maker(TokenRow, columns["tokens"])
+    steps = [row._replace(entries=[entry(part) for part in row.entries]) for row in map(step, frame["steps"])]
+    return {**frame, "steps": steps, "tokens": [token(row) for row in frame["tokens"]]}
+
+
+def _row_maker(kind: Any, names: list[str]) -> Callable[[list[Any]], Any]:
+    """Returns a function from a list with these columns to a named tuple; columns it does not know are left out."""
+    if names[: len(kind._fields)] == list(kind._fields):
+        return lambda row: kind(*row[: len(kind._fields)])
+    places = [(place, name) for place, name in enumerate(names) if name in kind._fields]
+    return lambda row: kind(**{name: row[place] for place, name in places if place < len(row)})
 
 
 def _json(line: bytes) -> Any:

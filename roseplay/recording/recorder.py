@@ -20,6 +20,7 @@ from typing import Any
 
 import roseplay
 from roseplay.json_text import encode
+from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.frame_texts import TextCollector
 from roseplay.recording.initial_state import InitialState
 from roseplay.recording.request_registry import RequestRegistry
@@ -162,6 +163,7 @@ class Recorder:
             "created": began.isoformat(timespec="milliseconds"),
             "words": "all" if may_read is _everything else "of one tab",
             **self._about(),
+            "columns": COLUMNS,
             "knobs": self._initial.knobs,
             "snapshot": self._initial.snapshot(may_read),
         }

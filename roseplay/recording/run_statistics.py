@@ -28,7 +28,7 @@ def run_statistics(run: Run) -> list[Statistic]:
     tpot = [(r.tokens[-1].t - r.tokens[0].t) / (len(r.tokens) - 1) for r in ended if len(r.tokens) > 1]
     e2e = [r.finished - r.submitted for r in ended if r.finished is not None and r.submitted is not None]
     queue = [r.scheduled - r.submitted for r in requests if r.scheduled is not None and r.submitted is not None]
-    computed = sum(step.prompt for step in run.steps)
+    computed = sum(step.prompt_tokens for step in run.steps)
     saved = sum(_saved(run).values())
     tokens, seconds = sum(len(r.tokens) for r in requests), (run.end - run.start) / 1000
     rows: list[Statistic] = [

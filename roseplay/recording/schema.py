@@ -5,7 +5,7 @@ same files. A schema is one of:
 
 - ``number``, ``whole``, ``text``, ``flag``: a finite number, an integer, a string (``most``: its length), a boolean
 - ``choice``: one of ``values``
-- ``scalar``: a number, text, a boolean or null
+- ``scalar``: a number, text, a boolean or null; ``any``: anything
 - ``list``: items of one schema; ``row``: a schema for each of its ``columns``, the last of which may be missing
 - ``object``: ``fields`` with their schemas; other fields have the schema ``rest``, or any value if there is none
 
@@ -20,7 +20,8 @@ from itertools import chain
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.recording.frame_rows import EntryRow, StepRow, TokenRow
+from roseplay.engine.messages import EntryRecord
+from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
 Schema = dict[str, Any]
@@ -66,6 +67,7 @@ def _optional(schema: Schema, *names: str) -> dict[str, Schema]:
 
 _MS = _number(null=True)
 _FLAG: Schema = {"type": "flag"}
+_ANY: Schema = {"type": "any"}
 _SCALAR: Schema = {"type": "scalar", "most": 10_000}
 
 _INFO = _object(
@@ -145,18 +147,17 @@ _SNAPSHOT = _object(
         **_optional(_BURST, "burst"),
     }
 )
-_ENTRY = _row(dict.fromkeys(EntryRow._fields, _whole()))
-_STEP = _row(
-    {
+# Of rows with named columns; a recording's header may name further ones, in any order.
+ROWS: dict[str, dict[str, Schema]] = {
+    "steps": {
         **dict.fromkeys(StepRow._fields, _whole()),
         **dict.fromkeys(("t0", "t1", "device_ms", "host_ms"), _number()),
-        "entries": _list(_ENTRY),
-        **dict.fromkeys(("preempted", "copied"), _list(_REQUEST_ID)),
-        "graph": {**_FLAG, "null": True},
+        **dict.fromkeys(("entries", "preempted", "copied"), _list(_REQUEST_ID)),
+        "graph": {**_FLAG, "null": True, "optional": True},
     },
-    missing=len(StepRow._field_defaults),
-)
-_TOKEN = _row({**dict.fromkeys(TokenRow._fields, _whole()), "t": _number(), "itl_ms": _MS})
+    "entries": dict.fromkeys(EntryRecord._fields, _whole()),
+    "tokens": {**dict.fromkeys(TokenRow._fields, _whole()), "t": _number(), "itl_ms": _MS},
+}
 _EVENT = _row(
     {
         "request": _REQUEST_ID,
@@ -170,6 +171,7 @@ HEADER = _object(
     {
         "info": _INFO,
         "knobs": _object(_KNOBS, rest=_SCALAR),
+        "columns": _object(dict.fromkeys(COLUMNS, _list(_text(100))), optional=True),
         "snapshot": _SNAPSHOT,
         **_optional(_object({}, rest=_SCALAR, null=True), "environment"),
         **_optional(_text(), "version", "created", "words"),
@@ -178,8 +180,8 @@ HEADER = _object(
 FRAME = _object(
     {
         "t": _number(),
-        "steps": _list(_STEP),
-        "tokens": _list(_TOKEN),
+        "steps": _list({}),  # by ``frame_schema``
+        "tokens": _list({}),
         "requests": _list(_EVENT),
         "knobs": _list(_row({"t": _number(), "step": _whole(-1), "changes": _CHANGES})),
         "blocks": _BLOCKS,
@@ -189,6 +191,26 @@ FRAME = _object(
         **_optional(_BURST, "burst"),
     }
 )
+
+
+def frame_schema(columns: dict[str, list[str]]) -> Schema:
+    """Returns the schema of frames whose rows have these columns.
+
+    Raises:
+        ValueError: a column that every row needs is not there.
+    """
+    rows = {name: _named_row(name, columns[name]) for name in ROWS}
+    rows["steps"]["columns"]["entries"] = _list(rows["entries"])
+    return {**FRAME, "fields": {**FRAME["fields"], "steps": _list(rows["steps"]), "tokens": _list(rows["tokens"])}}
+
+
+def _named_row(rows: str, names: list[str]) -> Schema:
+    known = ROWS[rows]
+    for name, schema in known.items():
+        if names.count(name) != 1 and not (schema.get("optional") and name not in names):
+            raise ValueError(f"columns, {rows} should have {name!r} once")
+    missing = next((i for i, name in enumerate(reversed(names)) if not known.get(name, {}).get("optional")), 0)
+    return _row({name: known.get(name, _ANY) for name in names}, missing)
 
 
 def check(value: Any, schema: Schema) -> None:
@@ -203,7 +225,7 @@ def _check(values: Sequence[Any], schema: Schema, where: str) -> None:
     if not values:
         return
     types = set(map(type, values))
-    if not types <= _TYPES[schema["type"]]:
+    if schema["type"] != "any" and not types <= _TYPES[schema["type"]]:
         raise ValueError(f"{where or 'it'} should be {_words(schema)}")
     within = _WITHIN.get(schema["type"])
     if within:

@@ -25,7 +25,8 @@ def tokens(recording: Recording) -> bytes:
     rows = []
     for r in run.requests.values():
         for index, token in enumerate(r.tokens, r.skipped):
-            step = (token.step.step, token.step.prompt, token.step.decode) if token.step else (None,) * 3
+            made_in = token.step
+            step = (made_in.step_id, made_in.prompt_tokens, made_in.decode_tokens) if made_in else (None,) * 3
             time_ms = round(token.t - run.start, 2)
             about = (r.request_id, r.kind, r.lane, r.burst, index, _text(r.texts.get(index)))
             rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}"))

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
+from roseplay.engine.messages import EntryRecord
 from roseplay.json_text import encode
-from roseplay.recording.frame_rows import EntryRow, StepRow
+from roseplay.recording.frame_rows import StepRow
 from roseplay.recording.reader import Recording
-from roseplay.recording.run import RequestRun, Run, changes_text
+from roseplay.recording.run import Run, changes_text
+from roseplay.recording.run_state import RequestRun
 
 ENGINE, REQUESTS = 1, 2
 STEPS = 1  # the engine's one track; a request's track is numbered from 1 in the order of arrival
@@ -42,7 +44,7 @@ class _Events:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._tracks = {request_id: number for number, request_id in enumerate(run.requests, 1)}
-        self._parts: dict[int, list[tuple[StepRow, EntryRow]]] = {request_id: [] for request_id in run.requests}
+        self._parts: dict[int, list[tuple[StepRow, EntryRecord]]] = {request_id: [] for request_id in run.requests}
         for step in run.steps:
             for entry in step.entries:
                 self._parts[entry.request_id].append((step, entry))
@@ -81,7 +83,7 @@ class _Events:
 
     def _steps(self) -> Iterator[Event]:
         for step in self._run.steps:
-            name = f"step {step.step}"
+            name = f"step {step.step_id}"
             yield self._slice(
                 *(ENGINE, STEPS, name, "step", step.t0, step.t1),
                 **{k: v for k, v in step._asdict().items() if k not in ("t0", "t1", "entries")},
@@ -89,7 +91,7 @@ class _Events:
                 slow_motion=self._run.slow_motion(step.t1),
             )
             counters: dict[str, dict[str, int]] = {
-                "tokens per step": {"decode": step.decode, "prompt": step.prompt},
+                "tokens per step": {"decode": step.decode_tokens, "prompt": step.prompt_tokens},
                 "requests": {"running": step.running, "waiting": step.waiting},
                 "KV blocks": {
                     "shared": step.blocks_shared,
@@ -132,18 +134,18 @@ class _Events:
         """Yields what each step did for the request."""
         made = {id(token.step): (index, token) for index, token in enumerate(request.tokens, request.skipped)}
         for step, entry in self._parts[request.request_id]:
-            args: dict[str, Any] = {"step": step.step, "step_prompt_tokens": step.prompt}
+            args: dict[str, Any] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}
             if (factor := self._run.slow_motion(step.t1)) > 1:
                 args["slow_motion"] = factor
             if id(step) in made:
                 index, token = made[id(step)]
                 args |= {"token": index, "itl_ms": token.itl_ms, "text": request.texts.get(index)}
-            if entry.decode:
+            if entry.decode_tokens:
                 yield self._slice(REQUESTS, tid, "decode", "decode", step.t0, step.t1, **args)
             else:
                 args |= {"computed": entry.computed, "target": entry.target}
                 args |= {"cached": entry.cached, "shared": entry.shared}
-                yield self._slice(REQUESTS, tid, f"prefill {entry.prompt}", "prefill", step.t0, step.t1, **args)
+                yield self._slice(REQUESTS, tid, f"prefill {entry.prompt_tokens}", "prefill", step.t0, step.t1, **args)
 
 
 def _meta(name: str, pid: int, tid: int, /, **args: Any) -> Event:

@@ -10,9 +10,12 @@ from playwright.sync_api import Browser, Page, Route
 
 from roseplay.play.terms import SETTINGS
 from roseplay.play.web import assets
+from roseplay.recording.frame_rows import COLUMNS
 
 SITE = "http://page.test"
-GIVEN = f'<script type="application/json" id="rose-given">{json.dumps({"settings": SETTINGS})}</script>'
+GIVEN = (
+    f'<script type="application/json" id="rose-given">{json.dumps({"settings": SETTINGS, "columns": COLUMNS})}</script>'
+)
 
 
 def bare_page(browser: Browser, content: str, **options: Any) -> Page:

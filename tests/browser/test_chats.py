@@ -413,9 +413,9 @@ def slowest(page: Page) -> dict[str, int]:
           let best = null, token = -1;
           for (let i = tokens.first; i < tokens.end; i++) {
             const s = i & tokens.mask;
-            if (tokens.rid[s] !== rid) continue;
+            if (tokens.request_id[s] !== rid) continue;
             if (++token === 0) continue; // the first has no gap
-            if (!best || tokens.itl[s] > best.itl) best = { rid, step: tokens.step[s], token, itl: tokens.itl[s] };
+            if (!best || tokens.itl_ms[s] > best.itl) best = { rid, step: tokens.step_id[s], token, itl: tokens.itl_ms[s] };
           }
           return best;
         }"""

@@ -33,7 +33,7 @@ EVERYWHERE = """async () => {
   for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
   const { tokens } = Rose.store, last = (tokens.end - 1) & tokens.mask;
   for (const rid of Rose.store.requests.keys()) Rose.emit("hover", rid);
-  if (tokens.end) Rose.emit("select", { rid: tokens.rid[last], step: tokens.step[last] });
+  if (tokens.end) Rose.emit("select", { rid: tokens.request_id[last], step: tokens.step_id[last] });
   await wait(300);
   Rose.emit("select", null);
   (await Rose.load("live/blockinfo.js")).blockInfo(1, 700, 400, () => {});

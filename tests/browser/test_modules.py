@@ -38,10 +38,12 @@ def submitted(rid: int, t: float, **more: Any) -> list[Any]:
     return [rid, "submitted", t, {"prompt_tokens": 8, **more}]
 
 
-def apply(page: Page, *frames: dict[str, Any], boot: str = "one", reset: bool = False, now: float = NOW) -> None:
+def apply(
+    page: Page, *frames: dict[str, Any], boot: str = "one", reset: bool = False, now: float = NOW, **snapshot: Any
+) -> None:
     delta = {"boot_id": boot, "next": 7, "now": now, "reset": reset, "frames": frames}
     if reset:
-        delta["snapshot"] = {"info": INFO, "knobs": {"max_batch_size": 4}}
+        delta["snapshot"] = {"info": INFO, "knobs": {"max_batch_size": 4}, **snapshot}
     page.evaluate("delta => Rose.apply(delta)", delta)
 
 
@@ -88,15 +90,35 @@ def test_steps_tokens_and_knobs_are_kept(story: Page) -> None:
         "(({steps, tokens, knobs, marks, cursor}) => [steps.size, tokens.size, knobs, marks.length, cursor])(Rose.store)"
     )
     assert store == [3, 2, {"max_batch_size": 2}, 1, 7]
-    columns = ("t0", "t1", "decode", "free", "preempted")
+    columns = ("t0", "t1", "decode_tokens", "blocks_free", "preempted")
     row = story.evaluate(
         "(names) => names.map((name) => Rose.store.steps[name][Rose.store.stepRow(2) & Rose.store.steps.mask])", columns
     )
     assert row == [12, 20, 1, 4, [2]]
     assert story.evaluate("Rose.store.stepRow(99)") == -1
     parts = story.evaluate("Rose.store.entriesOf(Rose.store.stepRow(1) & Rose.store.steps.mask)")
-    assert [(part["rid"], part["prompt"]) for part in parts] == [(1, 8), (2, 4)]
-    assert story.evaluate("[...Rose.store.tokens.itl.slice(0, 2)].map(Number.isNaN)") == [True, False]
+    assert [(part["rid"], part["prompt_tokens"]) for part in parts] == [(1, 8), (2, 4)]
+    assert story.evaluate("[...Rose.store.tokens.itl_ms.slice(0, 2)].map(Number.isNaN)") == [True, False]
+
+
+def test_rows_are_read_by_the_names_of_their_columns(page: Page) -> None:
+    columns = {
+        "steps": ["entries", "colour", "t1", "t0", "step_id", "running"],
+        "entries": ["decode_tokens", "request_id"],
+        "tokens": ["itl_ms", "step_id", "request_id", "t"],
+    }
+    apply(page, reset=True, columns=columns)
+    apply(page, {"steps": [[[[1, 9]], "red", 20, 10, 4, 3]], "tokens": [[None, 4, 9, 20]]})
+    columns_read = ["step_id", "t0", "t1", "running", "blocks_free", "graph", "preempted"]
+    row = "(names) => names.map((name) => Rose.store.steps[name][0])"
+    assert page.evaluate(row, columns_read) == [4, 10, 20, 3, 0, None, None]
+    assert page.evaluate("Rose.store.entriesOf(0)") == [{"rid": 9, "prompt_tokens": 0, "decode_tokens": 1}]
+    assert page.evaluate("(({request_id, t, step_id}) => [request_id[0], t[0], step_id[0]])(Rose.store.tokens)") == [
+        9,
+        20,
+        4,
+    ]
+    assert page.evaluate("'colour' in Rose.store.steps") is False
 
 
 def test_another_server_starts_anew(story: Page) -> None:

@@ -39,8 +39,8 @@ HOLDS = """() => {
     ({ rid, kind, lane, burst, submitted, scheduled, first, finished, reason, tokens, computed, cached, shared, preempted });
   const total = Rose.blocks.total;
   return JSON.stringify({
-    steps: rows(steps, ["step", "t0", "t1", "prompt", "decode", "cached", "shared", "running", "waiting", "free", "active", "copies"]),
-    tokens: rows(tokens, ["rid", "t", "itl", "step"]), entries: entries.end, marks, knobs,
+    steps: rows(steps, ["step_id", "t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens", "running", "waiting", "blocks_free", "blocks_active", "block_copies"]),
+    tokens: rows(tokens, ["request_id", "t", "itl_ms", "step_id"]), entries: entries.end, marks, knobs,
     requests: [...requests.values()].map(plain), bursts: [...bursts.values()].map((b) => [b.id, b.requests.length]),
     blocks: Array.from({ length: total }, (_, i) => [Rose.blocks.references[i + 1], Rose.blocks.owner[i + 1], Rose.blocks.findable[i + 1]]),
     lanes: [1, 2, 3, 4].map((n) => document.querySelector(`#rp-lane-${n} .rp-text`).textContent),
@@ -243,7 +243,9 @@ def test_views_work_from_a_recording(run_on_disk: Path, mock: Served, open_page:
     page = open_page(mock)
     open_recording(page, run_on_disk)
     to_the_end(page)
-    slow = page.evaluate("(() => { const t = Rose.store.tokens, i = t.end - 5; return [t.rid[i], t.step[i]]; })()")
+    slow = page.evaluate(
+        "(() => { const t = Rose.store.tokens, i = t.end - 5; return [t.request_id[i], t.step_id[i]]; })()"
+    )
     page.evaluate("([rid, step]) => Rose.emit('select', { rid, step })", slow)
     expect(page.locator(".rp-pop h4")).to_contain_text("slow")
     page.locator(".rp-pop header button").click()

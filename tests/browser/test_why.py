@@ -179,7 +179,7 @@ def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Pag
         assert box
         popover = page.get_by_role("dialog")
         middle, now = page.evaluate(
-            "(({x0, x1}) => [(x0 + x1) / 2, Rose.time.now()])(Rose.stepSpan(Rose.store.steps.prompt.findIndex((n) => n > 0)))"
+            "(({x0, x1}) => [(x0 + x1) / 2, Rose.time.now()])(Rose.stepSpan(Rose.store.steps.prompt_tokens.findIndex((n) => n > 0)))"
         )
         width = box["width"] - 44 - 12
         x = 44 + width * (1 - (now - middle) / (round(width * 8 / 596) * 1000))

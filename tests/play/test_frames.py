@@ -45,20 +45,23 @@ def test_a_request_is_told_from_submission_to_end(engine: FakeEngine, playground
     assert events["first"][1]["ttft_ms"] == events["finished"][1]["ttft_ms"] > 0
 
 
-def test_steps_and_tokens_have_the_agreed_columns(engine: FakeEngine, playground: Playground) -> None:
+def test_steps_and_tokens_have_the_columns_that_the_snapshot_names(engine: FakeEngine, playground: Playground) -> None:
     request_id = ask(playground)
     engine.step(2)
     playground.tick()
-    frame = poll(playground)["frames"][0]
-    first, second = frame["steps"]
-    assert (len(first), first[19]) == (20, None)
-    assert first[:5] == [0, first[1], first[2], 5, 0]
-    assert second[3:5] == [0, 1]
-    assert sum(first[9:13]) == 448
-    assert first[16] == [[request_id, 5, 0, 5, 5, 0, 0]]
-    (rid, t0, itl0, step0), (_, t1, itl1, step1) = frame["tokens"]
-    assert (rid, itl0, step0, step1) == (request_id, None, 0, 1)
-    assert itl1 == pytest.approx(t1 - t0, abs=0.02)
+    delta = poll(playground)
+    frame, columns = delta["frames"][0], delta["snapshot"]["columns"]
+    first, second = [dict(zip(columns["steps"], row, strict=True)) for row in frame["steps"]]
+    assert (first["step_id"], first["prompt_tokens"], first["decode_tokens"], first["graph"]) == (0, 5, 0, None)
+    assert (second["step_id"], second["prompt_tokens"], second["decode_tokens"]) == (1, 0, 1)
+    assert sum(first[f"blocks_{state}"] for state in ("free", "cached", "active", "shared")) == 448
+    assert [dict(zip(columns["entries"], row, strict=True)) for row in first["entries"]] == [
+        {"request_id": request_id, "prompt_tokens": 5, "decode_tokens": 0, "computed": 5, "target": 5,
+         "cached": 0, "shared": 0}
+    ]  # fmt: skip
+    one, other = [dict(zip(columns["tokens"], row, strict=True)) for row in frame["tokens"]]
+    assert (one["request_id"], one["itl_ms"], one["step_id"], other["step_id"]) == (request_id, None, 0, 1)
+    assert other["itl_ms"] == pytest.approx(other["t"] - one["t"], abs=0.02)
 
 
 def test_an_idle_engine_makes_no_frames(engine: FakeEngine, playground: Playground) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
+from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.reader import Recording, RecordingError, parse, read
 from roseplay.recording.recorder import Recorder
 from tests.play.fake_engine import WORDS, FakeEngine
@@ -50,6 +51,34 @@ def test_a_recording_has_the_frames_and_the_words(engine: FakeEngine, playground
     titles = [title for frame in recording.frames for title in frame["titles"]]
     assert titles == [[request_id, "Why?"]]
     assert [token.request_id for frame in recording.frames for token in frame["tokens"]] == [request_id] * 5
+
+
+def test_rows_are_read_by_the_names_of_their_columns(engine: FakeEngine, playground: Playground) -> None:
+    request_id = send(playground, MINE, "Why?")
+    run(engine, playground)
+    lines = [json.loads(line) for line in playground.recording(MINE)]
+    expected = parse((json.dumps(line).encode() for line in lines), "as it is")
+    lines[0]["columns"] = {name: [*reversed(names), "new"] for name, names in lines[0]["columns"].items()}
+    for frame in lines[1:]:
+        for step in frame["steps"]:
+            entries = COLUMNS["steps"].index("entries")
+            step[entries] = [[*reversed(entry), "?"] for entry in step[entries]]
+        frame["steps"] = [[*reversed(row), {"any": [1]}] for row in frame["steps"]]
+        frame["tokens"] = [[*reversed(row), None] for row in frame["tokens"]]
+    turned = parse((json.dumps(line).encode() for line in lines), "turned")
+    assert turned.frames == expected.frames
+    assert [token.request_id for frame in turned.frames for token in frame["tokens"]] == [request_id] * 5
+
+
+def test_a_recording_without_column_names_has_those_of_before(engine: FakeEngine, playground: Playground) -> None:
+    send(playground, MINE, "Why?")
+    run(engine, playground)
+    lines = [json.loads(line) for line in playground.recording(MINE)]
+    expected = parse((json.dumps(line).encode() for line in lines), "as it is")
+    del lines[0]["columns"]
+    for frame in lines[1:]:
+        frame["steps"] = [row[:19] for row in frame["steps"]]  # made before a step said whether it was replayed
+    assert parse((json.dumps(line).encode() for line in lines), "old").frames == expected.frames
 
 
 def test_each_token_has_its_own_text(engine: FakeEngine, playground: Playground) -> None:

@@ -137,8 +137,8 @@ def test_the_trace_has_all_steps_tokens_and_marks(trace: dict[str, Any], recordi
     run = Run(recording)
     steps = named(trace, "step ", ph="X", pid=1)
     assert len(steps) == len(run.steps) >= 15
-    assert [(s["ts"], s["args"]["prompt"]) for s in steps] == [
-        (round((s.t0 - run.start) * 1000), s.prompt) for s in run.steps
+    assert [(s["ts"], s["args"]["prompt_tokens"]) for s in steps] == [
+        (round((s.t0 - run.start) * 1000), s.prompt_tokens) for s in run.steps
     ]
     for name in ("tokens per step", "requests", "KV blocks"):
         assert len(named(trace, name, ph="C")) == len(run.steps)
@@ -187,10 +187,13 @@ def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -
     assert (mine[0]["kind"], mine[0]["lane"], mine[0]["burst"], mine[0]["itl_ms"]) == ("lane", "2", "", "")
     for before, after in pairwise(mine):
         assert float(after["itl_ms"]) == pytest.approx(float(after["time_ms"]) - float(before["time_ms"]), abs=0.03)
-    steps = {str(step.step): step for step in run.steps}
+    steps = {str(step.step_id): step for step in run.steps}
     for row in rows:
         step = steps[row["step"]]
-        assert (row["step_prompt_tokens"], row["step_decode_tokens"]) == (str(step.prompt), str(step.decode))
+        assert (row["step_prompt_tokens"], row["step_decode_tokens"]) == (
+            str(step.prompt_tokens),
+            str(step.decode_tokens),
+        )
     assert {row["text"] for row in rows if row["kind"] == "api"} == {""}
 
 

@@ -16,6 +16,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.command import main as export_command
 from roseplay.recording.exports import export
+from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.reader import RecordingError, parse
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_recording import MINE, run, send
@@ -46,6 +47,10 @@ def info(**changes: Any) -> Callable[[Lines], Any]:
     return lambda lines: lines[0]["info"].update(changes)
 
 
+def columns(**changes: list[str]) -> Callable[[Lines], Any]:
+    return header(columns={**COLUMNS, **changes})
+
+
 def row(name: str, column: int, value: Any) -> Callable[[Lines], Any]:
     """Another value in the first row of this name that some frame has."""
 
@@ -74,6 +79,13 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
     "a missing knob": (lambda lines: lines[0]["knobs"].pop("slow_motion"), "knobs, slow_motion is missing"),
     "a knob in words": (lambda lines: lines[0]["knobs"].update(prefill_max_tokens="512"), "prefill_max_tokens should"),
     "knobs as a list": (header(knobs=[1]), "knobs should be an object"),
+    "columns of numbers": (
+        header(columns={"steps": [1], "entries": [], "tokens": []}),
+        "columns, steps should be text",
+    ),
+    "no column of times": (columns(steps=["step_id"]), "columns, steps should have 't0' once"),
+    "two columns of one name": (columns(tokens=["t", *COLUMNS["tokens"]]), "columns, tokens should have 't' once"),
+    "a column too many": (columns(tokens=[*COLUMNS["tokens"], "more"]), "tokens should have rows of 5 columns"),
     "an environment of lists": (header(environment={"cpu": [[]]}), "environment should be"),
     "a snapshot without a time": (lambda lines: lines[0]["snapshot"].pop("t"), "snapshot, t is missing"),
     "requests by the word": (
@@ -82,8 +94,8 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
     ),
     "a time in words": (row("steps", 1, "soon"), "line 2: steps, t0 should be a number"),
     "a time without end": (row("steps", 1, 1e300), "line 2: steps, t0 should be a number"),
-    "a count below nothing": (row("steps", 3, -1), "steps, prompt should be a whole number from 0"),
-    "a count of a half": (row("steps", 3, 0.5), "steps, prompt should be a whole number"),
+    "a count below nothing": (row("steps", 3, -1), "steps, prompt_tokens should be a whole number from 0"),
+    "a count of a half": (row("steps", 3, 0.5), "steps, prompt_tokens should be a whole number"),
     "entries of three": (row("steps", 16, [[1, 2, 3]]), "steps, entries should have rows of 7 columns"),
     "entries of words": (row("steps", 16, [[1, 2, 3, 4, "x", 6, 7]]), "steps, entries, target should be"),
     "nested too deep": (row("steps", 17, [[1]]), "steps, preempted should be a whole number"),

@@ -29,7 +29,7 @@ def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
     (lowered,) = [t for t, _, changes in run.knobs if "prefill_max_tokens" in changes]
     prompts = {True: [0], False: [0]}
     for step in run.steps:
-        prompts[step.t0 < lowered].append(step.prompt)
+        prompts[step.t0 < lowered].append(step.prompt_tokens)
     assert max(prompts[True]) > 500
     assert max(prompts[False]) <= 64
     bursts = [[r for r in run.requests.values() if r.burst == number] for number in (1, 2)]

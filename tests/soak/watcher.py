@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from roseplay.recording.frame_rows import StepRow
 from tests.soak.client import TIMEOUT_S
 from tests.soak.journal import Journal
 
 _POLL_S = 0.25
+_PREEMPTED = StepRow._fields.index("preempted")
 _SETTLE_S = 1.5  # after the lab ran or a knob was turned back, gaps are still those of before
 
 
@@ -117,7 +119,7 @@ class Watcher(threading.Thread):
                 if t > self._calm_from:
                     self.itl_ms[minute].append(itl_ms)
         self.steps += len(frame["steps"])
-        self.preempted += sum(len(step[17]) for step in frame["steps"])
+        self.preempted += sum(len(step[_PREEMPTED]) for step in frame["steps"])
         if frame["stats"]:
             self.stats, self.in_all = frame["stats"], frame["stats"]["in_all"]
 

@@ -19,7 +19,7 @@ function stepOf(rid, t) {
   for (let i = tokens.lowerBound(tokens.t, t - NEAR_MS); i < tokens.end; i++) {
     const slot = i & tokens.mask;
     if (tokens.t[slot] > t + NEAR_MS) break;
-    if (tokens.rid[slot] === rid) return tokens.step[slot];
+    if (tokens.request_id[slot] === rid) return tokens.step_id[slot];
   }
   return null;
 }
@@ -28,7 +28,7 @@ function timeOf(rid, step) {
   const { tokens } = store;
   for (let i = tokens.end - 1; i >= tokens.first; i--) {
     const slot = i & tokens.mask;
-    if (tokens.rid[slot] === rid && tokens.step[slot] === step) return tokens.t[slot];
+    if (tokens.request_id[slot] === rid && tokens.step_id[slot] === step) return tokens.t[slot];
   }
   return null;
 }

@@ -15,16 +15,16 @@ export function gapsIn({ x0, x1 }) {
   const { tokens, steps, stepRow } = store, runs = [];
   let n = 0;
   for (let to = tokens.end - 1, from; to >= tokens.first; to = from - 1) {
-    const step = tokens.step[to & tokens.mask];
+    const step = tokens.step_id[to & tokens.mask];
     from = to;
-    while (from > tokens.first && tokens.step[(from - 1) & tokens.mask] === step) from--;
+    while (from > tokens.first && tokens.step_id[(from - 1) & tokens.mask] === step) from--;
     const end = time.x(tokens.t[to & tokens.mask]);
     if (end < x0) break;
     if (end > x1) continue;
     const row = stepRow(step);
     runs.push({ from, to, step, end, took: row < 0 ? 0 : steps.t1[row & steps.mask] - steps.t0[row & steps.mask] });
     for (let i = from; i <= to; i++) {
-      const itl = tokens.itl[i & tokens.mask];
+      const itl = tokens.itl_ms[i & tokens.mask];
       if (itl >= 0) seen[n++] = itl;
     }
   }

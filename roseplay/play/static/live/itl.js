@@ -80,9 +80,9 @@ function dot(run, i) {
   const { tokens } = store, slot = i & tokens.mask;
   const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
   return {
-    rid: tokens.rid[slot],
+    rid: tokens.request_id[slot],
     step: run.step,
-    itl: tokens.itl[slot],
+    itl: tokens.itl_ms[slot],
     t: tokens.t[slot],
     x: (run.end - back) / 1000,
   };
@@ -97,13 +97,13 @@ function choose(runs, sorted, slowFrom, p95, limit) {
   for (const run of runs) {
     const looks = []; // within a step, usual dots of one look are one dot
     for (let i = run.from; i <= run.to; i++) {
-      const itl = tokens.itl[i & tokens.mask];
+      const itl = tokens.itl_ms[i & tokens.mask];
       if (!(itl >= 0)) continue;
       if (itl > limit) beyond.push(dot(run, i));
       else if (itl > slowFrom) {
         if (itl > p95 || n++ % stride === 0) slow.push(dot(run, i));
       } else {
-        const lane = laneHue(tokens.rid[i & tokens.mask]), look = Math.round(itl * 2) * 16 + lane;
+        const lane = laneHue(tokens.request_id[i & tokens.mask]), look = Math.round(itl * 2) * 16 + lane;
         if (looks.includes(look)) continue;
         looks.push(look);
         usual.push({ ...dot(run, i), lane });
@@ -259,7 +259,7 @@ function cause(gap) {
   const known = store.requests.get(gap.rid);
   if (known && known.preempted.some((t) => t <= gap.t && t >= gap.t - gap.itl)) return "preempted";
   const { steps } = store, row = store.stepRow(gap.step);
-  const prompt = row < 0 ? 0 : steps.prompt[row & steps.mask];
+  const prompt = row < 0 ? 0 : steps.prompt_tokens[row & steps.mask];
   return prompt ? `with ${prompt} prompt` : "";
 }
 

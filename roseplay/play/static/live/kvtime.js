@@ -75,8 +75,8 @@ function collect({ window, width }) {
     const row = i & steps.mask, ms = time.x(steps.t1[row]);
     if (ms > window.x1) continue;
     const before = ms < window.x0; // one more, so that the area begins at the left edge
-    const shared = steps.sharedBlocks[row], active = steps.active[row], cached = steps.cachedBlocks[row];
-    const free = steps.free[row];
+    const shared = steps.blocks_shared[row], active = steps.blocks_active[row], cached = steps.blocks_cached[row];
+    const free = steps.blocks_free[row];
     const sample = { x: Math.max(ms, window.x0) / 1000, shared, active, cached, free };
     const close = preemptions[preemptions.length - 1] - sample.x < APART_PX * pixel;
     if (steps.preempted[row] && !before && !close) preemptions.push(sample.x);

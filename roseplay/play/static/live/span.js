@@ -11,7 +11,7 @@ import { time } from "../shared/time.js";
  */
 export function stepSpan(slot) {
   const { steps } = store;
-  return { step: steps.step[slot], x0: time.x(steps.t0[slot]), x1: time.x(steps.t1[slot]), slot };
+  return { step: steps.step_id[slot], x0: time.x(steps.t0[slot]), x1: time.x(steps.t1[slot]), slot };
 }
 
 /**

@@ -94,7 +94,7 @@ function along(row, from, by, seen) {
     const slot = i & steps.mask;
     if (seen && !inView(stepSpan(slot))) continue;
     const found = store.entriesOf(slot).find((entry) => rows.rowOf(entry.rid) === row);
-    if (found) return { rid: found.rid, step: steps.step[slot] };
+    if (found) return { rid: found.rid, step: steps.step_id[slot] };
   }
   return null;
 }
@@ -154,8 +154,10 @@ function leave() {
 function words({ rid, step }) {
   const known = store.requests.get(rid), lane = known && known.lane !== null ? `, lane ${known.lane}` : "";
   const entry = store.entriesOf(spanOf(step).slot).find((one) => one.rid === rid);
-  const decoded = entry.decode ? format.many(entry.decode, "decode token") : "prompt found, nothing computed";
-  const did = entry.prompt ? format.many(entry.prompt, "prompt token") : decoded;
+  const decoded = entry.decode_tokens
+    ? format.many(entry.decode_tokens, "decode token")
+    : "prompt found, nothing computed";
+  const did = entry.prompt_tokens ? format.many(entry.prompt_tokens, "prompt token") : decoded;
   const itl = gap(rid, step);
   const after = itl === null ? "" : Number.isNaN(itl) ? ", first token" : `, ITL ${format.ms(itl)} ms`;
   return `Request ${rid}${lane}, step ${format.count(step)}: ${did}${after}`;
@@ -164,8 +166,12 @@ function words({ rid, step }) {
 /* The gap before the token that came of a cell; NaN for a first token, null where none came. */
 function gap(rid, step) {
   const { tokens } = store;
-  for (let i = tokens.lowerBound(tokens.step, step); i < tokens.end && tokens.step[i & tokens.mask] === step; i++) {
-    if (tokens.rid[i & tokens.mask] === rid) return tokens.itl[i & tokens.mask];
+  for (
+    let i = tokens.lowerBound(tokens.step_id, step);
+    i < tokens.end && tokens.step_id[i & tokens.mask] === step;
+    i++
+  ) {
+    if (tokens.request_id[i & tokens.mask] === rid) return tokens.itl_ms[i & tokens.mask];
   }
   return null;
 }

@@ -189,13 +189,13 @@ function work() {
       x1 = timeline.x(time.x(t1));
     const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
     const shade = shades && shades(t1 - t0);
-    for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
+    for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
       if (e < entries.first) continue;
-      const at = e & entries.mask, rid = entries.rid[at], row = rows.rowOf(rid);
+      const at = e & entries.mask, rid = entries.request_id[at], row = rows.rowOf(rid);
       if (row < 0 || row >= timeline.shown) continue;
       const color = shade || rows.color(rid), run = open.get(rid);
-      if (entries.prompt[at] > 0) chunk(rid, row, x0, x1, color, true);
-      else if (entries.decode[at] === 0) chunk(rid, row, x0, x1, color, false); // all of its prompt was there already
+      if (entries.prompt_tokens[at] > 0) chunk(rid, row, x0, x1, color, true);
+      else if (entries.decode_tokens[at] === 0) chunk(rid, row, x0, x1, color, false); // its prompt was there already
       else {
         if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
         else {

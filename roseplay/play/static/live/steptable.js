@@ -28,10 +28,10 @@ function stateOf(known) {
 function answers(wanted) {
   const { tokens } = store, found = new Map(wanted.map(({ rid }) => [rid, { count: 0, gaps: [] }]));
   for (let i = tokens.first; i < tokens.end; i++) {
-    const slot = i & tokens.mask, own = found.get(tokens.rid[slot]);
+    const slot = i & tokens.mask, own = found.get(tokens.request_id[slot]);
     if (!own) continue;
     own.count++;
-    if (tokens.itl[slot] >= 0) own.gaps.push(tokens.itl[slot]);
+    if (tokens.itl_ms[slot] >= 0) own.gaps.push(tokens.itl_ms[slot]);
   }
   return found;
 }

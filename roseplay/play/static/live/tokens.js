@@ -43,13 +43,14 @@ export function mount(element) {
 function inWords(step) {
   const { steps } = store, { count, ms } = format, row = step === null ? -1 : store.stepRow(step), i = row & steps.mask;
   if (row < 0) return null;
-  const tokens = `${count(steps.prompt[i])} prompt + ${count(steps.decode[i])} decode`;
+  const tokens = `${count(steps.prompt_tokens[i])} prompt + ${count(steps.decode_tokens[i])} decode`;
   return `${tokens} in ${ms(steps.t1[i] - steps.t0[i])} ms${parts(i)}`;
 }
 
 /* Host and device time of a step, and whether it was replayed, where the record has them. */
 function parts(i) {
-  const { host, device, graph } = store.steps, how = graph[i] === null ? "" : graph[i] ? ", replayed" : ", eager";
+  const { host_ms: host, device_ms: device, graph } = store.steps,
+    how = graph[i] === null ? "" : graph[i] ? ", replayed" : ", eager";
   return host[i] || device[i] ? ` (host ${format.ms(host[i])}, device ${format.ms(device[i])}${how})` : how;
 }
 
@@ -86,7 +87,7 @@ function collect({ window, width }) {
     if (x1 * 1000 < window.x0) break;
     const x0 = Math.max(window.x0, time.x(steps.t0[row])) / 1000;
     if (x0 * 1000 > window.x1) continue;
-    const bar = { x0, x1, prompt: steps.prompt[row], decode: steps.decode[row] };
+    const bar = { x0, x1, prompt: steps.prompt_tokens[row], decode: steps.decode_tokens[row] };
     if (open && open.x1 - bar.x0 < least && open.x0 - bar.x1 < least) {
       if (bar.prompt + bar.decode > open.prompt + open.decode) {
         Object.assign(open, { prompt: bar.prompt, decode: bar.decode });

@@ -10,6 +10,10 @@ import { store } from "../shared/store.js";
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
 
 const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
+const IN_STEP = [
+  ...["t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens"],
+  ...["block_copies", "device_ms", "host_ms", "graph"],
+];
 const { count, many } = format;
 export const milliseconds = (v) => `${v < 9.95 ? v.toFixed(1) : count(v)} ms`;
 
@@ -23,9 +27,7 @@ export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;
   const step = { id: stepId };
-  for (const name of ["t0", "t1", "prompt", "decode", "cached", "shared", "copies", "device", "host", "graph"]) {
-    step[name] = steps[name][slot];
-  }
+  for (const name of IN_STEP) step[name] = steps[name][slot];
   const token = tokenOf(rid, stepId), gap = token && !Number.isNaN(token.itl);
   const found = {
     rid,
@@ -55,10 +57,10 @@ function tokenOf(rid, step) {
   let found = null, number = 0, whole = false;
   for (let i = tokens.first; i < tokens.end; i++) {
     const slot = i & tokens.mask;
-    if (tokens.rid[slot] !== rid || tokens.step[slot] > step) continue;
-    if (Number.isNaN(tokens.itl[slot])) whole = true;
+    if (tokens.request_id[slot] !== rid || tokens.step_id[slot] > step) continue;
+    if (Number.isNaN(tokens.itl_ms[slot])) whole = true;
     number++;
-    if (tokens.step[slot] === step) found = { t: tokens.t[slot], itl: tokens.itl[slot], number };
+    if (tokens.step_id[slot] === step) found = { t: tokens.t[slot], itl: tokens.itl_ms[slot], number };
   }
   if (found && !whole) found.number = null;
   return found;
@@ -72,14 +74,14 @@ function usual(t) {
     const slot = i & tokens.mask;
     if (tokens.t[slot] > t + AROUND_MS) continue;
     if (tokens.t[slot] < t - AROUND_MS) break;
-    if (tokens.step[slot] !== last) {
-      last = tokens.step[slot];
+    if (tokens.step_id[slot] !== last) {
+      last = tokens.step_id[slot];
       const row = stepRow(last);
-      counts = row >= 0 && steps.prompt[row & steps.mask] === 0;
-      batch = counts ? steps.decode[row & steps.mask] : 0;
+      counts = row >= 0 && steps.prompt_tokens[row & steps.mask] === 0;
+      batch = counts ? steps.decode_tokens[row & steps.mask] : 0;
     }
-    if (!counts || !(tokens.itl[slot] >= 0)) continue;
-    gaps.push(tokens.itl[slot]);
+    if (!counts || !(tokens.itl_ms[slot] >= 0)) continue;
+    gaps.push(tokens.itl_ms[slot]);
     batches.push(batch); // one for each gap, so that both medians are of the same tokens
   }
   return gaps.length < LEAST_GAPS ? null : { itl: median(gaps), batch: median(batches) };
@@ -126,32 +128,36 @@ function sentenceOf(found) {
     const lost = say`The KV pool was full: it was preempted, waited ${waited} and was computed again`;
     return [...lost, ...say`, so this token took ${took}${instead}.`];
   }
-  const others = entries.filter((entry) => entry.prompt > 0 && entry.rid !== found.rid).map((entry) => entry.rid);
+  const others = entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== found.rid).map((entry) =>
+    entry.rid
+  );
   if (found.leftOut > 0) {
     const steps = bold(many(found.leftOut, "step"));
     return say`It was left out of ${steps} that computed others, so it took ${took}${instead}.`;
   }
-  if (step.prompt > 0 && others.length) {
-    const tokens = bold(many(step.prompt, "prompt token"));
+  if (step.prompt_tokens > 0 && others.length) {
+    const tokens = bold(many(step.prompt_tokens, "prompt token"));
     return say`Its step also computed ${tokens} for ${names(others)}, so it took ${took}${instead}.`;
   }
   if (normal && token.itl <= normal.itl * SLOW) {
     return say`Nothing unusual: it took ${took}, and the usual is ${bold(usually)}.`;
   }
-  if (step.copies > 0) {
-    return say`Its step copied ${bold(many(step.copies, "block"))} before writing, and it took ${took}${instead}.`;
+  if (step.block_copies > 0) {
+    return say`Its step copied ${
+      bold(many(step.block_copies, "block"))
+    } before writing, and it took ${took}${instead}.`;
   }
-  if (normal && step.decode > normal.batch * LARGE_BATCH) {
-    const batch = bold(many(step.decode, "request"));
+  if (normal && step.decode_tokens > normal.batch * LARGE_BATCH) {
+    const batch = bold(many(step.decode_tokens, "request"));
     return say`Its step decoded for ${batch} instead of ${count(normal.batch)}, and it took ${took}${instead}.`;
   }
-  const device = bold(milliseconds(step.device));
+  const device = bold(milliseconds(step.device_ms));
   return say`Nothing in its step explains it: it took ${took}${instead}, ${device} of it in the model.`;
 }
 
 function ofFirst({ known, step }) {
   if (!known || known.ttft === null) {
-    const took = bold(milliseconds(step.t1 - step.t0)), prompt = bold(many(step.prompt, "prompt token"));
+    const took = bold(milliseconds(step.t1 - step.t0)), prompt = bold(many(step.prompt_tokens, "prompt token"));
     return say`It is the first token of its answer: its step took ${took} and computed ${prompt}.`;
   }
   const ttft = bold(milliseconds(known.ttft));
@@ -160,7 +166,8 @@ function ofFirst({ known, step }) {
 }
 
 function ofStep({ rid, step, entries }) {
-  const own = entries.find((entry) => entry.rid === rid), prompt = bold(many(own ? own.prompt : 0, "prompt token"));
+  const own = entries.find((entry) => entry.rid === rid),
+    prompt = bold(many(own ? own.prompt_tokens : 0, "prompt token"));
   return say`This step computed ${prompt} of it and took ${
     bold(milliseconds(step.t1 - step.t0))
   }; no token came of that.`;
@@ -169,18 +176,20 @@ function ofStep({ rid, step, entries }) {
 // ---- facts ------------------------------------------------------------------------------------------------
 /** @returns {any[]} */
 function factsOf({ rid, token, known, step, entries, factor }) {
-  const prompts = entries.filter((entry) => entry.prompt > 0).length, times = known ? known.preempted.length : 0;
-  const host = milliseconds(step.host).replace(" ms", "");
+  const prompts = entries.filter((entry) => entry.prompt_tokens > 0).length, times = known ? known.preempted.length : 0;
+  const host = milliseconds(step.host_ms).replace(" ms", "");
   return [
     ["token", [
       known && known.lane !== null ? `lane ${known.lane}` : { rid },
       token && token.number ? ` · ${count(token.number)}` : "",
     ]],
-    [`step ${count(step.id)}`, [`${count(step.decode)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`]],
+    [`step ${count(step.id)}`, [
+      `${count(step.decode_tokens)} decode${prompts ? ` + ${many(prompts, "prompt")}` : ""}`,
+    ]],
     ["queue wait", [known && known.queue !== null ? milliseconds(known.queue) : "–"]],
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
-    ["cached, shared", [`${count(step.cached)}, ${count(step.shared)} prompt tokens`]],
-    [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device)}`]],
+    ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
+    [factor > 1 ? "host + sleep, device" : "host, device", [`${host}, ${milliseconds(step.device_ms)}`]],
     ...(step.graph === null ? [] : [["computed", [step.graph ? "as a replay" : "eagerly"]]]),
   ];
 }

@@ -18,7 +18,7 @@ function drawn(part) {
 const paragraph = (parts) => make("p", "", ...parts.map(drawn));
 
 /* The step as one bar: its decode tokens, then its prompt tokens. */
-function bar({ decode, prompt }) {
+function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
   const shares = [decode, prompt].map((n) => {
     const share = make("i");
     share.style.width = `${(100 * n) / Math.max(1, decode + prompt)}%`;

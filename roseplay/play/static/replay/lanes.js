@@ -1,6 +1,8 @@
 /* What the lanes receive in a replay, in the form of the server's `own.lanes`, made from frames. A lane shows what
  * was asked in it, one after another. Requests whose words are not in the recording have no lane. */
 import { emit } from "../shared/events.js";
+import { given } from "../shared/given.js";
+import { places } from "../shared/reduce.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
 
@@ -10,6 +12,7 @@ const RATE_TOKENS = 32, MOST_LANES = 8;
 let turns = new Map(); // rid -> turn
 let lanes = new Map(); // lane -> [turn]
 let sent = new Map(); // lane -> how much of it its view has
+let column = places(given.columns.tokens); // of a token's row
 
 /** Empty lanes. */
 export function clearLanes() {
@@ -24,6 +27,7 @@ export function clearLanes() {
 /** Empty lanes, with the answers that were under way. */
 export function beginLanes(snapshot) {
   clearLanes();
+  column = places(snapshot.columns.tokens);
   const open = new Map(snapshot.requests || []);
   for (const [rid, title, text] of snapshot.words || []) {
     const about = open.get(rid);
@@ -50,7 +54,10 @@ function take(frame) {
   const submitted = frame.requests.filter((event) => event[1] === "submitted");
   const asked = new Map(submitted.map(([rid, , , about]) => [rid, about.lane]));
   for (const [rid, title] of frame.titles || []) ask(rid, title, asked.get(rid));
-  for (const [rid, t] of frame.tokens) if (turns.has(rid)) turns.get(rid).times.push(t);
+  for (const token of frame.tokens) {
+    const turn = turns.get(token[column.request_id]);
+    if (turn) turn.times.push(token[column.t]);
+  }
   for (const [rid, index, text] of frame.texts || []) {
     const turn = turns.get(rid);
     if (!turn) continue;

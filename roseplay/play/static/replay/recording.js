@@ -2,7 +2,7 @@
  * waits a second instead. Lines are checked against the shape that the server's own reader uses, so that the views
  * may rely on the types of what they draw. */
 import { given } from "../shared/given.js";
-import { check, isObject } from "./shape.js";
+import { check, frameShape, isObject } from "./shape.js";
 
 const FORMAT = 1, MARK = "roseplay_recording";
 const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what stays of a pause, and what follows the last frame
@@ -28,6 +28,8 @@ export class Recording {
     if (whole) this.lines.pop();
     if (!this.lines.length) throw new Error(`${name} is empty.`);
     this.header = headerOf(this.lines.shift(), name);
+    this.columns = this.header.columns || given.columns;
+    this.shape = shapeOf(this.columns, name);
     this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
     this.due = []; // of each frame, the position
     this.times = []; // of each frame, the engine's
@@ -40,7 +42,7 @@ export class Recording {
     const { lines, name, header: { snapshot } } = this;
     let open = snapshot.requests.length, last = snapshot.t, position = 0;
     for (let i = 0; i < lines.length; i++) {
-      const frame = frameOf(lines[i], i + 2, name, i === lines.length - 1 && !whole);
+      const frame = frameOf(lines[i], this.shape, i + 2, name, i === lines.length - 1 && !whole);
       if (!frame) break;
       const pause = Math.max(0, frame.t - last);
       position += open === 0 && pause > LONG_IDLE_MS ? IDLE_MS : pause;
@@ -105,12 +107,20 @@ function headerOf(line, name) {
   return header;
 }
 
+function shapeOf(columns, name) {
+  try {
+    return frameShape(columns, given.recordingShape);
+  } catch (error) {
+    throw new Error(`${name} is damaged: the header: ${error.message}.`);
+  }
+}
+
 /* A frame, or null for a last line that is not whole: its writer was ended in the middle of it. */
-function frameOf(line, number, name, mayBeCut) {
+function frameOf(line, shape, number, name, mayBeCut) {
   const frame = json(line);
   try {
     if (frame === undefined) throw new Error("it is not JSON");
-    check(frame, given.recordingShape.frame, "");
+    check(frame, shape, "");
   } catch (error) {
     if (mayBeCut) return null;
     throw new Error(`${name} is damaged: line ${number}: ${error.message}.`);

@@ -82,8 +82,8 @@ function begin() {
   fed = 0;
   from = 0;
   since = performance.now();
-  beginLanes(snapshot);
-  const whole = { ...snapshot, info: header.info, knobs: header.knobs };
+  const whole = { ...snapshot, info: header.info, knobs: header.knobs, columns: replay.recording.columns };
+  beginLanes(whole);
   take({ boot_id: `replay-${++serial}`, next: 1, reset: true, snapshot: whole, frames: [] });
 }
 

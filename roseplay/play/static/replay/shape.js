@@ -1,4 +1,4 @@
-/* Checks a value against a shape that the server has given, as data: see recording/shape.py. */
+/* Checks a value against a shape that the server has given, as data: see recording/schema.py. */
 
 const LONGEST_NAME = 200, FAR_SCALAR = 1e15;
 
@@ -42,7 +42,26 @@ const IS = {
   list: Array.isArray,
   row: Array.isArray,
   object: isObject,
+  any: () => true,
 };
+
+/** The shape of frames whose rows have these columns; throws an Error where a column is missing. */
+export function frameShape(columns, { frame, rows }) {
+  const row = (kind) => rowShape(kind, columns[kind], rows[kind]), steps = row("steps");
+  steps.columns.entries = { type: "list", of: row("entries") };
+  const fields = { steps: { type: "list", of: steps }, tokens: { type: "list", of: row("tokens") } };
+  return { ...frame, fields: { ...frame.fields, ...fields } };
+}
+
+function rowShape(kind, names, known) {
+  for (const [name, { optional }] of Object.entries(known)) {
+    const times = names.filter((one) => one === name).length;
+    if (times !== 1 && !(optional && times === 0)) throw new Error(`columns, ${kind} should have '${name}' once`);
+  }
+  const shape = (name) => (Object.hasOwn(known, name) ? known[name] : { type: "any" });
+  const missing = names.length - 1 - names.findLastIndex((name) => !shape(name).optional);
+  return { type: "row", columns: Object.fromEntries(names.map((name) => [name, shape(name)])), missing };
+}
 
 /** Throws an Error that says where a value has another shape. */
 export function check(value, shape, where) {

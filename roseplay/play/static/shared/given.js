@@ -19,7 +19,8 @@
  * @property {{knobs: Record<string, Setting>, config: Record<string, Setting>}} settings the catalogue of settings
  * @property {Record<string, (number | null)[]>} stops the values of sliders whose places are not even, by element id
  * @property {string | null} plotly the address of the plotly bundle
- * @property {{header: any, frame: any}} recordingShape the shape of a recording's lines
+ * @property {{header: any, frame: any, rows: any}} recordingShape the shape of a recording's lines and of their rows
+ * @property {import("./types.js").Columns} columns of rows that come without their columns' names
  * @property {string | null} recording the name of the recording that the server was started for
  */
 
@@ -33,6 +34,7 @@ export const given = {
   stops: {},
   plotly: null,
   recordingShape: null,
+  columns: { steps: [], entries: [], tokens: [] },
   recording: null,
   ...(element ? JSON.parse(element.textContent) : {}),
 };

@@ -1,14 +1,36 @@
 /* Takes deltas of GET /ui/delta, or of a replay, into the store. Emits "reset" where one starts anew, then "frame". */
 import { emit } from "./events.js";
+import { given } from "./given.js";
 import { store } from "./store.js";
 import { time } from "./time.js";
 
-/** @import { Delta, EntryRow, Frame, StepRow, TokenRow } from "./types.js" */
+/** @import { Columns, Delta, Frame } from "./types.js" */
 
 const KEEP_MS = 120000; // of view time: finished requests stay this long
 const KEEP_REQUESTS = 4096, KEEP_BURSTS = 4, KEEP_MARKS = 256;
 
+const PROGRESS = ["computed", "target", "cached", "shared"];
+
 const { steps, tokens, entries, request } = store;
+let rows = reader(given.columns);
+
+/**
+ * How rows with these columns enter the store.
+ * @param {Columns} columns
+ */
+function reader(columns) {
+  return {
+    at: places(columns.steps),
+    addStep: steps.filler(columns.steps),
+    addEntry: entries.filler(columns.entries),
+    addToken: tokens.filler(columns.tokens),
+  };
+}
+
+/** Where each column lies in a row. @param {string[]} names @returns {Record<string, number>} */
+export function places(names) {
+  return Object.fromEntries(names.map((name, place) => [name, place]));
+}
 
 /** @param {Delta} delta */
 export function apply(delta) {
@@ -34,6 +56,7 @@ function reset(delta) {
   store.version++;
   time.reset();
   const snapshot = delta.snapshot || {};
+  rows = reader(snapshot.columns || given.columns);
   store.info = snapshot.info || (anew ? null : store.info);
   store.knobs = { ...snapshot.knobs };
   for (const [rid, fields] of snapshot.requests || []) applyFields(rid, fields);
@@ -59,7 +82,7 @@ function applyFrame(frame) {
   const events = frame.requests || [];
   for (const event of events) if (event[1] === "submitted") applyEvent(event);
   for (const step of frame.steps || []) applyStep(step);
-  for (const token of frame.tokens || []) applyToken(token);
+  for (const token of frame.tokens || []) rows.addToken(token);
   for (const event of events) if (event[1] !== "submitted") applyEvent(event);
   for (const [t, step, changes] of frame.knobs || []) applyKnobs(t, step, changes);
   if (frame.stats) store.stats = frame.stats;
@@ -94,70 +117,37 @@ function applyEvent([rid, event, t, more = {}]) {
   }
 }
 
-/* The first columns of a step's row; what follows them is kept in other ways. */
-const STEP_COLUMNS = [
-  "step",
-  "t0",
-  "t1",
-  "prompt",
-  "decode",
-  "cached",
-  "shared",
-  "running",
-  "waiting",
-  "free",
-  "cachedBlocks",
-  "active",
-  "sharedBlocks",
-  "device",
-  "host",
-  "copies",
-];
-
-/** @param {StepRow} row */
+/** @param {any[]} row */
 function applyStep(row) {
-  const [, t0, t1] = row, [parts, preempted, copied, graph] = /** @type {any[]} */ (row).slice(STEP_COLUMNS.length);
-  time.work(t0, t1);
-  const i = steps.push();
-  STEP_COLUMNS.forEach((name, k) => (steps[name][i] = row[k]));
-  steps.graph[i] = graph ?? null;
-  steps.entry[i] = entries.end;
-  steps.entries[i] = parts.length;
-  steps.preempted[i] = preempted && preempted.length ? preempted : null;
+  const { at, addStep } = rows, t0 = row[at.t0], parts = row[at.entries] || [], preempted = row[at.preempted] || [];
+  time.work(t0, row[at.t1]);
+  const i = addStep(row);
+  steps.graph[i] = row[at.graph] ?? null;
+  steps.first_entry[i] = entries.end;
+  steps.entry_count[i] = parts.length;
+  steps.preempted[i] = preempted.length ? preempted : null;
   for (const part of parts) applyEntry(part, t0);
-  for (const rid of preempted || []) {
+  for (const rid of preempted) {
     const known = request(rid);
-    if (known.preempted.length > known.resumed.length) known.resumed.push(t0); // again before it ran
+    ran(known, t0);
     known.preempted.push(t0);
   }
-  for (const rid of copied || []) request(rid).copied.push(t0);
+  for (const rid of row[at.copied] || []) request(rid).copied.push(t0);
 }
 
 /**
- * @param {EntryRow} row
+ * @param {any[]} row
  * @param {number} t0 when its step began
  */
-function applyEntry([rid, prompt, decode, computed, target, cached, shared], t0) {
-  const e = entries.push();
-  entries.rid[e] = rid;
-  entries.prompt[e] = prompt;
-  entries.decode[e] = decode;
-  entries.computed[e] = computed;
-  entries.target[e] = target;
-  entries.cached[e] = cached;
-  entries.shared[e] = shared;
-  const known = request(rid);
-  Object.assign(known, { computed, target, cached, shared });
-  if (known.preempted.length > known.resumed.length) known.resumed.push(t0);
+function applyEntry(row, t0) {
+  const e = rows.addEntry(row), known = request(entries.request_id[e]);
+  for (const name of PROGRESS) known[name] = entries[name][e];
+  ran(known, t0);
 }
 
-/** @param {TokenRow} row */
-function applyToken([rid, t, itl, step]) {
-  const i = tokens.push();
-  tokens.rid[i] = rid;
-  tokens.t[i] = t;
-  tokens.itl[i] = itl === null ? NaN : itl;
-  tokens.step[i] = step;
+/* It was in a step, or preempted by one before it ran: an earlier preemption ends. */
+function ran(known, t) {
+  if (known.preempted.length > known.resumed.length) known.resumed.push(t);
 }
 
 function applyKnobs(t, step, changes) {

@@ -15,6 +15,7 @@ class Ring {
     this.capacity = capacity;
     this.mask = capacity - 1;
     this.end = 0;
+    this.names = Object.keys(columns);
     for (const [name, Kind] of Object.entries(columns)) this[name] = new Kind(capacity);
   }
 
@@ -29,6 +30,21 @@ class Ring {
   /** The slot of a new row; the caller fills its columns. */
   push() {
     return this.end++ & this.mask;
+  }
+
+  /**
+   * A function that adds a row, given as a list with these columns, and returns its slot. Numbers alone are taken over:
+   * what is missing is 0, or NaN in a column of fractions.
+   * @param {string[]} names
+   */
+  filler(names) {
+    const columns = this.names.filter((name) => ArrayBuffer.isView(this[name]))
+      .map((name) => ({ column: this[name], k: names.indexOf(name) }));
+    return (row) => {
+      const slot = this.push();
+      for (const { column, k } of columns) column[slot] = row[k] ?? NaN;
+      return slot;
+    };
   }
 
   clear() {
@@ -53,50 +69,60 @@ class Ring {
 
 const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
 
-/** @typedef {Ring & {rid: Int32Array, step: Int32Array, t: Float64Array, itl: Float32Array}} TokenRing */
+/** @typedef {Ring & {request_id: Int32Array, step_id: Int32Array, t: Float64Array, itl_ms: Float32Array}} TokenRing */
 const tokens = /** @type {TokenRing} */ (
-  new Ring(1 << 16, { rid: I32, step: I32, t: F64, itl: F32 }) // itl: NaN for a first token
+  new Ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }) // itl_ms: NaN for a first token
 );
 
 /**
- * `graph`: replayed, eager, or null where that is not known. A step's entries are the rows [entry, entry + entries).
- * @typedef {Ring & Record<"step" | "prompt" | "decode" | "cached" | "shared" | "running" | "waiting" | "free" |
- *   "cachedBlocks" | "active" | "sharedBlocks" | "copies" | "entries", Int32Array> &
- *   Record<"t0" | "t1" | "entry", Float64Array> & Record<"device" | "host", Float32Array> &
+ * `graph`: replayed, eager, or null where that is not known. A step's entries are `entry_count` rows from
+ * `first_entry` on.
+ * @typedef {Ring & Record<"step_id" | "prompt_tokens" | "decode_tokens" | "cached_tokens" | "shared_tokens" |
+ *   "running" | "waiting" | "blocks_free" | "blocks_cached" | "blocks_active" | "blocks_shared" | "block_copies" |
+ *   "entry_count", Int32Array> &
+ *   Record<"t0" | "t1" | "first_entry", Float64Array> & Record<"device_ms" | "host_ms", Float32Array> &
  *   {graph: (boolean | null)[], preempted: (number[] | null)[]}} StepRing
  */
 const steps = /** @type {StepRing} */ (
   new Ring(1 << 13, {
-    step: I32,
+    step_id: I32,
     t0: F64,
     t1: F64,
-    prompt: I32,
-    decode: I32,
-    cached: I32,
-    shared: I32,
+    prompt_tokens: I32,
+    decode_tokens: I32,
+    cached_tokens: I32,
+    shared_tokens: I32,
     running: I32,
     waiting: I32,
-    free: I32,
-    cachedBlocks: I32,
-    active: I32,
-    sharedBlocks: I32,
-    device: F32,
-    host: F32,
-    copies: I32,
+    blocks_free: I32,
+    blocks_cached: I32,
+    blocks_active: I32,
+    blocks_shared: I32,
+    device_ms: F32,
+    host_ms: F32,
+    block_copies: I32,
     graph: Array,
-    entry: F64,
-    entries: I32,
+    first_entry: F64,
+    entry_count: I32,
     preempted: Array,
   })
 );
 
 /**
  * A request's part in a step.
- * @typedef {Ring & Record<"rid" | "prompt" | "decode" | "computed" | "target" | "cached" | "shared", Int32Array>}
- *   EntryRing
+ * @typedef {Ring & Record<"request_id" | "prompt_tokens" | "decode_tokens" | "computed" | "target" | "cached" |
+ *   "shared", Int32Array>} EntryRing
  */
 const entries = /** @type {EntryRing} */ (
-  new Ring(1 << 18, { rid: I32, prompt: I32, decode: I32, computed: I32, target: I32, cached: I32, shared: I32 })
+  new Ring(1 << 18, {
+    request_id: I32,
+    prompt_tokens: I32,
+    decode_tokens: I32,
+    computed: I32,
+    target: I32,
+    cached: I32,
+    shared: I32,
+  })
 );
 
 /**
@@ -180,17 +206,17 @@ export const store = {
 
 /** The ring row of a step, or -1 when it is not (or no longer) there. */
 function stepRow(step) {
-  const row = steps.lowerBound(steps.step, step);
-  return row < steps.end && steps.step[row & steps.mask] === step ? row : -1;
+  const row = steps.lowerBound(steps.step_id, step);
+  return row < steps.end && steps.step_id[row & steps.mask] === step ? row : -1;
 }
 
 /** The parts that requests had in the step in this slot, those that are kept. */
 function entriesOf(slot) {
   const list = [];
-  for (let k = 0, e = steps.entry[slot]; k < steps.entries[slot]; k++, e++) {
-    const { rid, prompt, decode, cached, shared } = entries, at = e & entries.mask;
+  for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
     if (e < entries.first) continue;
-    list.push({ rid: rid[at], prompt: prompt[at], decode: decode[at], cached: cached[at], shared: shared[at] });
+    const { request_id, prompt_tokens, decode_tokens } = entries, at = e & entries.mask;
+    list.push({ rid: request_id[at], prompt_tokens: prompt_tokens[at], decode_tokens: decode_tokens[at] });
   }
   return list;
 }

@@ -23,6 +23,7 @@
  * @typedef {object} Snapshot
  * @property {Info | null} [info]
  * @property {Record<string, any>} [knobs]
+ * @property {Columns} [columns] of the steps, their entries, and the tokens in the frames that follow
  * @property {[number, Record<string, any>][]} [requests] [rid, fields]
  * @property {BlockRow[]} [blocks]
  * @property {Stats} [stats]
@@ -35,8 +36,8 @@
  * What happened between two polls.
  * @typedef {object} Frame
  * @property {number} [t]
- * @property {StepRow[]} [steps]
- * @property {TokenRow[]} [tokens]
+ * @property {any[][]} [steps] rows with the columns of the last snapshot
+ * @property {any[][]} [tokens]
  * @property {[number, "submitted" | "scheduled" | "first" | "finished", number, Record<string, any>?][]} [requests]
  * @property {[number, number, Record<string, [any, any]>][]} [knobs] [t, step, {name: [before, after]}]
  * @property {BlockRow[]} [blocks]
@@ -46,18 +47,8 @@
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
  */
 
-/** @typedef {[rid: number, t: number, itl: number | null, step: number]} TokenRow */
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
-/**
- * @typedef {[rid: number, prompt: number, decode: number, computed: number, target: number, cached: number,
- *   shared: number]} EntryRow
- */
-/**
- * @typedef {[step: number, t0: number, t1: number, prompt: number, decode: number, cached: number, shared: number,
- *   running: number, waiting: number, free: number, cachedBlocks: number, active: number, sharedBlocks: number,
- *   device: number, host: number, copies: number, entries: EntryRow[], preempted: number[], copied?: number[],
- *   graph?: boolean | null]} StepRow
- */
+/** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
 /** @typedef {{num_blocks: number, block_size: number, max_model_len: number, model: string}} Info */
 

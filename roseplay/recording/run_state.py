@@ -1,0 +1,181 @@
+"""What the frames of a run say, applied one after the other: the one reducer of frames in Python.
+
+With history it holds all that happened, for exports; without, what holds now, which is where a recording begins whose
+oldest frames were dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from roseplay.engine.messages import EntryRecord
+from roseplay.recording.frame_rows import StepRow, TokenRow
+
+_FREE = [0, -1, 0]
+_PROGRESS = ("computed", "target", "cached", "shared")
+_ABOUT = (
+    *("kind", "lane", "burst", "prompt_tokens", "submitted", "scheduled", "first", "finished"),
+    *("queue_ms", "ttft_ms", "reason", "error", *_PROGRESS),
+)
+
+
+class TokenRun(NamedTuple):
+    """One token, and the step that made it."""
+
+    t: float
+    itl_ms: float | None
+    step: StepRow | None
+
+
+@dataclass(slots=True)
+class RequestRun:
+    """One request. Times are ms of the page's clock, ``None`` for what did not happen or came before the recording.
+
+    Attributes:
+        computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
+        skipped: tokens it had that are not in ``tokens``: they came before the recording begins.
+        texts: by token index; empty if they were not recorded.
+        preempted, resumed, copied: times of these events.
+    """
+
+    request_id: int
+    kind: str = "api"
+    lane: int | None = None
+    burst: int | None = None
+    prompt_tokens: int = 0
+    title: str | None = None
+    submitted: float | None = None
+    scheduled: float | None = None
+    first: float | None = None
+    finished: float | None = None
+    queue_ms: float | None = None
+    ttft_ms: float | None = None
+    reason: str | None = None
+    error: str | None = None
+    computed: int = 0
+    target: int = 0
+    cached: int = 0
+    shared: int = 0
+    skipped: int = 0
+    tokens: list[TokenRun] = field(default_factory=list)
+    texts: dict[int, str] = field(default_factory=dict)
+    preempted: list[float] = field(default_factory=list)
+    resumed: list[float] = field(default_factory=list)
+    copied: list[float] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        if self.lane is not None:
+            return f"lane {self.lane} #{self.request_id}"
+        return f"burst {self.burst} #{self.request_id}" if self.burst is not None else f"request #{self.request_id}"
+
+    @property
+    def ttft(self) -> float | None:
+        return None if self.first is None or self.submitted is None else self.first - self.submitted
+
+    def update(self, about: dict[str, Any]) -> None:
+        """Take over what an event or a snapshot says of it."""
+        for name in _ABOUT:
+            if name in about:
+                setattr(self, name, about[name])
+
+    def about(self) -> dict[str, Any]:
+        """Returns it as a snapshot has it."""
+        return {**{name: getattr(self, name) for name in _ABOUT}, "tokens": self.skipped + len(self.tokens)}
+
+    def ran(self, t: float) -> None:
+        """It was in a step, or preempted by one before it ran: an earlier preemption ends."""
+        if len(self.preempted) > len(self.resumed):
+            self.resumed.append(t)
+
+
+class RunState:
+    """The state of a run after the frames taken so far.
+
+    Args:
+        snapshot: of a recording's header, in which it begins.
+        knobs: at that time.
+        history: keep every step, token and knob change, and requests that have ended.
+
+    Attributes:
+        t: time of the last frame, in ms of the page's clock.
+        requests: by id, in order of arrival.
+        steps: oldest first.
+        changes: of the knobs, ``(t, step, {name: [old, new]})``.
+        blocks: those that are not free, ``[references, owner, findable]``.
+    """
+
+    def __init__(self, snapshot: dict[str, Any], knobs: dict[str, Any], *, history: bool) -> None:
+        self.t: float = snapshot["t"]
+        self.knobs = dict(knobs)
+        self.requests: dict[int, RequestRun] = {}
+        self.steps: list[StepRow] = []
+        self.changes: list[tuple[float, int, dict[str, list[Any]]]] = []
+        self.blocks: dict[int, list[int]] = {block: state for block, *state in snapshot.get("blocks", ())}
+        self.stats: dict[str, Any] | None = snapshot.get("stats")
+        self.burst: dict[str, Any] | None = snapshot.get("burst")
+        self._history = history
+        self._latest: dict[int, StepRow] = {}  # by number; a restarted worker counts from 0 again
+        for request_id, about in snapshot.get("requests", ()):
+            request = self.requests[request_id] = RequestRun(request_id, skipped=about.get("tokens", 0))
+            request.update(about)
+
+    def take(self, frame: dict[str, Any]) -> None:
+        """Apply a frame whose steps and tokens are named tuples, as ``reader.read_rows`` makes them."""
+        self.t = frame["t"]
+        for request_id, kind, t, about in frame["requests"]:
+            self._event(request_id, kind, t, about)
+        for step in frame["steps"]:
+            self._step(step)
+        for token in frame["tokens"]:
+            self._token(token)
+        for t, step_id, changes in frame["knobs"]:
+            self.knobs.update({name: new for name, (_, new) in changes.items()})
+            if self._history:
+                self.changes.append((t, step_id, changes))
+        for block, *state in frame["blocks"]:
+            self.blocks[block] = state
+            if state == _FREE:
+                del self.blocks[block]
+        self.stats = frame.get("stats") or self.stats
+        self.burst = frame.get("burst") or self.burst
+
+    def _event(self, request_id: int, kind: str, t: float, about: dict[str, Any]) -> None:
+        if kind == "submitted":
+            self.requests.setdefault(request_id, RequestRun(request_id))
+        for request in self._known([request_id]):
+            request.update({**about, kind: t})
+            if kind == "finished" and not self._history:
+                del self.requests[request_id]
+
+    def _known(self, request_ids: Sequence[int]) -> list[RequestRun]:
+        """Returns these requests. Steps may mention one before its submission, and after its end."""
+        if self._history:
+            return [self.requests.setdefault(request_id, RequestRun(request_id)) for request_id in request_ids]
+        return [self.requests[request_id] for request_id in request_ids if request_id in self.requests]
+
+    def _step(self, step: StepRow) -> None:
+        if self._history:
+            self.steps.append(step)
+            self._latest[step.step_id] = step
+        for entry in step.entries:
+            self._entry(entry, step.t0)
+        for request in self._known(step.preempted):
+            request.ran(step.t0)
+            request.preempted.append(step.t0)
+        for request in self._known(step.copied):
+            request.copied.append(step.t0)
+
+    def _entry(self, entry: EntryRecord, t: float) -> None:
+        for request in self._known([entry.request_id]):
+            request.update({name: getattr(entry, name) for name in _PROGRESS})
+            request.ran(t)
+
+    def _token(self, token: TokenRow) -> None:
+        for request in self._known([token.request_id]):
+            if self._history:
+                request.tokens.append(TokenRun(token.t, token.itl_ms, self._latest.get(token.step_id)))
+            else:
+                request.skipped += 1
