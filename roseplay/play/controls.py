@@ -45,7 +45,7 @@ def slider(
     )  # fmt: skip
 
 
-def switch(label: str, hint: str, on: bool, name: str, *, interactive: bool = True) -> gr.Checkbox:
+def switch(label: str, hint: str, on: bool, name: str) -> gr.Checkbox:
     return gr.Checkbox(
         on,
         label=label,
@@ -54,7 +54,7 @@ def switch(label: str, hint: str, on: bool, name: str, *, interactive: bool = Tr
         min_width=0,
         elem_id=name,
         elem_classes=["rp-switch"],
-        interactive=interactive,
+        interactive=True,
     )
 
 
@@ -134,12 +134,11 @@ class Controls:
         self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 
     def _switch(self, knob: str, on: bool) -> gr.Checkbox:
-        setting, name = SETTINGS[knob], IDS[knob]
-        if setting.needs == "a GPU" and not self._playground.engine.info.device.startswith("cuda"):
-            return switch(setting.label, f"needs {setting.needs}", False, name, interactive=False)
-        return switch(setting.label, setting.hint, on, name)
+        setting = SETTINGS[knob]
+        return switch(setting.label, setting.hint, on, IDS[knob])
 
-    def wire(self) -> None:
+    def wire(self, answer_length: gr.Slider) -> None:
+        """Connect the controls; ``answer_length`` ends where the model's context does, which the page learns later."""
         self.budget.wire()
         self.requests.wire()
         last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
@@ -157,7 +156,7 @@ class Controls:
             api_name="_slow_factor",
         )
         shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
-        shown += [*self.switches.values(), self.slow, self.factor]
+        shown += [*self.switches.values(), self.slow, self.factor, answer_length]
         self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
 
     def _setter(self, knob: str) -> Callable[[Any], None]:

@@ -9,7 +9,7 @@ import gradio as gr
 import roseplay
 from roseplay.play.controls import Controls
 from roseplay.play.lab_tab import LabTab
-from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel, plain
+from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
@@ -41,7 +41,7 @@ def page_head(playground: Playground) -> str:
 def build_page(playground: Playground) -> gr.Blocks:
     """The page of one playground, with its private wiring and its named endpoints."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
-        _header(playground)
+        _header()
         with gr.Tabs(elem_id="rp-tabs"):
             with gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"):
                 with gr.Column(elem_id="rp-rail", min_width=0):
@@ -58,24 +58,18 @@ def build_page(playground: Playground) -> gr.Blocks:
                     LabTab().wire()
             with gr.Tab("Traces", id="traces", elem_id="rp-traces", elem_classes="rp-page"):
                 traces(playground)
-        controls.wire()
+        controls.wire(traffic.length)
         traffic.wire()
         api.add_endpoints(playground)
     return page
 
 
-def _header(playground: Playground) -> None:
-    info = playground.engine.info
+def _header() -> None:
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
     html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
-    about = f"{info.num_parameters:,} parameters, {info.num_blocks - 1} KV blocks of {info.block_size} tokens".replace(
-        ",", " "
-    )
-    where = f'<span class="rp-where"><i>·</i>{plain(info.device)}<i>·</i>{plain(info.dtype)}</span>'
-    title = plain(f"{info.model} on {info.device} in {info.dtype}: {about}")
-    chip = f'<span class="rp-chip rp-model-chip" title="{title}">{plain(info.model)}{where}</span>'
-    html(f'{chip}<span class="rp-chip rp-slow-chip" hidden></span>{LAB_CHIP}', elem_id="rp-chip")
+    chips = '<span class="rp-chip rp-model-chip" hidden></span><span class="rp-chip rp-slow-chip" hidden></span>'
+    html(chips + LAB_CHIP, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)
         + kpi("run / wait", "rw")
@@ -101,7 +95,7 @@ def _middle(playground: Playground) -> None:
             js_on_load=assets.mount("lanes/lanes.js", "ask", "edit", "again", "anew", "halt", "restore"),
         )
         PromptBar(playground).wire(lanes)
-        SamplingPanel(playground)
+        SamplingPanel()
         panel("steps", "Steps", "", "live/steps.js")
 
 

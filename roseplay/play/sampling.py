@@ -14,8 +14,7 @@ import gradio as gr
 from roseplay.config import SamplingParams
 from roseplay.play.controls import slider
 from roseplay.play.markup import html
-from roseplay.play.playground import Playground
-from roseplay.play.settings import MAX_SYSTEM_CHARS, defaults
+from roseplay.play.settings import MAX_SYSTEM_CHARS, Settings
 from roseplay.play.terms import SAMPLING_CONTROLS
 from roseplay.play.web import assets
 from roseplay.recording.schema import MAX_LANES
@@ -32,9 +31,8 @@ _CROSS = (
 class SamplingPanel:
     """Controls for the settings that the server keeps for the tab, in the order of ``FIELDS`` in sampling.js."""
 
-    def __init__(self, playground: Playground) -> None:
-        longest = playground.engine.info.max_model_len
-        now = defaults(longest)
+    def __init__(self) -> None:
+        now = Settings()
         with gr.Column(elem_id="rp-sampling", min_width=0):
             self.head = html(_CROSS, elem_id="rp-sampling-head", js_on_load=assets.mount("lanes/sampling.js", "show"))
             with gr.Row(elem_id="rp-sampling-for"):
@@ -52,7 +50,7 @@ class SamplingPanel:
                 "top_k": _slide("top_k", 0, 200, 0, 1),
                 "min_p": _slide("min_p", 0, 1, now.min_p, 0.01),
                 "repetition_penalty": _slide("repetition_penalty", 0.5, 2, 1, 0.05),
-                "max_new_tokens": _slide("max_new_tokens", 1, longest - 1, now.max_new_tokens, 1),
+                "max_new_tokens": _slide("max_new_tokens", 1, now.max_new_tokens, now.max_new_tokens, 1),
                 "seed": _text(*_words("seed")),
                 "stop": _text(*_words("stop"), lines=2),
             }

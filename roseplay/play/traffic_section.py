@@ -25,13 +25,10 @@ class TrafficSection:
 
     def __init__(self, playground: Playground) -> None:
         self._playground = playground
-        longest = max(16, min(256, playground.engine.info.max_model_len // 2 // 16 * 16))
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
             section("Traffic", "", "traffic")
             self.size = slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")
-            self.length = slider(
-                "Answer length", "duration", 16, longest, min(DEFAULT_ANSWER, longest), "answer-length", step=16
-            )
+            self.length = slider("Answer length", "duration", 16, 256, DEFAULT_ANSWER, "answer-length", step=16)
             self.kind = gr.Radio(
                 list(LABELS.values()), value=LABELS["shared_head"], label="Prompts", show_label=False, container=False,
                 min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,

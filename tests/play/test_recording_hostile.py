@@ -209,9 +209,7 @@ def test_the_page_has_no_markup_of_its_recording(lines: Lines, tmp_path: Path) -
         part["props"]["html_template"] for part in build_page(replay).get_config_file()["components"]
         if "html_template" in part.get("props", ())
     ]  # fmt: skip
-    chip = next(template for template in templates if "rp-model-chip" in template)
     for template in templates:
         assert not Markup(template).tags & {"img", "script", "title"}
         assert not re.search(r"[`\\]|\$\{|\{\{", template), "Gradio would run this as a template"
-    assert "&lt;img src=x onerror=window.pwned=1&gt;" in chip
     assert Markup(page_head(replay)).tags == {"link", "style", "script"}

@@ -117,6 +117,14 @@ def test_the_page_asks_nobody_else(address: str) -> None:
     assert "cdn" not in httpx.get(address).text.lower()
 
 
+def test_the_page_learns_of_the_engine_by_its_poll(address: str, live_engine: FakeEngine) -> None:
+    page = httpx.get(f"{address}/", timeout=20).text
+    assert "roseplay" in page
+    assert live_engine.info.model not in page
+    snapshot = httpx.get(f"{address}/ui/delta?since=0", timeout=20).json()["snapshot"]
+    assert snapshot["info"]["model"] == live_engine.info.model
+
+
 def test_the_public_endpoints_and_no_others(client: Client) -> None:
     named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     expected = [

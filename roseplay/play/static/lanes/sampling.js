@@ -4,6 +4,8 @@
  * An answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more
  * to send. */
 import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
 
 const FIELDS = {
@@ -153,10 +155,15 @@ export function toggle() {
 export function shown() {
   const values = Object.keys(FIELDS).map((name) => {
     const keep = touched.has(name) || !answer.fields.includes(name);
-    return keep ? { __type__: "update" } : answer.values[name];
+    const value = keep ? {} : { value: answer.values[name] };
+    return { __type__: "update", ...value, ...(name === "max_new_tokens" && longest()) };
   });
   return [...values, button()];
 }
+
+/* Where the slider of an answer's length ends. */
+const longest = () => (store.info ? { maximum: store.info.max_model_len - 1 } : {});
+on("reset", () => answer && fill());
 
 /** Wait until the server knows what has been typed. */
 export async function sent() {

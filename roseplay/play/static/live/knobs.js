@@ -91,13 +91,29 @@ export function controlValues() {
     return [place(TRACKS[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])];
   });
   const factor = slow ? `×${knobs.slow_motion}` : document.querySelector("#slow-factor input").value;
-  return [...stops, knobs.max_batch_size, ...SWITCHES.map(isOn), slow, factor];
+  return [...stops, knobs.max_batch_size, ...SWITCHES.map(switchState), slow, factor, answerLength()];
 }
 
-/* Whether an optimisation is on; CUDA graphs are not where there is no GPU. */
-function isOn(knob) {
-  const graphs = document.querySelector("#graphs input");
-  return store.knobs[knob] && !(knob === "cuda_graphs" && graphs && graphs.disabled);
+/* What a switch needs and this engine lacks, or "". */
+function lacks(knob) {
+  const { needs } = given.settings.knobs[knob], onGpu = store.info && store.info.device.startsWith("cuda");
+  return needs === "a GPU" && !onGpu ? needs : "";
+}
+
+const isOn = (knob) => store.knobs[knob] && !lacks(knob);
+
+function switchState(knob) {
+  const { needs, hint } = given.settings.knobs[knob], lacking = lacks(knob);
+  if (!needs) return isOn(knob);
+  return { __type__: "update", value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint };
+}
+
+/* An answer of a burst has at most half of the model's context. */
+function answerLength() {
+  const half = store.info ? Math.floor(store.info.max_model_len / 32) * 16 : 256;
+  const most = Math.max(16, Math.min(256, half));
+  const now = Number(document.querySelector("#answer-length input[type=number]")?.value || most);
+  return { __type__: "update", maximum: most, value: Math.min(now, most) };
 }
 
 // ---- what follows from the knobs --------------------------------------------------------------------------
@@ -140,6 +156,10 @@ function ticks() {
 on("reset", () => {
   show();
   sync();
+});
+on("lock", () => { // a lock that ends enables every control
+  const graphs = document.querySelector("#graphs input");
+  if (graphs && lacks("cuda_graphs")) graphs.disabled = true;
 });
 on("frame", (delta) => {
   if (!(delta.frames || []).some((frame) => frame.knobs && frame.knobs.length)) return;

@@ -50,7 +50,11 @@
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
-/** @typedef {{num_blocks: number, block_size: number, max_model_len: number, model: string}} Info */
+/**
+ * `EngineInfo` of the engine, or of the one that was recorded.
+ * @typedef {Record<"num_blocks" | "block_size" | "max_model_len" | "num_parameters", number> &
+ *   Record<"model" | "device" | "dtype", string>} Info
+ */
 
 /**
  * What a tab lacks of one of its lanes; the figures are the newest turn's.

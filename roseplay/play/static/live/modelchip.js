@@ -1,0 +1,26 @@
+/* The header's chip with the model that runs, or that ran in the recording shown: its name, where and how. */
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+
+let chip = null;
+
+function show() {
+  const { info } = store;
+  if (!chip || !info) return;
+  const { count } = format, where = make("span", "rp-where");
+  where.append(make("i", "", "·"), info.device, make("i", "", "·"), info.dtype);
+  chip.replaceChildren(info.model, where);
+  chip.title = `${info.model} on ${info.device} in ${info.dtype}: ${count(info.num_parameters)} parameters, ` +
+    `${count(info.num_blocks - 1)} KV blocks of ${info.block_size} tokens`;
+  chip.hidden = false;
+}
+
+on("reset", show);
+
+/** @param {HTMLElement} element the chips' place in the header */
+export function mount(element) {
+  chip = element.querySelector(".rp-model-chip");
+  show();
+}
