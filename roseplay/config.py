@@ -29,24 +29,7 @@ class EngineConfig:
         "Device",
         "engine: hardware",
         "Where the model runs; auto takes a GPU if there is one.",
-    )
-    dtype: str = setting(
-        "auto",
-        Choice(("auto", "float32", "bfloat16", "float16")),
-        "Number format",
-        "engine: bandwidth",
-        "Number format of weights and KV cache. auto is the checkpoint's own; on a CPU that has no instructions for "
-        "bfloat16 (AVX512-BF16, AMX), and for float16 on any, float32.",
-        vllm="dtype",
-    )
-    block_size: int = setting(
-        16,
-        Whole(1),
-        "Block size",
-        "engine: tokens a block",
-        "Tokens that a KV block holds.",
-        unit="tokens",
-        vllm="block_size",
+        lab="name",
     )
     num_blocks: int | None = setting(
         None,
@@ -66,6 +49,7 @@ class EngineConfig:
         "Bytes for keys and values. Without it and num_blocks the pool sizes itself.",
         unit="bytes",
         vllm="kv_cache_memory_bytes",
+        lab="name",
     )
     gpu_memory_utilization: float = setting(
         0.9,
@@ -76,6 +60,16 @@ class EngineConfig:
         "sizes itself stays within it.",
         vllm="gpu_memory_utilization",
         needs="a GPU",
+        lab="name",
+    )
+    block_size: int = setting(
+        16,
+        Whole(1),
+        "Block size",
+        "engine: tokens a block",
+        "Tokens that a KV block holds.",
+        unit="tokens",
+        vllm="block_size",
     )
     max_model_len: int | None = setting(
         None,
@@ -104,7 +98,13 @@ class EngineConfig:
         needs="a CPU",
     )
     seed: int = setting(
-        0, Whole(), "Seed", "engine: draws", "Seed of requests that bring none, and of random weights.", vllm="seed"
+        0,
+        Whole(),
+        "Seed",
+        "engine: draws",
+        "Seed of requests that bring none, and of random weights.",
+        vllm="seed",
+        lab="",
     )
     random_weights: bool = setting(
         False,
@@ -113,14 +113,7 @@ class EngineConfig:
         "engine: weights",
         "Build the model from its config alone, with random weights: a checkpoint's speed without the checkpoint.",
         vllm="load_format=dummy",
-    )
-    attention: str = setting(
-        "auto",
-        Choice(("auto", "cpu", "gather", "triton", "reference")),
-        "Attention",
-        "engine: KV reads",
-        "How keys and values are read: cpu in place where the compiled kernel is there, gather copies them together "
-        "first, triton is for CUDA devices, reference is slow and plain; auto takes the best.",
+        lab="",
     )
     pack_weights: bool = setting(
         True,
@@ -148,6 +141,23 @@ class EngineConfig:
         "threads, where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
         needs="a CPU",
     )
+    attention: str = setting(
+        "auto",
+        Choice(("auto", "cpu", "gather", "triton", "reference")),
+        "Attention",
+        "engine: KV reads",
+        "How keys and values are read: cpu in place where the compiled kernel is there, gather copies them together "
+        "first, triton is for CUDA devices, reference is slow and plain; auto takes the best.",
+    )
+    dtype: str = setting(
+        "auto",
+        Choice(("auto", "float32", "bfloat16", "float16")),
+        "Number format",
+        "engine: bandwidth",
+        "Number format of weights and KV cache. auto is the checkpoint's own; on a CPU that has no instructions for "
+        "bfloat16 (AVX512-BF16, AMX), and for float16 on any, float32.",
+        vllm="dtype",
+    )
     trust_remote_code: bool = setting(
         False,
         Switch(),
@@ -155,6 +165,7 @@ class EngineConfig:
         "engine: safety",
         "Run Python code that comes with a checkpoint. Off, such a model is refused.",
         vllm="trust_remote_code",
+        lab="",
     )
     worker: str = setting(
         "thread",
@@ -162,6 +173,7 @@ class EngineConfig:
         "Worker",
         "engine: isolation",
         "Whether the engine's loop runs in a thread or in a process of its own.",
+        lab="",
     )
     step_timeout_s: float = setting(
         120.0,
@@ -171,6 +183,7 @@ class EngineConfig:
         "Seconds after which a silent worker counts as frozen; a step that is predicted to take long has ten times its "
         "predicted time.",
         unit="s",
+        lab="",
     )
     telemetry_steps: int = setting(
         8192,
@@ -179,6 +192,7 @@ class EngineConfig:
         "engine: memory",
         "Step records kept for readers that poll; older ones are dropped.",
         unit="steps",
+        lab="",
     )
 
     def __post_init__(self) -> None:
@@ -290,6 +304,7 @@ class Knobs:
         "watching",
         "Every step takes this many times as long, so that a fast model can be watched. Figures are stretched with it.",
         unit="times",
+        lab="",
     )
 
     def __post_init__(self) -> None:
@@ -304,6 +319,9 @@ class Knobs:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+GPU_KNOBS = tuple(name for name, knob in settings_of(Knobs).items() if knob.needs == "a GPU")
 
 
 @dataclass(frozen=True, kw_only=True)

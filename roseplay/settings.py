@@ -11,7 +11,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 # What people type for None.
 _NONE = ("", "none", "null", "unlimited", "∞")
@@ -184,6 +184,8 @@ class Setting:
         unit: of its values: "tokens"; "" for none.
         vllm: what vLLM calls it; "" where it has none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
+        lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
+            where the experiment names it; "", not at all.
     """
 
     values: Values
@@ -194,6 +196,7 @@ class Setting:
     unit: str = ""
     vllm: str = ""
     needs: str = ""
+    lab: Literal["row", "name", ""] = "row"
 
     def check(self, name: str, value: object) -> None:
         """Raises ``ValueError``, with what to use instead, for a value that it does not take."""
@@ -236,7 +239,7 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
-def setting(default: Any, values: Values, label: str, hint: str, help: str, **more: str) -> Any:
+def setting(default: Any, values: Values, label: str, hint: str, help: str, **more: Any) -> Any:
     """A dataclass field with its description; ``more`` are further attributes of ``Setting``."""
     described = Setting(values=values, label=label, hint=hint, help=help, **more)
     return dataclasses.field(default=default, metadata={"setting": described})

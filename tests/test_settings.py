@@ -94,7 +94,7 @@ def test_every_setting_is_described(kind: type) -> None:
 
 def test_what_the_page_gets() -> None:
     assert settings_of(Invented)["patience"].to_dict() == {
-        "kind": "whole", "short": "patience", "least": 1, "most": 9, "none": "endless", "label": "Patience", "hint": "mood",
+        "kind": "whole", "lab": "row", "short": "patience", "least": 1, "most": 9, "none": "endless", "label": "Patience", "hint": "mood",
         "help": "How long it waits.", "unit": "steps",
     }  # fmt: skip
 

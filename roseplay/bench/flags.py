@@ -11,6 +11,7 @@ from roseplay import arguments
 from roseplay.arguments import add_field_flags, given_fields
 from roseplay.bench import shapes
 from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.settings import settings_of
 from roseplay.traffic.arrivals import fixed_interval
 from roseplay.traffic.prompts import PromptMix, PromptSource
 from roseplay.traffic.workload import Workload, make_workload
@@ -18,10 +19,8 @@ from roseplay.traffic.workload import Workload, make_workload
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
 
-_ENGINE = (
-    "device", "dtype", "num_blocks", "threads", "seed", "random_weights", "attention", "pack_weights", "fuse_ops",
-    "replay_steps",
-)  # fmt: skip
+# Benchmarks size the pool in blocks, and --worker is a flag of those that compare where the loop runs.
+_NOT_FLAGS = ("kv_cache_memory", "worker")
 
 
 class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
@@ -41,14 +40,14 @@ class Parser(arguments.Parser):
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of those fields of ``EngineConfig`` that decide how fast it is."""
+    """Flags of ``EngineConfig``."""
     group = parser.add_argument_group("engine")
     group.add_argument(
         "--model",
         default="tiny-chat",
         help=f"name, path, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}",
     )
-    add_field_flags(group, EngineConfig, only=_ENGINE, fill=True)
+    add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS, fill=True)
 
 
 def add_worker_flag(parser: Any, default: str) -> None:
@@ -96,7 +95,7 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
 
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The flags of ``add_engine_flags`` by ``EngineConfig``'s names, fit for JSON."""
-    return {name: getattr(args, name) for name in _ENGINE}
+    return {name: getattr(args, name) for name in settings_of(EngineConfig) if name not in _NOT_FLAGS}
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
-from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
-GPU_KNOBS = ("cuda_graphs", "overlap")
 CLOSE_TIMEOUT_S = 10.0
 
 

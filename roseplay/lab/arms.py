@@ -9,9 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
-from roseplay.lab.spec import ARM_CONFIG, ARMS, GPU_KNOBS, Experiment
+from roseplay.lab.spec import ARM_CONFIG, ARMS, Experiment
 from roseplay.traffic.workload import Workload
 
 _POOL = ("num_blocks", "kv_cache_memory")

@@ -14,6 +14,7 @@ from roseplay.json_text import strict_json
 from roseplay.lab.document import experiment_of
 from roseplay.lab.job import RUN_LIMIT_S
 from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_experiment, scenario_arm
+from roseplay.settings import settings_of
 from roseplay.traffic.scenario import PARAM_LIMITS
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -170,4 +171,4 @@ def _value(text: str) -> Any:
 
 
 def _names() -> str:
-    return ", ".join([*(name for name in Knobs().to_dict() if name != "slow_motion"), *ARM_CONFIG])
+    return ", ".join([*(name for name, knob in settings_of(Knobs).items() if knob.lab), *ARM_CONFIG])

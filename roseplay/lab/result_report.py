@@ -10,12 +10,12 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.io import to_html
 
+from roseplay.config import GPU_KNOBS
 from roseplay.lab.sentences import is_clear, number
 from roseplay.lab.spec import ARMS
 
 # A is a solid line in ink, B a dashed one in rose, as on the page.
 _LINES = {"A": {"color": "#14181F", "width": 1.75}, "B": {"color": "#C2184F", "width": 1.75, "dash": "6px 4px"}}
-_GPU_ONLY = ("cuda_graphs", "overlap")
 _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
 _STYLE = """
 body { font: 14px/20px "IBM Plex Sans", system-ui, sans-serif; color: #14181F; background: #fff; max-width: 900px;
@@ -147,7 +147,7 @@ def _settings(document: Mapping[str, Any]) -> str:
     names = [(part, name) for part in ("knobs", "config") for name in a[part]]
     names.sort(key=lambda item: item[1] not in a["differs"])
     none = {"knobs": "unlimited", "config": "–"}
-    off = () if document["device"].startswith("cuda") else _GPU_ONLY  # as the page shows them
+    off = () if document["device"].startswith("cuda") else GPU_KNOBS  # as the page shows them
     rows = [
         [escape(name), *("off" if name in off else _setting(arm[part].get(name), none[part]) for arm in (a, b))]
         for part, name in names

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
+from roseplay.settings import settings_of
 from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -18,11 +18,9 @@ MAX_SEED = 2**31 - 1
 MAX_NAME = 80
 MAX_OUTPUT_TOKENS = 200_000  # of all runs together: the result holds a number for each
 DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
-GPU_KNOBS = ("cuda_graphs", "overlap")
 
-# Fields of EngineConfig that may not differ: they belong to the server, or would make it another experiment.
-_NOT_AN_ARM_S = ("seed", "random_weights", "trust_remote_code", "worker", "step_timeout_s", "telemetry_steps")
-ARM_CONFIG = tuple(f.name for f in dataclasses.fields(EngineConfig) if f.name not in _NOT_AN_ARM_S)
+# The others belong to the server, or would make it another experiment.
+ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
 _FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name")
 
 

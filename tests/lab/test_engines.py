@@ -97,7 +97,7 @@ def test_arms_may_differ_in_their_engines(live: Engine) -> None:
         a={"config": {"block_size": 4, "num_blocks": 24}}, b={"config": {"block_size": 8, "num_blocks": 200}},
     )  # fmt: skip
     assert (document["arms"]["A"]["config"]["block_size"], document["arms"]["B"]["config"]["block_size"]) == (4, 8)
-    assert document["arms"]["A"]["differs"] == ["block_size", "num_blocks"]
+    assert document["arms"]["A"]["differs"] == ["num_blocks", "block_size"]
     preempted = {run["arm"]: run["preemptions"] for run in document["runs"]}
     assert preempted["A"] > 0
     assert preempted["B"] == 0
@@ -143,7 +143,7 @@ def test_how_an_arm_computes_is_its_own(live: Engine) -> None:
         ("reference", False), ("gather", True),
     ]  # fmt: skip
     arms = document["arms"]
-    assert arms["A"]["differs"] == ["attention", "pack_weights"]
+    assert arms["A"]["differs"] == ["pack_weights", "attention"]
     assert [arms[arm]["config"]["attention"] for arm in "AB"] == ["reference", "gather"]
     assert document["summary"]["same_tokens"]
 

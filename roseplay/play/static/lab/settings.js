@@ -7,19 +7,6 @@ import { setValue, swapArms } from "./plan.js";
 import { ARMS, lab, meaning, say } from "./state.js";
 import { tableHead, valueText } from "./words.js";
 
-// Engine settings that have a row; of the knobs all have one.
-const OF_ENGINE = [
-  "num_blocks",
-  "block_size",
-  "max_model_len",
-  "max_waiting",
-  "threads",
-  "pack_weights",
-  "fuse_ops",
-  "replay_steps",
-  "attention",
-  "dtype",
-];
 const UNLIMITED = /^(∞|unlimited|inf|infinity|none|null|)$/i;
 
 let body = null, subtitle = null, only = false; // `only` those that differ
@@ -40,15 +27,13 @@ export function mount(element) {
   show();
 }
 
-/* Every setting there is, those that differ first: [{group, name, setting, differs}]. */
+/* The settings that have a row, those that differ first: [{group, name, setting, differs}]. */
 function rows() {
-  const { knobs, config } = given.settings, { A, B } = lab.plan;
-  const names = { knobs: Object.keys(knobs).filter((name) => name !== "slow_motion"), config: OF_ENGINE };
-  const found = Object.keys(names).flatMap((group) =>
-    names[group].filter((name) => name in A[group]).map((name) => {
-      const setting = (group === "knobs" ? knobs : config)[name];
-      return { group, name, setting, differs: A[group][name] !== B[group][name] };
-    })
+  const { A, B } = lab.plan;
+  const found = ["knobs", "config"].flatMap((group) =>
+    Object.entries(given.settings[group]).filter(([name, setting]) => setting.lab === "row" && name in A[group]).map(
+      ([name, setting]) => ({ group, name, setting, differs: A[group][name] !== B[group][name] }),
+    )
   );
   const rank = (row) => (row.differs ? 0 : row.group === "knobs" ? 1 : 2);
   return found.sort((a, b) => rank(a) - rank(b));
@@ -129,14 +114,24 @@ function textBox(row, arm, value) {
     const text = input.value.replace(/[\s\u202f]/g, ""), number = Number(text);
     if (text === shown) return accept(value);
     if (unlimited && UNLIMITED.test(text)) return accept(null);
-    if (text && Number.isInteger(number) && number >= 1) return accept(number);
+    if (text && inRange(row.setting, number)) return accept(number);
     input.value = shown;
-    const also = unlimited ? ", or unlimited" : "";
-    say(`${row.setting.label} of ${arm} takes a whole number of at least 1${also}.`);
+    say(`${row.setting.label} of ${arm} takes ${rangeText(row.setting)}${unlimited ? ", or unlimited" : ""}.`);
   };
   const accept = (next) => {
     say("");
     set(row, arm, next);
   };
   return input;
+}
+
+/* Whether a number is of the setting's kind and not too small; the server also knows the largest one. */
+function inRange({ kind, least = -Infinity, above }, number) {
+  return (kind === "whole" ? Number.isInteger(number) : Number.isFinite(number)) &&
+    (above ? number > least : number >= least);
+}
+
+function rangeText({ kind, least, above }) {
+  const noun = kind === "whole" ? "a whole number" : "a number";
+  return least === undefined ? noun : `${noun} ${above ? "above" : "of at least"} ${least}`;
 }

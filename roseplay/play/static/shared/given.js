@@ -10,6 +10,9 @@
  * @property {string} [none] what null stands for; without it, null is no value
  * @property {string[]} [options] of a choice
  * @property {string} [needs] what it needs to have an effect
+ * @property {number} [least] of a number
+ * @property {boolean} [above] the least value itself is too small
+ * @property {"row" | "name"} [lab] how the arms of the Lab may differ in it: "row", it has a row in the table
  */
 
 /**
