@@ -1,22 +1,24 @@
-"""Writes docs/settings.md from the catalogue of settings: ``python docs/settings.py``."""
+"""Writes from the catalogue of settings docs/settings.md and the end of docs/endpoints.md: ``python docs/settings.py``."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.settings import Setting, settings_of
+from roseplay.lab.spec import ARM_CONFIG
+from roseplay.play.settings import NAMES, Settings
+from roseplay.settings import Setting, defaults_of, settings_of
 
-PAGE = Path(__file__).with_suffix(".md")
+SETTINGS = Path(__file__).with_suffix(".md")
+ENDPOINTS = SETTINGS.with_name("endpoints.md")
 _INTRODUCTION = """\
 # Settings
 
 This page is made from `roseplay/config.py` by `python docs/settings.py`. The flags of `roseplay play`, `roseplay lab` and
 `roseplay bench` have the names of the fields: `max_batch_size` is `--max-batch-size`, a switch has `--prefix-cache` and
 `--no-prefix-cache`. In Python they are arguments: `Engine("tiny-chat", max_batch_size=8)`. `/set_knobs` of the page takes
-knobs as a JSON object.
+knobs as a JSON object. null is `none` on the command line and `None` in Python.
 """
 _PARTS = {
     "Knobs": (Knobs, "They may change while the engine runs; a change acts on the next step."),
@@ -25,29 +27,66 @@ _PARTS = {
 }
 
 
-def lines() -> Iterator[str]:
-    """The lines of the page."""
+_MARK = "<!-- What follows is made from the catalogue of settings by `python docs/settings.py`. -->\n"
+_OF_ANSWERS = """
+## Settings of answers
+
+`/chat`, `/submit` and `/set_sampling` take these; [Settings](settings.md#sampling) says what they do. A tab begins with
+defaults of its own, where an answer has at most half of what the model takes. `system` is the system prompt.
+
+| argument | takes | default | default in a tab |
+|---|---|---|---|"""
+_OF_ARMS = """
+## Settings of an arm
+
+`knobs` of `/lab` takes all [knobs](settings.md#knobs), with `slow_motion` left at 1. `config` takes these
+[engine settings](settings.md#engine): {}.
+"""
+
+
+def settings_page() -> str:
+    return "\n".join(_settings()).rstrip("\n") + "\n"
+
+
+def endpoints_page() -> str:
+    """The page with its end made anew; what stands before the mark is written by hand."""
+    written, mark, _ = ENDPOINTS.read_text(encoding="utf-8").partition(_MARK)
+    return written + mark + "\n".join(_endpoints())
+
+
+def _settings() -> Iterator[str]:
     yield _INTRODUCTION
     for title, (kind, about) in _PARTS.items():
-        defaults = {field.name: field.default for field in dataclasses.fields(kind)}
         yield f"## {title}\n\n{about}\n"
         yield "| name | default | takes | what it does | vLLM |\n|---|---|---|---|---|"
         for name, setting in settings_of(kind).items():
-            yield _row(name, setting, defaults[name])
+            yield _row(name, setting, defaults_of(kind)[name])
         yield ""
 
 
 def _row(name: str, setting: Setting, default: object) -> str:
-    none = f", or none ({setting.values.none})" if setting.values.none else ""
-    takes = f"{setting.values}{none}{f', in {setting.unit}' if setting.unit else ''}"
-    needs = f" Needs {setting.needs}." if setting.needs else ""
     vllm = f"`{setting.vllm}`" if setting.vllm else ""
-    return f"| `{name}` | {setting.show(default)} | {takes} | {setting.help}{needs} | {vllm} |".replace("*", "\\*")
+    return _cells(f"`{name}`", setting.show(default), _takes(setting), setting.explanation, vllm)
 
 
-def text() -> str:
-    return "\n".join(lines()).rstrip("\n") + "\n"
+def _endpoints() -> Iterator[str]:
+    own, of_tab, settings = defaults_of(SamplingParams), defaults_of(Settings), settings_of(SamplingParams)
+    yield _OF_ANSWERS
+    for name in NAMES:
+        if name in settings:
+            show = settings[name].show
+            yield _cells(f"`{name}`", _takes(settings[name]), show(own[name]), show(of_tab[name]))
+    yield _OF_ARMS.format(", ".join(f"`{name}`" for name in ARM_CONFIG))
+
+
+def _takes(setting: Setting) -> str:
+    return f"{setting.takes}, in {setting.unit}" if setting.unit else setting.takes
+
+
+def _cells(*texts: str) -> str:
+    return f"| {' | '.join(texts)} |".replace("*", "\\*")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(text(), encoding="utf-8")
+    SETTINGS.write_text(settings_page(), encoding="utf-8")
+    ENDPOINTS.write_text(endpoints_page(), encoding="utf-8")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
-from roseplay.settings import Choice, Setting, Switch, settings_of
+from roseplay.settings import Choice, Setting, Switch, defaults_of, settings_of
 
 DEFAULT_MODEL = "tiny-chat"
 
@@ -48,11 +47,10 @@ def add_field_flags(
         defaults: instead of the class's own.
         fill: whether a flag that is not given has the field's default. Else it has ``...``, see ``given_fields``.
     """
-    own = {field.name: field.default for field in dataclasses.fields(kind)}
     for name, setting in settings_of(kind).items():
         if name in leave_out or (only is not None and name not in only):
             continue
-        default = {**own, **(defaults or {})}[name]
+        default = {**defaults_of(kind), **(defaults or {})}[name]
         options = {"default": default if fill else ..., "help": _help(setting, default), **_reading(setting)}
         group.add_argument("--" + name.replace("_", "-"), **options)
 
@@ -69,9 +67,8 @@ def _reading(setting: Setting) -> dict[str, Any]:
 
 
 def _help(setting: Setting, default: Any) -> str:
-    needs = f" Needs {setting.needs}." if setting.needs else ""
     vllm = f"; vLLM: {setting.vllm}" if setting.vllm else ""
-    return f"{setting.help}{needs} (default: {setting.show(default)}{vllm})".replace("%", "%%")
+    return f"{setting.explanation} (default: {setting.show(default)}{vllm})".replace("%", "%%")
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

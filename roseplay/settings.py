@@ -198,13 +198,22 @@ class Setting:
     needs: str = ""
     lab: Literal["row", "name", ""] = "row"
 
+    @property
+    def takes(self) -> str:
+        """Its values in words: ``an integer of at least 1, or null (unlimited)``."""
+        return f"{self.values}, or null ({self.values.none})" if self.values.none else str(self.values)
+
+    @property
+    def explanation(self) -> str:
+        """What it does, and what it needs for that."""
+        return f"{self.help} Needs {self.needs}." if self.needs else self.help
+
     def check(self, name: str, value: object) -> None:
         """Raises ``ValueError``, with what to use instead, for a value that it does not take."""
         if value is None and self.values.none:
             return
         if not self.values.allows(value):
-            none = f", or null ({self.values.none})" if self.values.none else ""
-            raise ValueError(f"{name} is {_short.repr(value)}: use {self.values}{none}")
+            raise ValueError(f"{name} is {_short.repr(value)}: use {self.takes}")
 
     def read(self, text: str) -> Any:
         """A value from the command line; ``none`` and ``unlimited`` are None where that is allowed.
@@ -248,6 +257,11 @@ def setting(default: Any, values: Values, label: str, hint: str, help: str, **mo
 def settings_of(kind: type) -> Mapping[str, Setting]:
     """The settings of a class by name, in order."""
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
+
+
+def defaults_of(kind: type) -> dict[str, Any]:
+    """The defaults of a settings class by name, in order."""
+    return {field.name: field.default for field in dataclasses.fields(kind)}
 
 
 def check_all(settings: Any) -> None:

@@ -115,4 +115,5 @@ def test_texts_and_token_ids() -> None:
 def test_the_documentation_is_that_of_the_catalogue() -> None:
     """``python docs/settings.py`` writes it again."""
     made = runpy.run_path(str(DOCS / "settings.py"))
-    assert (DOCS / "settings.md").read_text(encoding="utf-8") == made["text"]()
+    for name in ("settings", "endpoints"):
+        assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == made[f"{name}_page"]()

@@ -12,11 +12,10 @@ from typing import Any, Self
 from roseplay.config import SamplingParams
 from roseplay.json_text import json_object
 from roseplay.play.web.lines import shown
+from roseplay.settings import Whole, settings_of
 
 MAX_SYSTEM_CHARS = 8000
-_WHOLE = ("top_k", "seed", "max_new_tokens")
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 def defaults(max_model_len: int) -> Settings:
     """Returns the defaults for a model of this length: at most half of it for an answer."""
-    return Settings(max_new_tokens=max(1, min(256, max_model_len // 2)))
+    return Settings(max_new_tokens=max(1, min(Settings.max_new_tokens, max_model_len // 2)))
 
 
 def read(changes: Any) -> dict[str, Any]:
@@ -84,9 +83,10 @@ def _read(name: str, value: Any) -> Any:
         return "" if value is None else value
     if isinstance(value, str):
         value = value.strip()
-    if name in ("top_k", "seed") and value in (None, ""):
+    values = settings_of(SamplingParams)[name].values
+    if values.none and value in (None, ""):
         return None
-    if name in _WHOLE:
+    if isinstance(values, Whole):
         value = whole_number(value, name)
     elif isinstance(value, str):
         try:

@@ -64,11 +64,9 @@ SAMPLING_CONTROLS = {
 
 def _explained(settings: Mapping[str, Setting], controls: Mapping[str, str]) -> dict[str, str]:
     """``Max batch (max_batch_size): what it does``, by the id of the control."""
-    return {control: f"{settings[name].label} ({name}): {_help(settings[name])}" for control, name in controls.items()}
-
-
-def _help(setting: Setting) -> str:
-    return f"{setting.help} Needs {setting.needs}." if setting.needs else setting.help
+    return {
+        control: f"{settings[name].label} ({name}): {settings[name].explanation}" for control, name in controls.items()
+    }
 
 
 # For Gradio's own controls, by the id of the element.
@@ -91,7 +89,7 @@ CONTROLS = {
 
 # For the Lab: its settings by name, its controls by the id of the element, its figures by name.
 LAB = {
-    **{name: f"{name}: {_help(it)}" for kind in (EngineConfig, Knobs) for name, it in settings_of(kind).items()},
+    **{name: f"{name}: {it.explanation}" for kind in (EngineConfig, Knobs) for name, it in settings_of(kind).items()},
     "slow_motion": "slow_motion: refused here, since it would stretch what is measured.",
     "lab-seed": "Decides the prompts and when they arrive. The same seed sends the same again.",
     "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down slows both.",

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import httpx
 
+from roseplay.config import Knobs
 from roseplay.play.playground import Playground
+from roseplay.play.settings import NAMES
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.settings import settings_of
 from tests.play.app_routes import places
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
@@ -26,6 +29,22 @@ def test_every_endpoint_is_named_with_its_arguments() -> None:
     for name, about in endpoints.items():
         arguments = rows[name].split("|")[2].strip()
         assert arguments == ", ".join(parameter["parameter_name"] for parameter in about["parameters"]), name
+
+
+def test_endpoints_say_what_their_settings_take() -> None:
+    with serving(FakeEngine()) as address:
+        endpoints = httpx.get(f"{address}/gradio_api/info", timeout=20).json()["named_endpoints"]
+    knobs = endpoints["/set_knobs"]["description"].splitlines()
+    for name, setting in settings_of(Knobs).items():
+        (line,) = [line for line in knobs if line.startswith(f"{name}: ")]
+        assert setting.takes in line and setting.help in line
+    defaults = {"/chat": "128", "/submit": "128", "/set_sampling": "256"}
+    for name, default in defaults.items():
+        line = f"max_new_tokens: an integer of at least 1, in tokens; {default} by default."
+        assert line in endpoints[name]["description"]
+    for name in ("/chat", "/submit"):
+        arguments = {parameter["parameter_name"] for parameter in endpoints[name]["parameters"]}
+        assert arguments >= set(NAMES)
 
 
 def test_every_route_is_named() -> None:

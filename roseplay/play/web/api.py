@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio.data_classes import FileData
 
-from roseplay.config import SamplingParams
+from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
-from roseplay.play.settings import NAMES, read, whole_number
+from roseplay.play.settings import NAMES, Settings, read, whole_number
 from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
@@ -32,6 +33,7 @@ from roseplay.play.web.recording_routes import export_address
 from roseplay.recording.exports import KINDS
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
+from roseplay.settings import Setting, defaults_of, settings_of
 
 DEFAULT_PROMPT = "What is a KV block?"
 MAX_IDS = 10_000  # in one call of /stop
@@ -41,12 +43,28 @@ def add_endpoints(playground: Playground) -> None:
     """Add the endpoints to the page that is being built."""
     requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
     lab, files = Experiments(playground), Files(playground)
-    endpoints: list[Callable[..., Any]] = [
-        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
-        *(engine.burst, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
-    ]
-    for endpoint in endpoints:
-        gr.api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+    own, of_tab = defaults_of(SamplingParams), defaults_of(Settings)
+    of_answers, of_requests = settings_of(SamplingParams), {name: own[name] for name in own if name in of_tab}
+    endpoints: dict[Callable[..., Any], str] = {
+        **dict.fromkeys((requests.submit, requests.chat), _in_words(of_answers, of_requests)),
+        lanes.set_sampling: _in_words(of_answers, of_tab),
+        engine.set_knobs: _in_words(settings_of(Knobs), defaults_of(Knobs)),
+        **dict.fromkeys((lanes.new_chat, lanes.regenerate, engine.burst, engine.stop), ""),
+        **dict.fromkeys((lab.lab, lab.lab_stop, files.export), ""),
+    }
+    for endpoint, settings in endpoints.items():
+        about = f"{inspect.getdoc(endpoint)}\n\n{settings}".rstrip()
+        gr.api(endpoint, api_name=endpoint.__name__, api_description=about, concurrency_limit=None)
+
+
+def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> str:
+    """Returns a line for each setting that has a default: what it takes, that default, and what it does."""
+    return "\n".join(
+        f"{name}: {setting.takes}{f', in {setting.unit}' if setting.unit else ''}; {setting.show(defaults[name])} by default."
+        f" {setting.explanation}"
+        for name, setting in settings.items()
+        if name in defaults
+    )
 
 
 class Requests(Endpoints):
@@ -95,8 +113,8 @@ class Requests(Endpoints):
     async def chat(
         self,
         prompt: str = DEFAULT_PROMPT,
-        max_new_tokens: int | None = 128,
-        temperature: float | None = 0.0,
+        max_new_tokens: int | None = SamplingParams.max_new_tokens,
+        temperature: float | None = SamplingParams.temperature,
         seed: int | None = None,
         messages: list[dict] | None = None,
         system: str | None = None,
@@ -145,8 +163,7 @@ class Lanes(Endpoints):
     def set_sampling(self, settings: dict | None = None, lane: int = 0, tab: str = "") -> dict:
         """Change settings of a tab's answers, as a JSON object, in one lane or with 0 in all; returns all settings.
 
-        They are system, temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens and stop. Null
-        resets a lane to the settings of all lanes, and all lanes to the defaults.
+        ``system`` is the system prompt. Null resets a lane to the settings of all lanes, and all lanes to the defaults.
         """
         with refusals_as_errors():
             number, tab_id = whole_number(lane, "lane"), _tab(tab)
@@ -185,7 +202,7 @@ class Steering(Endpoints):
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
-        """Change any knobs, as a JSON object; null is unlimited. Returns all of them."""
+        """Change any knobs, as a JSON object; returns all of them."""
         with refusals_as_errors():
             return self.playground.set_knobs(parse_changes(knobs))
 

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from roseplay.json_text import strict_json
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import check_lane, check_tab_id
-from roseplay.play.settings import Settings, read, whole_number
+from roseplay.play.settings import NAMES, Settings, read, whole_number
 from roseplay.play.web.lines import shown
 
 
@@ -66,15 +66,13 @@ def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str)
 
 
 def _values(settings: Settings) -> dict[str, Any]:
-    """Returns the settings as the controls show them, in their order."""
-    return {
-        "system": settings.system,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "top_k": settings.top_k or 0,
-        "min_p": settings.min_p,
-        "repetition_penalty": settings.repetition_penalty,
-        "max_new_tokens": settings.max_new_tokens,
-        "seed": "" if settings.seed is None else str(settings.seed),
-        "stop": "\n".join(stop.replace("\n", "\\n") for stop in settings.stop),
-    }
+    """Returns the settings as the controls show them."""
+    return {name: _shown(name, getattr(settings, name)) for name in NAMES}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "stop":
+        return "\n".join(stop.replace("\n", "\\n") for stop in value)
+    if name == "seed":
+        return "" if value is None else str(value)
+    return 0 if value is None else value
