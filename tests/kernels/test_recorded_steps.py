@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,13 +15,14 @@ from roseplay.config import EngineConfig
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cpu.arena import Arena
 from roseplay.kernels.cpu.attention import calls
+from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES
 from roseplay.kernels.cpu.recorded_steps import SIZES
 from roseplay.kernels.cpu.recorder import Recorder
 from roseplay.kernels.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
-from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens
+from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens, recording_options
 
 needs_numba = pytest.mark.skipif(
     not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
@@ -28,10 +30,10 @@ needs_numba = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon() -> Iterator[None]:
     """A size is recorded when it comes a second time, and none before."""
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.RECORD_AFTER", 1)
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_S", 0)
+    with recording_options(record_after=1, warm_up_s=0):
+        yield
 
 
 def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
@@ -60,10 +62,9 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
 
 
 @needs_numba
-def test_small_sizes_are_recorded_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_S", 30)
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.WARM_UP_TOKENS", 3)
-    replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)
+def test_small_sizes_are_recorded_before_the_first_request() -> None:
+    with recording_options(warm_up_s=30, warm_up_tokens=3):
+        replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)
     for counts in [{0: 1}, {0: 1, 1: 2}, {2: 3}]:
         found, expected = replaying.step(counts), plain.step(counts)
         assert replaying.result.graph
@@ -103,8 +104,8 @@ def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> No
 
 
 @needs_numba
-def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60, 60])
+def test_what_runs_as_it_is() -> None:
+    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60] * 7)
     for _ in range(4):
         replaying.step({0: 1, 1: 1})
     assert replaying.result.graph
@@ -112,13 +113,13 @@ def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph is False
     replaying.batched_append = True
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.SHORT_QUERIES", 4)  # of a longer chunk
-    for _ in range(5):
-        replaying.step({0: 5})
+    for i in range(2, 7):
+        replaying.step({i: SHORT_QUERIES + 1})  # tokens of a chunk
     assert replaying.result.graph is False
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.MOST_UNWANTED", 2)
+    with recording_options(max_unwanted=2):
+        replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60])
     for _ in range(5):
-        replaying.step({1: 4})
+        replaying.step({0: 4})
     assert replaying.result.graph is False
 
 
@@ -211,9 +212,9 @@ def test_a_size_in_between_is_filled_up(family: str) -> None:
 
 
 @needs_numba
-def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.MOST_UNWANTED", 3)
-    replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [30] * 11)
+def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted() -> None:
+    with recording_options(max_unwanted=3):
+        replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [30] * 11)
     for _ in range(4):
         replaying.step(dict.fromkeys(range(11), 1))
     assert replaying.result.graph

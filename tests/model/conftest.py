@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from roseplay.kernels.cpu import recorded_steps
+from tests.model.harness import recording_options
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,6 +21,5 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def short_warm_up() -> Iterator[None]:
     """A hundred engines start here: each records a size or two, the others when they come."""
-    before, recorded_steps.WARM_UP_TOKENS = recorded_steps.WARM_UP_TOKENS, 2
-    yield
-    recorded_steps.WARM_UP_TOKENS = before
+    with recording_options(warm_up_tokens=2):
+        yield

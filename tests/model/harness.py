@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-import roseplay.kernels  # noqa: F401
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.kernels import CPUAccelerator
+from roseplay.model.accelerator import accelerator_for, register_accelerator
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 
@@ -20,6 +24,22 @@ BLOCK_SIZE = 4
 def make_runner(model: PreTrainedModel, *, num_blocks: int = 128, **settings: Any) -> ModelRunner:
     config = EngineConfig(num_blocks=num_blocks, block_size=BLOCK_SIZE, **settings)
     return ModelRunner(load_model(model, config), config)
+
+
+@contextlib.contextmanager
+def recording_options(**options: Any) -> Iterator[None]:
+    """Models that are loaded meanwhile record and replay steps by these ``RecordingOptions``."""
+    before = accelerator_for(torch.device("cpu"))
+    assert issubclass(before, CPUAccelerator)
+
+    class WithOptions(before):  # type: ignore[misc, valid-type]
+        recording = dataclasses.replace(before.recording, **options)
+
+    register_accelerator("cpu", WithOptions)
+    try:
+        yield
+    finally:
+        register_accelerator("cpu", before)
 
 
 def random_tokens(length: int, vocabulary: int, seed: int) -> list[int]:

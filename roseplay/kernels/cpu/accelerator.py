@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
-from roseplay.kernels.cpu.recorded_steps import RecordedSteps
+from roseplay.kernels.cpu.recorded_steps import RecordedSteps, RecordingOptions
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
@@ -24,13 +24,20 @@ except ImportError:  # Numba is an extra
 
 
 class CPUAccelerator(Accelerator):
-    """Attributes: recorded: the recorded steps; None where blocks are not read in place, or with ``replay_steps`` off."""
+    """Packed weights, fused operations and recorded steps for models on a CPU.
+
+    Attributes:
+        recording: when steps are recorded and replayed; a subclass may set others.
+        recorded: the recorded steps; None where blocks are not read in place, or with ``replay_steps`` off.
+    """
+
+    recording = RecordingOptions()
 
     def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
         super().__init__(forward, loaded, backend, config)
         self.recorded: RecordedSteps | None = None
         if config.replay_steps and isinstance(backend, CPUBackend) and backend.in_place:
-            self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size))
+            self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size), self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up()
 

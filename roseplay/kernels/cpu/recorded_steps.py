@@ -18,6 +18,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,11 +44,26 @@ SIZES = (
     *range(160, 257, 32),
     *range(320, 513, 64),
 )
-MOST_PADDED = 2  # a step is padded to at most so many times its size, while no recording fits better
-MOST_UNWANTED = 32  # tokens of padding, or whose logits are not wanted: a replay computes these as well
-RECORD_AFTER = 4  # steps of a size: recording and checking take as long as a few steps, which delays tokens
-# At the start, sizes up to so many tokens are recorded, for at most so long, powers of two first.
-WARM_UP_TOKENS, WARM_UP_S = 32, 0.5
+MAX_PADDING = 2  # a step is padded to at most this many times its size while a better-fitting size is not recorded
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingOptions:
+    """When steps are recorded, and which are replayed.
+
+    Attributes:
+        record_after: steps of a size that run unrecorded first: recording and checking take as long as a few steps,
+            which delays tokens.
+        max_unwanted: most tokens of a step that are padding or whose logits are not wanted: a replay computes the
+            logits of these as well.
+        warm_up_tokens: largest size that is recorded at the start.
+        warm_up_s: seconds after which no further size is recorded at the start.
+    """
+
+    record_after: int = 4
+    max_unwanted: int = 32
+    warm_up_tokens: int = 32
+    warm_up_s: float = 0.5
 
 
 class RecordedStep:
@@ -121,18 +137,19 @@ class RecordedStep:
 
 
 class RecordedSteps:
-    """The recordings of a model, by ``SIZES``: made at the ``RECORD_AFTER``-th step of a size, or by ``warm_up``.
+    """The recorded steps of a model, one for each of ``SIZES``: recorded by ``warm_up``, or while serving.
 
     Args:
-        forward: a batch's logits, ``[wanted, vocabulary]``.
+        forward: computes a batch's logits, ``[wanted, vocabulary]``.
         columns: blocks of the longest request.
+        options: when to record and replay.
 
     Attributes:
         refused: why steps are not recorded, None when they are.
     """
 
-    def __init__(self, forward: Forward, columns: int) -> None:
-        self._forward = forward
+    def __init__(self, forward: Forward, columns: int, options: RecordingOptions) -> None:
+        self._forward, self._options = forward, options
         self._tables = np.zeros((SIZES[-1], columns), np.int64)  # memory that is never written to is not allocated
         self._arena = Arena()
         self._steps: dict[int, RecordedStep] = {}
@@ -144,18 +161,18 @@ class RecordedSteps:
 
     def warm_up(self) -> None:
         """Record and check the smallest sizes, on block 0, which no request owns."""
-        until = time.perf_counter() + WARM_UP_S
-        sizes = [size for size in SIZES if size <= WARM_UP_TOKENS]
+        until = time.perf_counter() + self._options.warm_up_s
+        sizes = [size for size in SIZES if size <= self._options.warm_up_tokens]
         for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
             for position in (0, 1):  # recorded with the one, checked with the other
                 if self.refused or time.perf_counter() >= until:
                     return
-                self._seen[size] = RECORD_AFTER
+                self._seen[size] = self._options.record_after
                 self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """The step's logits, and whether a replay gave them; None for a step to run as it is."""
-        if self.refused or not _fits(host):
+        if self.refused or not self._fits(host):
             return None
         at = bisect_left(SIZES, host.num_tokens)
         size = SIZES[at]
@@ -167,17 +184,25 @@ class RecordedSteps:
                 if step is not None:
                     return self._check(step, host), False
                 self._seen[size] += 1
-                if self._seen[size] > RECORD_AFTER:
+                if self._seen[size] > self._options.record_after:
                     return self._record(size, host), False
             except Exception as error:  # an error of the step itself is raised again when it runs as it is
                 if is_out_of_memory(error):
                     raise
                 self._refuse(str(error))
                 return None
-            most = min(MOST_PADDED * host.num_tokens, host.num_tokens + MOST_UNWANTED)
+            most = min(MAX_PADDING * host.num_tokens, host.num_tokens + self._options.max_unwanted)
             larger = (self._steps.get(other) for other in SIZES[at:] if other <= most)
             step = next((step for step in larger if step is not None and step.checked), None)
         return None if step is None else (step.replay(host), True)
+
+    def _fits(self, host: HostBatch) -> bool:
+        """Whether the step may be run as if all its tokens were decodes."""
+        if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
+            return False
+        if host.num_tokens - len(host.logits_rows) > self._options.max_unwanted:
+            return False
+        return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES
 
     def _record(self, size: int, host: HostBatch) -> torch.Tensor:
         step = RecordedStep(self._tables[:size])
@@ -205,12 +230,3 @@ class RecordedSteps:
         self._steps.clear()
         self._arena, self._tables = Arena(), self._tables[:0].copy()
         logger.info("decode steps are not replayed: %s", why)
-
-
-def _fits(host: HostBatch) -> bool:
-    """Whether a step may be run as if all its tokens were decodes."""
-    if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
-        return False
-    if host.num_tokens - len(host.logits_rows) > MOST_UNWANTED:
-        return False
-    return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES
