@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+
 import pytest
 import torch
 
-from roseplay.model.attention import gather
+from roseplay.model.attention import GatherBackend, register_backend
 from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
@@ -87,10 +90,17 @@ def test_equal_prompts_in_one_step_attend_together():
         assert (logits - eager_logits(model, prompts[i])[-1]).abs().max() < 1e-4
 
 
+@pytest.fixture
+def short_spans() -> Iterator[None]:
+    """Six masked queries at once."""
+    register_backend("gather", functools.partial(GatherBackend, masked_queries=6))
+    yield
+    register_backend("gather", GatherBackend)
+
+
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
-def test_long_prompts_attend_in_spans(family: str, monkeypatch: pytest.MonkeyPatch):
+def test_long_prompts_attend_in_spans(family: str, short_spans: None):
     """Whole prompts and chunks that need several spans, the last one shorter."""
-    monkeypatch.setattr(gather, "MASKED_QUERIES", 6)
     assert worst_difference(tiny_model(FAMILIES[family]()), "gather") < 1e-4
     model = tiny_model(FAMILIES[family]())
     prompts = [random_tokens(31, VOCABULARY, seed) for seed in range(2)]

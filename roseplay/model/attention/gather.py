@@ -12,17 +12,20 @@ from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
-# Queries of a request that attend at once where a mask is needed: it bounds the memory of the mask and the scores.
-MASKED_QUERIES = 256
-
 
 class GatherBackend:
-    """See ``AttentionBackend`` for the calls."""
+    """See ``AttentionBackend`` for the calls.
+
+    Args:
+        masked_queries: queries of a request that attend at once where a mask is needed, which bounds the memory of the
+            mask and the scores.
+    """
 
     name = "gather"
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, *, masked_queries: int = 256) -> None:
         self.cache = cache
+        self.masked_queries = masked_queries
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         append_paged(self.cache, layer, k, v, batch)
@@ -65,8 +68,8 @@ class GatherBackend:
             if not past and params.plain and (window is None or window >= count):
                 out[begin:end] = _sdpa(queries, keys, values, None, count > 1, params.scaling)[0].transpose(0, 1)
                 continue
-            for at in range(0, count, MASKED_QUERIES):
-                stop = min(count, at + MASKED_QUERIES)
+            for at in range(0, count, self.masked_queries):
+                stop = min(count, at + self.masked_queries)
                 low, high = max(0, past + at - window + 1) if window else 0, past + stop
                 seen = slice(low - first_key, high - first_key)
                 mask = None if stop - at == 1 else _mask(past + at, stop - at, low, high, window, q.device)
