@@ -93,28 +93,25 @@ class KVCacheSizeError(ValueError):
 
 
 def choose_num_blocks(
-    config: EngineConfig,
-    shapes: dict[int, LayerShape],
-    dtype: torch.dtype,
-    device: torch.device,
-    max_model_len: int,
-    gpu_bytes: int | None = None,
+    config: EngineConfig, token_bytes: int, max_model_len: int, *, free_bytes: int, on_gpu: bool
 ) -> int:
     """Blocks in the pool, block 0 included.
 
     ``config.num_blocks`` as it is; or as many as ``config.kv_cache_memory`` holds; or, with neither, enough for 64
     requests of ``max_model_len`` tokens (at least 512 blocks) within a quarter of the free memory (on a GPU, for 256
-    requests within ``gpu_bytes``), but never too few for one request of ``max_model_len``.
+    requests within all of it), but never too few for one request of ``max_model_len``.
 
     Args:
-        gpu_bytes: what the KV cache may take of a GPU, see ``gpu_memory.kv_cache_bytes``.
+        token_bytes: of one token's keys and values in all layers, see ``bytes_per_token``.
+        free_bytes: of the host (see ``free_memory``), or what the KV cache may take of a GPU (see
+            ``gpu_memory.kv_cache_bytes``); may be negative.
 
     Raises ``KVCacheSizeError``, with the numbers, when the memory does not hold a single usable block, or by default
     not one request of ``max_model_len``.
     """
     if config.num_blocks is not None:
         return config.num_blocks
-    block_bytes = bytes_per_token(shapes, dtype) * config.block_size
+    block_bytes = token_bytes * config.block_size
     if config.kv_cache_memory is not None:
         num_blocks = config.kv_cache_memory // block_bytes
         if num_blocks < 2:
@@ -124,13 +121,12 @@ def choose_num_blocks(
             )
         return num_blocks
     one_request = -(-max_model_len // config.block_size) + 1
-    wanted = max(512, (64 if gpu_bytes is None else 256) * (one_request - 1) + 1)
-    free = free_memory() if gpu_bytes is None else gpu_bytes
-    fits = int(free * 0.25 if gpu_bytes is None else free) // block_bytes
-    if fits < one_request and one_request * block_bytes > 0.9 * free:
+    wanted = max(512, (256 if on_gpu else 64) * (one_request - 1) + 1)
+    fits = int(free_bytes if on_gpu else free_bytes * 0.25) // block_bytes
+    if fits < one_request and one_request * block_bytes > 0.9 * free_bytes:
         raise KVCacheSizeError(
             f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
-            f" {max(0, free) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
+            f" {max(0, free_bytes) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
         )
     return max(one_request, min(wanted, fits))
 

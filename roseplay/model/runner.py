@@ -47,6 +47,8 @@ class ModelRunner:
         times: how long steps take.
     """
 
+    memory_limit: int | None
+
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         with exclusive.loading:
             self._start(loaded, config)
@@ -65,17 +67,15 @@ class ModelRunner:
         self._forward = PackedForward(loaded.model)
         self._sampler = StepSampler(self._release_memory, accelerator.argmax)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
-        profile = self._profile(attention) if self._on_gpu else None
-        self.memory_limit = profile.tokens if profile is not None else None
+        if self._on_gpu:
+            profile = self._profile(attention)
+            self.memory_limit = profile.tokens
+            free = gpu_memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
+        else:
+            self.memory_limit, free = None, free_memory()
+        token_bytes = bytes_per_token(loaded.kv_shapes, loaded.dtype)
         self.num_blocks = choose_num_blocks(
-            config,
-            loaded.kv_shapes,
-            loaded.dtype,
-            loaded.device,
-            loaded.max_model_len,
-            gpu_memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
-            if profile is not None
-            else None,
+            config, token_bytes, loaded.max_model_len, free_bytes=free, on_gpu=self._on_gpu
         )
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)

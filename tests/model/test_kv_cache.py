@@ -52,17 +52,17 @@ def test_copies_that_make_no_sense_change_nothing(copies: list[tuple[int, int]])
     assert all(torch.equal(old, new) for old, new in zip(before, snapshot(cache), strict=True))
 
 
-def test_pool_size(monkeypatch: pytest.MonkeyPatch):
-    def choose(max_model_len: int = 2048, **settings: int) -> int:
-        return choose_num_blocks(EngineConfig(**settings), SHAPES, torch.float32, CPU, max_model_len)
+def test_pool_size():
+    token_bytes, free = bytes_per_token(SHAPES, torch.float32), 10**9
+    block_bytes = 16 * token_bytes
 
-    block_bytes = 16 * bytes_per_token(SHAPES, torch.float32)
+    def choose(max_model_len: int = 2048, **settings: int) -> int:
+        return choose_num_blocks(EngineConfig(**settings), token_bytes, max_model_len, free_bytes=free, on_gpu=False)
+
     assert choose(num_blocks=7) == 7
     assert choose(kv_cache_memory=10 * block_bytes + 1) == 10
     with pytest.raises(ValueError, match=f"at least {2 * block_bytes:,}"):
         choose(kv_cache_memory=block_bytes)
-    free = 10**9
-    monkeypatch.setattr(kv_cache, "free_memory", lambda: free)
     assert choose() == 64 * 128 + 1
     assert choose(max_model_len=16) == 512
     free = 4 * 1000 * block_bytes

@@ -13,7 +13,7 @@ from roseplay.config import EngineConfig
 from roseplay.model import gpu_memory
 from roseplay.model.batch import dummy_batch
 from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
-from roseplay.model.kv_cache import LayerShape, choose_num_blocks
+from roseplay.model.kv_cache import LayerShape, bytes_per_token, choose_num_blocks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import make_runner
 
@@ -121,12 +121,11 @@ def test_the_largest_step_is_prompts_as_long_as_they_may_be(tokens: int, limit: 
 
 
 def test_the_pool_is_sized_from_what_a_gpu_has_left():
-    shapes = {0: LayerShape(2, 8, 8)}
+    token_bytes = bytes_per_token({0: LayerShape(2, 8, 8)}, torch.float16)
     block = 2 * 16 * 2 * 16
-    config = EngineConfig()
 
-    def blocks(gpu_bytes: int) -> int:
-        return choose_num_blocks(config, shapes, torch.float16, GPU, 4096, gpu_bytes)
+    def blocks(gpu_bytes: int, **settings: int) -> int:
+        return choose_num_blocks(EngineConfig(**settings), token_bytes, 4096, free_bytes=gpu_bytes, on_gpu=True)
 
     assert blocks(1000 * block) == 1000
     assert blocks(10**6 * block) == 256 * 256 + 1  # no more than requests can use
@@ -134,7 +133,7 @@ def test_the_pool_is_sized_from_what_a_gpu_has_left():
         blocks(100 * block)
     with pytest.raises(ValueError, match="0.0 GiB are free"):
         blocks(-5)
-    assert choose_num_blocks(EngineConfig(num_blocks=7), shapes, torch.float16, GPU, 4096, -5) == 7
+    assert blocks(-5, num_blocks=7) == 7
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.1, "all"])
