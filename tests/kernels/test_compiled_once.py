@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numba", reason="Numba is not installed")
+
+import roseplay
 
 ANSWER = """
 from roseplay import Engine, SamplingParams
@@ -19,14 +22,35 @@ with Engine("tiny-chat", worker="thread") as engine:
 """
 
 
+KERNEL = "from roseplay.kernels.cpu.attention import decode_loops; decode_loops.append(False)"
+
+
+def run(program: str, cache: Path, package: Path | None = None) -> str:
+    """What Numba says of its cache; ``package`` is the folder that roseplay is imported from."""
+    environment = {**os.environ, "NUMBA_DEBUG_CACHE": "1", "NUMBA_CACHE_DIR": str(cache)}
+    if package is not None:
+        environment["PYTHONPATH"] = str(package)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, env=environment, cwd=package, capture_output=True, text=True, timeout=240, check=True
+    ).stdout
+
+
 def test_nothing_is_compiled_twice(tmp_path: Path):
-    environment = {**os.environ, "NUMBA_DEBUG_CACHE": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", ANSWER], env=environment, capture_output=True, text=True, timeout=240, check=True
-        ).stdout
-        for _ in range(2)
-    ]
+    runs = [run(ANSWER, tmp_path) for _ in range(2)]
     assert "data saved" in runs[0]
     assert "data loaded" in runs[1]
     assert "data saved" not in runs[1]
+
+
+@pytest.mark.parametrize("changed", ["rows.py", "attention/decode_vectors.py"])
+def test_a_kernel_is_compiled_again_when_a_file_that_helps_to_make_it_changes(tmp_path: Path, changed: str):
+    package = tmp_path / "package"
+    shutil.copytree(
+        Path(roseplay.__file__).parent, package / "roseplay", ignore=shutil.ignore_patterns("play", "__pycache__")
+    )
+    assert "data saved" in run(KERNEL, tmp_path / "cache", package)
+    with (package / "roseplay" / "kernels" / "cpu" / changed).open("a") as file:
+        file.write("# changed")
+    again = run(KERNEL, tmp_path / "cache", package)
+    assert "data saved" in again and "data loaded" not in again

@@ -32,9 +32,8 @@ _POWER_OF_TWO = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.40226
 
 @cache
 def _sources() -> str:
-    """What the kernels are made of: Numba's cache looks at the file of a kernel, and not at those that help to make it."""
-    here = Path(__file__).parent
-    files = sorted([*here.glob("*.py"), *(here.parent / "attention" / "cpu").glob("*.py")])
+    """A hash of the files that kernels are compiled from: Numba's cache only looks at the file that a kernel is in."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
