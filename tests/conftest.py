@@ -29,6 +29,12 @@ def _on_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """A machine with a GPU may have pytest and no pytest-timeout; its option is no mistake there."""
+    if not pluginmanager.hasplugin("timeout"):
+        parser.addini("timeout", "seconds of a test (needs pytest-timeout)")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark everything in tests/browser; without a Chromium skip it, or fail it where CI=true."""

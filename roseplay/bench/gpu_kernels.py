@@ -1,155 +1,33 @@
-"""The Triton attention kernels by themselves: whether they are right on a device, and how near to its limits they come.
+"""The Triton attention kernels by themselves: how near to a GPU's limits they come.
 
-``check`` runs the same cases as the tests do, against the reference backend, and replays captured launches with other
-numbers. ``measure`` sets decode attention against the copy bandwidth and prompt attention against the rate of a large
-matrix product, both measured in the same run.
+Decode attention is set against the copy bandwidth, and prompt attention against the rate of a large matrix product, both
+measured in the same run. Whether the kernels are right is tested in ``tests/gpu``.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 import roseplay.kernels  # noqa: F401
 from roseplay.bench.bandwidth import read_bandwidth
-from roseplay.bench.gpu_cases import (
-    TOLERANCE,
-    Bucket,
-    Case,
-    Problem,
-    large_cases,
-    make_batch,
-    make_problem,
-    pairwise_cases,
-    relative_error,
-    right_answer,
-)
+from roseplay.config import SamplingParams
+from roseplay.core.request import Request
+from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import AttentionParams, make_backend
+from roseplay.model.batch import PagedBatch, build_batch
 from roseplay.model.kv_cache import KVCache, LayerShape
 
+_BLOCK_SIZE = 16
 _FAR_BEYOND_CACHES = 2**29  # bytes that the layers of a timed launch hold together
 _REPLAYS = 9
-
-
-def check(device: torch.device | str, cases: Sequence[Case] | None = None) -> dict[str, Any]:
-    """Hold the Triton backend to the reference, on ``device`` (a CPU: in Triton's interpreter).
-
-    Args:
-        cases: those of the tests, and on a CUDA device the large ones too.
-
-    Returns ``{"passed", "num_cases", "failed": [names], "worst": {dtype: error}, "tolerance": {dtype: error},
-    "errors": {name: error or what was raised}, "seconds"}``; an error is ``||found - right|| / ||right||``.
-    """
-    device = torch.device(device)
-    if cases is None:
-        cases = [*pairwise_cases(), *(large_cases() if device.type == "cuda" else ())]
-    began = time.perf_counter()
-    errors: dict[str, float | str] = {}
-    failed: list[str] = []
-    worst: dict[str, float] = {}
-
-    def note(name: str, dtype: torch.dtype, error_of: Callable[[], float]) -> None:
-        try:
-            error: float | str = error_of()
-        except Exception as problem:
-            error = f"{type(problem).__name__}: {problem}"
-        errors[name] = error
-        if isinstance(error, str) or not error <= TOLERANCE[dtype]:
-            failed.append(name)
-        if not isinstance(error, str):
-            key = str(dtype).removeprefix("torch.")
-            worst[key] = max(worst.get(key, 0.0), error)
-
-    for seed, case in enumerate(cases):
-        note(str(case), case.dtype, partial(_error, case, device, seed))
-    for name, (bucket, same) in REPLAYS.items():
-        note(name, same[0].dtype, partial(replay_error, bucket, same, device))
-    return {
-        "passed": not failed,
-        "num_cases": len(errors),
-        "failed": failed,
-        "worst": worst,
-        "tolerance": {str(dtype).removeprefix("torch."): bound for dtype, bound in TOLERANCE.items()},
-        "errors": errors,
-        "seconds": time.perf_counter() - began,
-    }
-
-
-def _error(case: Case, device: torch.device, seed: int) -> float:
-    problem = make_problem(case, device, seed)
-    found = problem.attend(make_backend("triton", problem.cache))
-    return relative_error(found, right_answer(problem))
-
-
-def _replay(rows: str, dtype: torch.dtype, **others: Any) -> Case:
-    settings = {"window": None, "softcap": None, "sinks": False, "strided": False, "dims": (64, 64), "heads": (8, 2)}
-    return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
-
-
-# Launches captured with the first batch of each, replayed with the others in its place.
-REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
-    "replay decodes": (
-        Bucket(num_rows=4, num_tokens=4, table_width=48, num_blocks=64),
-        tuple(_replay(rows, torch.float16) for rows in ("decodes", "a long decode", "one token")),
-    ),
-    "replay any batch": (
-        Bucket(num_rows=6, num_tokens=32, table_width=48, num_blocks=64),
-        tuple(
-            _replay(rows, torch.float32, window=40, sinks=True)
-            for rows in ("decodes", "mixed", "a prompt", "chunks", "a long decode")
-        ),
-    ),
-    "replay as many rows as tokens": (
-        Bucket(num_rows=6, num_tokens=6, table_width=48, num_blocks=64),
-        tuple(_replay(rows, torch.bfloat16) for rows in ("drafts", "decodes")),
-    ),
-}
-
-
-def replay_error(bucket: Bucket, cases: Sequence[Case], device: torch.device) -> float:
-    """The worst error when launches made for the first case run again with the others' numbers in the same tensors.
-
-    On a CUDA device they are replayed from a graph; elsewhere the calls are made again, with nothing but the device's
-    tensors changed: whoever looked at the host's copies would still see the first batch.
-    """
-    static = make_problem(cases[0], device, bucket=bucket)
-    backend = make_backend("triton", static.cache)
-    static.attend(backend)  # compiles
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = static.attend(backend)
-    worst = 0.0
-    for seed, case in enumerate((*cases[1:], cases[0])):
-        problem = make_problem(case, device, seed + 1, bucket)
-        _put(problem, static)
-        if device.type == "cuda":
-            graph.replay()
-        else:
-            out = static.attend(backend)
-        worst = max(worst, relative_error(out, right_answer(problem)))
-    return worst
-
-
-def _put(source: Problem, target: Problem) -> None:
-    """Copy a problem's numbers into the tensors of another of the same sizes."""
-    for name in ("q", "k", "v"):
-        getattr(target, name).copy_(getattr(source, name))
-    for name in ("slot_mapping", "cu_seqlens_q", "seq_lens", "block_tables"):
-        getattr(target.batch, name).copy_(getattr(source.batch, name))
-    target.cache.keys[0].copy_(source.cache.keys[0])
-    target.cache.values[0].copy_(source.cache.values[0])
-    if target.params.sinks is not None and source.params.sinks is not None:
-        target.params.sinks.copy_(source.params.sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,22 +126,19 @@ def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]
 
 def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
     """Of one layer's attention (or append), on random numbers."""
-    block_size = 16
-    used = [-(-context // block_size) for _, context in shape.rows]
-    num_blocks = sum(used) + 2
-    pool = 2 * num_blocks * shape.kv_heads * block_size * shape.dim * shape.dtype.itemsize
+    num_blocks = sum(-(-context // _BLOCK_SIZE) for _, context in shape.rows) + 1
+    pool = 2 * num_blocks * shape.kv_heads * _BLOCK_SIZE * shape.dim * shape.dtype.itemsize
     layers = max(1, min(64, math.ceil(_FAR_BEYOND_CACHES / pool))) if device.type == "cuda" else 2
     cache = KVCache(
         {layer: LayerShape(shape.kv_heads, shape.dim, shape.dim) for layer in range(layers)},
         num_blocks=num_blocks,
-        block_size=block_size,
+        block_size=_BLOCK_SIZE,
         dtype=shape.dtype,
         device=device,
     )
     for blocks in (*cache.keys.values(), *cache.values.values()):
         blocks.normal_()
-    bucket = Bucket(len(shape.rows), shape.num_tokens, max(used), num_blocks)
-    batch = make_batch(shape.rows, block_size, bucket, np.random.default_rng(0), device)
+    batch = _batch(shape, num_blocks, device)
     q, k, v = (
         torch.randn((shape.num_tokens, heads, shape.dim), dtype=shape.dtype, device=device)
         for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
@@ -277,6 +152,22 @@ def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> flo
             backend.attend(layer, q, k, v, batch, AttentionParams(shape.dim**-0.5))
 
     return _time(call, layers, device)
+
+
+def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
+    """The shape's rows as a step, with blocks that lie anywhere in the pool."""
+    blocks = random.Random(0).sample(range(1, num_blocks), num_blocks - 1)
+    entries = []
+    for number, (count, context) in enumerate(shape.rows):
+        request = Request(number, [0] * context, SamplingParams())
+        used = -(-context // _BLOCK_SIZE)
+        request.block_table, blocks = blocks[:used], blocks[used:]
+        entries.append(StepEntry(request, context - count, count))
+    batch = build_batch(
+        Step(0, entries), [0], num_blocks=num_blocks, block_size=_BLOCK_SIZE, vocab_size=1, device=device
+    )
+    assert batch is not None  # it computes tokens
+    return batch
 
 
 def _matmul_rate(device: torch.device, size: int) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from roseplay.bench.gpu_cases import TOLERANCE, Case, make_problem, pairwise_cases, relative_error, right_answer
 from roseplay.model.attention import GatherBackend
+from tests.model.attention_cases import TOLERANCE, Case, make_problem, pairwise_cases, relative_error, right_answer
 
 
 @pytest.mark.parametrize("masked_queries", [5, 256])

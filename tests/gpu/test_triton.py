@@ -1,19 +1,27 @@
-"""The Triton kernels against the reference, in Triton's interpreter (on the GPU with TRITON_INTERPRET=0)."""
+"""The Triton kernels against the reference, on a GPU or in Triton's interpreter (see ``conftest``)."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 
-from roseplay.bench import gpu_kernels
-from roseplay.bench.gpu_cases import (
+from roseplay.config import EngineConfig
+from roseplay.kernels.cuda.attention import backend as triton_backend
+from roseplay.kernels.cuda.attention.tiles import choose_splits
+from roseplay.model.attention import make_backend
+from roseplay.model.attention.append import append_paged
+from roseplay.model.kv_cache import KVCache, LayerShape
+from tests.model.attention_cases import (
     ROWS,
     TOLERANCE,
+    Bucket,
     Case,
+    Problem,
     all_cases,
     large_cases,
     make_problem,
@@ -21,13 +29,6 @@ from roseplay.bench.gpu_cases import (
     relative_error,
     right_answer,
 )
-from roseplay.bench.gpu_kernels import REPLAYS, check, measure, replay_error
-from roseplay.config import EngineConfig
-from roseplay.kernels.cuda.attention import backend as triton_backend
-from roseplay.kernels.cuda.attention.tiles import choose_splits
-from roseplay.model.attention import make_backend
-from roseplay.model.attention.append import append_paged
-from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.test_families import worst_difference
 
@@ -35,15 +36,17 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 DEVICE = torch.device("cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda")
 SLOW_PARTS = 16
+ON_GPU = DEVICE.type == "cuda"
+models_on_the_cpu = pytest.mark.skipif(ON_GPU, reason="its models are on the CPU; test_answers runs models on the GPU")
 CASE = Case("mixed", (24, 16), (6, 2), None, torch.float32, 4, None, False, True, True)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_what_was_there_before() -> Iterator[None]:
-    """Fresh memory is NaN here, so that whatever is never written shows."""
+    """Fresh memory is NaN here, so that whatever is never written shows; on a CPU, where it takes no setting of CUDA's."""
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
+    torch.use_deterministic_algorithms(not ON_GPU)
+    assert ON_GPU or torch.empty(3).isnan().all()
     yield
     torch.use_deterministic_algorithms(before)
 
@@ -63,8 +66,11 @@ def test_pairwise(seed: int, case: Case):
     hold_to_the_reference(case, seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed, case", list(enumerate(large_cases())), ids=str)
+@pytest.mark.parametrize(
+    "seed, case",
+    [pytest.param(*pair, marks=() if ON_GPU else pytest.mark.slow) for pair in enumerate(large_cases())],
+    ids=str,
+)
 def test_large(seed: int, case: Case):
     hold_to_the_reference(case, seed)
 
@@ -82,6 +88,69 @@ def test_each_pair_of_values_meets():
     assert {(c.rows, c.window) for c in cases} >= {(r, w) for r in ROWS for w in (None, 1, 6, 40)}
     assert len({(c.dims, c.dtype) for c in cases}) == 5 * 3
     assert len({(c.heads, c.softcap, c.rows) for c in cases}) >= 4 * len(ROWS)
+
+
+def replay_case(rows: str, dtype: torch.dtype, **others: Any) -> Case:
+    settings = {"window": None, "softcap": None, "sinks": False, "strided": False, "dims": (64, 64), "heads": (8, 2)}
+    return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
+
+
+# Launches captured with the first batch of each, replayed with the others in its place.
+REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
+    "replay decodes": (
+        Bucket(num_rows=4, num_tokens=4, table_width=48, num_blocks=64),
+        tuple(replay_case(rows, torch.float16) for rows in ("decodes", "a long decode", "one token")),
+    ),
+    "replay any batch": (
+        Bucket(num_rows=6, num_tokens=32, table_width=48, num_blocks=64),
+        tuple(
+            replay_case(rows, torch.float32, window=40, sinks=True)
+            for rows in ("decodes", "mixed", "a prompt", "chunks", "a long decode")
+        ),
+    ),
+    "replay as many rows as tokens": (
+        Bucket(num_rows=6, num_tokens=6, table_width=48, num_blocks=64),
+        tuple(replay_case(rows, torch.bfloat16) for rows in ("drafts", "decodes")),
+    ),
+}
+
+
+def replay_error(bucket: Bucket, cases: Sequence[Case], device: torch.device) -> float:
+    """The worst error when launches made for the first case run again with the others' numbers in the same tensors.
+
+    On a CUDA device they are replayed from a graph; elsewhere the calls are made again, with nothing but the device's
+    tensors changed: whoever looked at the host's copies would still see the first batch.
+    """
+    static = make_problem(cases[0], device, bucket=bucket)
+    backend = make_backend("triton", static.cache)
+    static.attend(backend)  # compiles
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = static.attend(backend)
+    worst = 0.0
+    for seed, case in enumerate((*cases[1:], cases[0])):
+        problem = make_problem(case, device, seed + 1, bucket)
+        copy_numbers(problem, static)
+        if device.type == "cuda":
+            graph.replay()
+        else:
+            out = static.attend(backend)
+        worst = max(worst, relative_error(out, right_answer(problem)))
+    return worst
+
+
+def copy_numbers(source: Problem, target: Problem) -> None:
+    """Copy a problem's numbers into the tensors of another of the same sizes."""
+    for name in ("q", "k", "v"):
+        getattr(target, name).copy_(getattr(source, name))
+    for name in ("slot_mapping", "cu_seqlens_q", "seq_lens", "block_tables"):
+        getattr(target.batch, name).copy_(getattr(source.batch, name))
+    target.cache.keys[0].copy_(source.cache.keys[0])
+    target.cache.values[0].copy_(source.cache.values[0])
+    if target.params.sinks is not None and source.params.sinks is not None:
+        target.params.sinks.copy_(source.params.sinks)
 
 
 @pytest.mark.parametrize("name", REPLAYS)
@@ -125,12 +194,14 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
         assert torch.equal(ours.nan_to_num(7.0), theirs.nan_to_num(7.0))
 
 
+@models_on_the_cpu
 @pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "deepseek_v3"])
 def test_families_through_the_runner(family: str):
     """Whole prompts, chunks, decodes and mixtures; windows, soft-cap, sinks, keys and values of different sizes."""
     assert worst_difference(tiny_model(FAMILIES[family]()), "triton") < 1e-4
 
 
+@models_on_the_cpu
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batched_append", [True, False])
@@ -149,30 +220,6 @@ def test_long_contexts_of_few_decodes_are_split(monkeypatch: pytest.MonkeyPatch)
     for case in pairwise_cases()[-2:]:
         hold_to_the_reference(case, 1)
     assert min(splits) > 1
-
-
-def test_the_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gpu_kernels, "REPLAYS", {})
-    cases = pairwise_cases()[:2]
-    assert check(DEVICE, cases)["passed"]
-    monkeypatch.setitem(TOLERANCE, cases[0].dtype, 1e-12)
-    document = check(DEVICE, cases)
-    assert not document["passed"]
-    assert str(cases[0]) in document["failed"]
-    assert str(cases[1]) not in document["failed"]
-    assert document["num_cases"] == len(document["errors"]) == 2
-    monkeypatch.setattr(triton_backend, "available", lambda: False)
-    assert "install roseplay" in check(DEVICE, cases)["errors"][str(cases[0])]
-
-
-def test_measuring_gives_all_its_figures_on_tiny_shapes():
-    document = measure(DEVICE, tiny=True)
-    assert document["figure"].startswith("tiny at ")
-    assert document["decode"][0]["bandwidth_fraction"] > 0
-    assert document["append"][0]["bandwidth_fraction"] > 0
-    assert document["prefill"][0]["matmul_fraction"] > 0
-    with pytest.raises(ValueError, match="CUDA device"):
-        measure("cpu")
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):

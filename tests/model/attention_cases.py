@@ -1,4 +1,4 @@
-"""Cases of paged attention that a backend must get right: the tests run them, and so does ``roseplay bench gpu``.
+"""Cases of paged attention that a backend must get right, on a CPU and on a GPU.
 
 A case is a paged batch made by hand, with everything in the cache that nobody may read filled with NaN: block 0, blocks
 that stale columns of the block tables name, and the slots behind each row's tokens. Whoever reads there and uses it
