@@ -60,10 +60,9 @@ TINY = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row; ``measure`` gives its figures, with ``reached`` where it has a goal."""
+    """One row; ``measure`` gives its figures, and ``figure``, what they come to in words."""
 
     name: str
-    goal: str
     measure: Callable[[Machine, Any], dict[str, Any]]
 
 

@@ -67,15 +67,15 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
 
     def works(machine: Machine, engine: Any) -> dict[str, Any]:
         written.append(json.loads((tmp_path / "figures.json").read_text())["rows"])
-        return {"figure": "1 tok/s", "reached": False}
+        return {"figure": "1 tok/s"}
 
     monkeypatch.setattr(
         gpu,
         "groups",
         lambda: [
-            Group([Row("one", "", breaks), Row("two", "", works)]),
-            Group([Row("three", "", works)], shape="no such shape"),
-            Group([Row("four", "", works)]),
+            Group([Row("one", breaks), Row("two", works)]),
+            Group([Row("three", works)], shape="no such shape"),
+            Group([Row("four", works)]),
         ],
     )
     monkeypatch.setattr(
