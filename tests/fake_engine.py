@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK
@@ -88,7 +88,7 @@ class FakeEngine:
         self.config = config or EngineConfig()
         self.clock = SYSTEM_CLOCK
         self.knobs = knobs or Knobs()
-        self.info = INFO
+        self.info = replace(INFO, model=model)
         self.tokenizer = tokenizer
         self.streams: list[FakeStream] = []
         self.prompts: list[Any] = []

@@ -80,7 +80,7 @@ def test_the_wheel_holds_the_model_the_page_and_the_shapes(wheel: Path) -> None:
     for path in (REPOSITORY / "roseplay").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.relative_to(REPOSITORY).as_posix() in names
-    assert "roseplay/bench/shapes/gpt2-124m/config.json" in names
+    assert "roseplay/model/shapes/gpt2-124m/config.json" in names
 
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:

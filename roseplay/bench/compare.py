@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roseplay.bench import flags, shapes
+from roseplay.bench import flags
 from roseplay.bench.peers import PEERS, Contest
 from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
@@ -89,11 +89,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _contest(args: argparse.Namespace) -> Contest:
     """The same for the same flags: prompts of random token ids, as long as the repeats say."""
     flags.engine_config(args)  # a bad value is told before any contestant starts
-    vocab_size, rng = _vocab_size(shapes.resolve(args.model)), random.Random(args.seed)
+    vocab_size, rng = _vocab_size(args.model), random.Random(args.seed)
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]
     return Contest(
-        model=shapes.resolve(args.model),
+        model=args.model,
         config=flags.engine_settings(args),
         prompts=[[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths],
         arrivals_s=[i * args.submit_interval_ms / 1e3 for i in range(args.num_requests)],

@@ -10,7 +10,7 @@ import argparse
 import itertools
 import random
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
         found = [decode_batch(engine, **sizes, time_limit_s=args.time_limit_s) for _ in range(args.repeat_runs)]
         bandwidth = statistics.fmean((before, read_bandwidth(engine.info.device)))
-        info = replace(engine.info, model=args.model)
+        info = engine.info
     document = {
         **figures(info, found, args.batch_size, args.context, args.max_new_tokens, bandwidth),
         "environment": environment(threads=info.threads, device=info.device),

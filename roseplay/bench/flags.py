@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay import arguments
 from roseplay.arguments import add_field_flags, given_fields
-from roseplay.bench import shapes
 from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.model import shapes
 from roseplay.settings import settings_of
 from roseplay.traffic.arrivals import fixed_interval
 from roseplay.traffic.prompts import PromptMix, PromptSource
@@ -116,7 +116,7 @@ def open_engine(args: argparse.Namespace, knobs: Knobs, **settings: Any) -> Engi
     config = dataclasses.replace(engine_config(args), **settings)
     from roseplay.engine.client import Engine  # bad flags are told before torch has loaded
 
-    return Engine(shapes.resolve(args.model), config=config, knobs=knobs)
+    return Engine(args.model, config=config, knobs=knobs)
 
 
 def workload(args: argparse.Namespace, source: PromptSource) -> Workload:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.bench import shapes
 from roseplay.config import Knobs
+from roseplay.model import shapes
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine

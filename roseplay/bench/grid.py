@@ -10,7 +10,6 @@ import argparse
 import itertools
 import random
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 if number >= args.warmup_runs:
                     found[cell].append(steps)
         bandwidth = statistics.fmean((bandwidth, read_bandwidth(engine.info.device)))
-        info = replace(engine.info, model=args.model)
+        info = engine.info
     told = [figures(info, found[cell], *cell, args.max_new_tokens, bandwidth) for cell in cells]
     document = {
         "model": info.model,

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.bench import flags, shapes
+from roseplay.bench import flags
 from roseplay.bench.polls import PollingTab
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
@@ -103,7 +103,7 @@ def page_flags(args: argparse.Namespace) -> list[str]:
             given.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
             given += [f"--{flag}", str(value)]
-    return ["--model", shapes.resolve(args.model), *given]
+    return ["--model", args.model, *given]
 
 
 def _run_page(args: argparse.Namespace) -> Answers:
@@ -154,7 +154,7 @@ def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers
 def _run_headless(args: argparse.Namespace, lengths: list[int]) -> Answers:
     """The same lengths on an engine of its own, in a child process."""
     settings = {
-        "model": shapes.resolve(args.model),
+        "model": args.model,
         "lengths": lengths,
         "max_new_tokens": args.max_new_tokens,
         "runs": 1 + args.warmup_runs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Any
 
 from roseplay.bench import flags, report
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             keep_cache=args.keep_cache,
             time_limit_s=args.time_limit_s,
         )
-        info = replace(engine.info, model=args.model)  # as it was asked for: a path says less of a bundled shape
+        info = engine.info
         print("=== streaming benchmark ===")
         print("\n".join(report.lines(info, runs, random_weights=args.random_weights)))
         early = runs.median.ended_early

@@ -1,4 +1,4 @@
-"""Where a model comes from: the embedded one, a directory, or the Hugging Face hub."""
+"""Where a model comes from: the embedded one, a bundled shape, a directory, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TypeVar
 from huggingface_hub import constants
 from transformers.utils import logging as transformers_logging
 
+from roseplay.model import shapes
 from roseplay.model.support import UnsupportedModelError
 
 EMBEDDED = "tiny-chat"
@@ -28,7 +29,7 @@ def find_source(model: str) -> tuple[str, bool]:
     """
     if model == EMBEDDED:
         return str(embedded_model()), True
-    path = Path(model).expanduser()
+    path = Path(shapes.resolve(model)).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from roseplay.bench import gpu, gpu_machine, shapes
+from roseplay.bench import gpu, gpu_machine
 from roseplay.bench.gpu_kernels import measure
 from roseplay.bench.gpu_machine import Group, Machine, Row
 from roseplay.bench.gpu_rows import idle_of
 from roseplay.bench.main import main
+from roseplay.model import shapes
 
 TINY = ["gpu", "--device", "cpu", "--tiny"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import roseplay.engine.client
-from roseplay.bench import shapes
 from roseplay.cli import main
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.request import FinishReason
+from roseplay.model import shapes
 from roseplay.traffic.environment import environment
 from tests.fake_engine import FakeEngine, FakeStream
 
@@ -106,7 +106,7 @@ def test_undefined_figures_are_null(engines: list[FakeEngine], tmp_path: Path, c
 def test_flags_reach_the_engine(engines: list[FakeEngine]) -> None:
     assert bench("--model", "gpt2-124m", "--random-weights", "--threads", "1", "--max-batch-size", "8") == 0
     (engine,) = engines
-    assert engine.model == shapes.resolve("gpt2-124m")
+    assert engine.model == "gpt2-124m"
     assert engine.config == EngineConfig(random_weights=True, threads=1)
     assert engine.knobs == Knobs(max_batch_size=8)
 

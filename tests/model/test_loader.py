@@ -157,6 +157,11 @@ def test_in_memory_with_another_dtype_is_a_full_copy():
     assert model.dtype == torch.float32
 
 
+def test_a_bundled_shape_is_known_by_its_name():
+    loaded = load_model("smollm-135m", EngineConfig(device="cpu", random_weights=True, dtype="bfloat16"))
+    assert (loaded.name, len(loaded.kv_shapes)) == ("smollm-135m", 30)
+
+
 def test_the_embedded_model():
     config = EngineConfig(num_blocks=32)
     loaded, tokenizer = load_model("tiny-chat", config), load_tokenizer("tiny-chat", config)

@@ -1,4 +1,4 @@
-"""Model shapes that come with the benchmarks: a config and no weights, to be run with random ones."""
+"""Shapes of well-known models to measure: a config and no weights, to be run with random ones."""
 
 from __future__ import annotations
 
