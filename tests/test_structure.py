@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "lab": SHARED | {"core", "engine", "traffic"},
     "serve": SHARED | {"core", "engine", "traffic", "recording", "lab"},
     "play": SHARED | {"core", "engine", "traffic", "recording", "lab", "serve"},
-    "bench": SHARED | {"core", "model", "kernels", "engine", "traffic"},
+    "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
     "cli": {"recording", "lab", "play", "serve", "bench"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},

@@ -15,9 +15,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; 0 when it gave figures, 1 when it could not, 2 when it was asked for the wrong thing."""
     parser = flags.Parser(prog="roseplay bench", description="Measure an engine.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for module in (streaming, decode, grid, compare, scenario, page, browser, gpu):
+    for module in (streaming, decode, grid, compare, page, browser, gpu):
         module.add_command(commands)
-    args = parser.parse_args(argv)
+    commands.add_parser("scenario", help="old name of `roseplay lab SCENARIO`")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["scenario"]:
+        return scenario.main(arguments[1:])
+    args = parser.parse_args(arguments)
     try:
         document = args.run(args)
         if args.json is not None:

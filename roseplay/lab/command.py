@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL
-from roseplay.lab.arms import ClosedEngine
+from roseplay.lab import arms
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.job import Job
 from roseplay.lab.sentences import number
@@ -25,17 +25,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         experiment = parse_experiment(experiment_body(options))
         config = engine_config(options)
-        if options.report is not None and not Path(options.report).absolute().parent.is_dir():
-            raise ValueError(f"the report {options.report!r} cannot be written: there is no such directory")
+        for file in filter(None, (options.report, options.save)):
+            if not Path(file).absolute().parent.is_dir():
+                raise ValueError(f"{file!r} cannot be written: there is no such directory")
         results: list[dict[str, Any]] = []
 
         def keep(document: dict[str, Any]) -> str:
-            results.append(document)
+            results.append({**document, "keep_cache": True} if options.keep_cache else document)
             return str(document["id"])
 
-        job = Job(
-            experiment, ClosedEngine.of(options.model or DEFAULT_MODEL, config), keep, run_limit_s=options.run_limit_s
-        )
+        live = arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
+        kept = {"open_engine": _open_with_kept_cache} if options.keep_cache else {}
+        job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, **kept)
         _follow(job)
         if job.state != "done":
             return _refuse(job.error or "the experiment was stopped", 1)
@@ -47,6 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(str(error))
     return 0
+
+
+def _open_with_kept_cache(*arguments: Any) -> Any:
+    """See ``arms.open_engine``; runs begin with what those before them have left in this engine's cache."""
+    engine = arms.open_engine(*arguments)
+    engine.clear_cache = lambda: None
+    return engine
 
 
 def _follow(job: Job) -> None:
@@ -69,6 +77,10 @@ def _follow(job: Job) -> None:
 
 
 def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.save is not None:
+        Path(options.save).write_text(
+            json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
     if options.json:
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
     else:

@@ -27,6 +27,7 @@ examples:
   roseplay lab token-budget                          the scenario's own A and B
   roseplay lab token-budget --b prefill_max_tokens=128 --repeats 3
   roseplay lab poisson --a block_size=8 --b block_size=32 --model Qwen/Qwen3-0.6B
+  roseplay lab admission --model gpt2-124m --random-weights --save result.json
   roseplay lab --spec result.json --json > again.json   repeat a result that the page exported
 
 scenarios:
@@ -63,6 +64,7 @@ def parser() -> Parser:
     _add_experiment_flags(lab)
     group = lab.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print the whole result as JSON; the page can open it")
+    group.add_argument("--save", metavar="FILE", help="write the whole result as JSON there, too, to keep or open it")
     group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
     group = lab.add_argument_group("engine of both arms")
     add_model_flag(group)
@@ -74,6 +76,10 @@ def _add_experiment_flags(lab: Parser) -> None:
     group = lab.add_argument_group("traffic and runs; left out, as in the file or the scenario")
     group.add_argument("--seed", type=int, metavar="N", help="decides prompts and arrival times (default: 0)")
     group.add_argument("--repeats", type=int, metavar="N", help="runs of each arm (default: 1)")
+    group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of questions taken in turn")
+    group.add_argument(
+        "--keep-cache", action="store_true", help="keep cached blocks from run to run, to see a prefix cache in use"
+    )
     group.add_argument("--num-requests", type=int, metavar="N", help="requests of a run")
     group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens of each answer")
     group.add_argument("--rate-per-s", type=float, metavar="RATE", help="requests a second, for scenarios with a rate")
@@ -116,7 +122,7 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     if body.get("scenario") is None:
         raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
     parse_experiment(body)  # a file may hold anything; what follows relies on the types
-    for part, names in (("params", PARAM_LIMITS), ("limits", DEFAULT_LIMITS)):
+    for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
         if given:
             body[part] = {**(body.get(part) or {}), **given}

@@ -43,6 +43,10 @@ class PromptSource(Protocol):
 
     def prompt(self, index: int, *, repeats: int = 1, unique: bool = False, head_tokens: int = 0) -> Prompt: ...
 
+    def with_body(self, text: str) -> PromptSource:
+        """Returns the same source with this text as the body of all prompts."""
+        ...
+
 
 class Encoder(Protocol):
     """The part of a tokenizer that is needed here."""
@@ -84,6 +88,9 @@ class TextPrompts:
             parts.append(f"[{index}]")
         text = " ".join(parts)
         return [{"role": "user", "content": text}] if self._chat else text
+
+    def with_body(self, text: str) -> TextPrompts:
+        return TextPrompts(text, tokenizer=self._tokenizer, chat=self._chat, seed=self._seed)
 
     def head(self, num_tokens: int) -> str:
         """Returns as few words, in sentences, as make at least ``num_tokens`` tokens.
@@ -146,6 +153,11 @@ class TokenPrompts:
         if unique:
             token_ids += self._tail(index)
         return token_ids
+
+    def with_body(self, text: str) -> TokenPrompts:
+        """Returns a source whose bodies have as many tokens as the text has words."""
+        words = max(1, len(text.split()))
+        return TokenPrompts(self._vocab_size, body_tokens=words, tail_tokens=self._tail_tokens, seed=self._seed)
 
     def _tail(self, index: int) -> list[int]:
         # The index in base vocab_size, so that tails are certain to differ.
@@ -215,5 +227,4 @@ def prompt_source(
     """Returns a source of text if there is a tokenizer, else of ids, as many per body as its text has words."""
     if tokenizer is not None:
         return TextPrompts(bodies, tokenizer=tokenizer, chat=chat, seed=seed)
-    first = bodies if isinstance(bodies, str) else bodies[0]
-    return TokenPrompts(vocab_size, body_tokens=max(1, len(first.split())), seed=seed)
+    return TokenPrompts(vocab_size, seed=seed).with_body(bodies if isinstance(bodies, str) else bodies[0])

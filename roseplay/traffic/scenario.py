@@ -16,6 +16,7 @@ from roseplay.traffic.workload import Workload, make_workload
 MAX_REQUESTS = 256
 MAX_RATE_PER_S = 1000.0
 MAX_NEW_TOKENS = 512
+MAX_PROMPT = 2000  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Scenario:
         watch: the figure that should improve, see ``figures.FIGURES``.
         price: the figure that gets worse for it, if any.
         mix: how its prompts relate.
+        prompt: text of each prompt, instead of the texts of the source.
         num_requests: of a run.
         arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
@@ -43,6 +45,7 @@ class Scenario:
     watch: str
     price: str | None = None
     mix: PromptMix
+    prompt: str | None = None
     num_requests: int = 32
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
     rate_per_s: float | None = None
@@ -78,11 +81,13 @@ class Scenario:
             "after": {**self.config, **self.config_after},
         }
 
-    def params(self) -> dict[str, float]:
-        """Returns the parameters of its traffic that may be changed."""
-        params: dict[str, float] = {"num_requests": self.num_requests, "max_new_tokens": self.max_new_tokens}
+    def params(self) -> dict[str, Any]:
+        """Returns the parameters of its traffic that may be changed; ``prompt`` only if it is set."""
+        params: dict[str, Any] = {"num_requests": self.num_requests, "max_new_tokens": self.max_new_tokens}
         if self.rate_per_s is not None:
             params["rate_per_s"] = self.rate_per_s
+        if self.prompt is not None:
+            params["prompt"] = self.prompt
         return params
 
     def changed(self, params: Mapping[str, Any]) -> Scenario:
@@ -91,11 +96,10 @@ class Scenario:
         Raises:
             ValueError: an unknown parameter, or a bad value.
         """
-        unknown = sorted(set(params) - set(self.params()))
+        known = {*self.params(), "prompt"}
+        unknown = sorted(set(params) - known)
         if unknown:
-            raise ValueError(
-                f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(self.params()))}"
-            )
+            raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(known))}")
         changes: dict[str, Any] = {name: checked_param(name, value) for name, value in params.items()}
         return dataclasses.replace(self, **changes)
 
@@ -116,6 +120,8 @@ class Scenario:
         Raises:
             ValueError: not even the smallest prompt fits.
         """
+        if self.prompt is not None:
+            source = source.with_body(self.prompt)
         return make_workload(
             source,
             self._times(seed),
@@ -148,8 +154,12 @@ PARAM_LIMITS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def checked_param(name: str, value: Any) -> float:
-    """Returns the value if it is a number within the parameter's limits; raises ``ValueError``."""
+def checked_param(name: str, value: Any) -> float | str:
+    """Returns the value if it is a number within the parameter's limits, or a text; raises ``ValueError``."""
+    if name == "prompt":
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_PROMPT:
+            raise ValueError(f"prompt must be text of 1 to {MAX_PROMPT} characters")
+        return value
     low, high = PARAM_LIMITS[name]
     whole = name != "rate_per_s"
     number = isinstance(value, int | float) and not isinstance(value, bool)

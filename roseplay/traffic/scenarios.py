@@ -1,6 +1,6 @@
 """The scenario library: for each serving idea, traffic that demonstrates it and the settings before and after.
 
-A scenario is data: an entry here is enough for ``roseplay lab``, ``roseplay bench scenario`` and the page's lab.
+A scenario is data: an entry here is enough for ``roseplay lab`` and the page's lab.
 """
 
 from __future__ import annotations

@@ -1,50 +1,66 @@
+"""``roseplay bench scenario``, the old name of ``roseplay lab``: it takes its old flags and does what the lab does."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import roseplay.engine.client
 from roseplay.cli import main
-from roseplay.config import EngineConfig
+from roseplay.lab import arms, command
+from roseplay.lab.document import parse_document
 from roseplay.traffic.scenarios import SCENARIOS
-from tests.fake_engine import FakeEngine
+from tests.lab.fake_arms import FakeArms
+from tests.play.fake_engine import FakeEngine
+
+
+@pytest.fixture(autouse=True)
+def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
+    fake, job = FakeArms(), command.Job
+    monkeypatch.setattr(arms, "open_engine", fake)
+    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, **{"open_engine": fake, **how}))
+    return fake
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda scenario: scenario.name)
 def test_both_arms_of_every_scenario_are_played_in_turn(scenario, monkeypatch, capsys, tmp_path: Path) -> None:
-    seen: list[tuple] = []
+    seen: list[tuple[Any, Any]] = []
 
-    class Watched(FakeEngine):
-        def submit(self, *args, **kwargs):
-            settings = (self.knobs.to_dict(), self.config)
-            if not seen or seen[-1] != settings:
-                seen.append(settings)
-            return super().submit(*args, **kwargs)
+    def submit(self: FakeEngine, *args: Any, **kwargs: Any) -> Any:
+        settings = (self.knobs.to_dict(), {name: getattr(self.config, name) for name in scenario.configs()["before"]})
+        if not seen or seen[-1] != settings:
+            seen.append(settings)
+        return asked(self, *args, **kwargs)
 
-    monkeypatch.setattr(roseplay.engine.client, "Engine", Watched)
+    asked = FakeEngine.submit
+    monkeypatch.setattr(FakeEngine, "submit", submit)
     # Arrivals of a scenario may lie apart; that they do is tested elsewhere.
     for arrivals in ("fixed_interval", "poisson"):
         monkeypatch.setattr(f"roseplay.traffic.scenario.{arrivals}", lambda count, *_, **__: [0.0] * count)
     file = tmp_path / "figures.json"
-    assert main(["bench", "scenario", scenario.name, "--repeat-runs", "2", "--json", str(file)]) == 0
-    arms = {arm: knobs.to_dict() for arm, knobs in scenario.arms().items()}
-    settings = [(arms[arm], EngineConfig(**config)) for arm, config in scenario.configs().items()]
-    assert seen == settings * 3  # one warm-up, two that count
-    figures = json.loads(file.read_text())
-    assert figures["scenario"] == scenario.name
-    assert {arm: figures[arm]["knobs"] for arm in arms} == arms
-    assert len(figures["after"]["runs"]) == 2
-    out = capsys.readouterr().out
-    assert "--- before: " in out
-    assert f"--- {scenario.watch.split('_')[0]}" in out
+    flags = ["--repeat-runs", "2", "--warmup-runs", "1", "--time-limit-s=60", "--json", str(file)]
+    flags += ["--num-requests", "3", "--max-new-tokens", "4"]
+    assert main(["bench", "scenario", scenario.name, *flags]) == 0
+    knobs = [knobs.to_dict() for knobs in scenario.arms().values()]
+    before, after = zip(knobs, scenario.configs().values(), strict=True)
+    assert seen == [before, after, before, after, before]  # two warm-ups, then before, after, after, before
+    document = parse_document(file.read_bytes())
+    assert (document["scenario"], document["repeats"]) == (scenario.name, 2)
+    assert [arm["knobs"] for arm in document["arms"].values()] == knobs
+    told = capsys.readouterr()
+    assert f"{scenario.title}: " in told.out
+    assert f"now: roseplay lab {scenario.name} --repeats 2 --run-limit-s=60 --save {file}" in told.err
 
 
-def test_an_unknown_scenario_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", "scenario", "magic"])
-    assert exit_.value.code == 2
-    err = capsys.readouterr().err
-    assert len(err.strip().splitlines()) == 1
-    assert "token-budget" in err
+def test_an_unknown_scenario_is_told_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "scenario", "magic"]) == 2
+    assert "token-budget" in capsys.readouterr().err
+
+
+def test_every_prompt_may_have_a_text_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "figures.json"
+    quick = ["admission", "--prompt", "one two three", "--num-requests", "2", "--max-new-tokens", "3"]
+    assert main(["bench", "scenario", *quick, "--json", str(file)]) == 0
+    assert json.loads(file.read_text())["params"]["prompt"] == "one two three"

@@ -17,6 +17,7 @@ from roseplay.lab.document import experiment_of, parse_document
 from roseplay.lab.flags import experiment_body, parser
 from roseplay.lab.spec import parse_experiment
 from tests.lab.fake_arms import FakeArms
+from tests.play.fake_engine import FakeEngine
 
 RESULT = Path(__file__).with_name("result.json")
 
@@ -27,7 +28,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
     job = command.Job
-    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, open_engine=fake, **how))
+    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, **{"open_engine": fake, **how}))
     return fake
 
 
@@ -112,6 +113,8 @@ def test_a_file_may_hold_anything(spec: Any, tmp_path: Path, capsys: pytest.Capt
         (["--spec", "nowhere.json"], "nowhere.json: No such file"),
         (["--spec", __file__], "is not JSON"),
         (["admission", "--report", "no/such/folder/report.html"], "no such directory"),
+        (["admission", "--save", "no/such/folder/result.json"], "no such directory"),
+        (["admission", "--prompt", ""], "prompt must be text"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -126,8 +129,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
     quick = ["admission", "--num-requests", "2", "--max-new-tokens", "3"]
-    report = tmp_path / "report.html"
-    assert main([*quick, "--report", str(report)]) == 0
+    report, saved = tmp_path / "report.html", tmp_path / "result.json"
+    assert main([*quick, "--report", str(report), "--save", str(saved)]) == 0
     printed = capsys.readouterr()
     assert (
         "Admission: fake-chat on cpu, float32, 1 run an arm\n  A: admission blocking\n  B: admission queued"
@@ -136,11 +139,31 @@ def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: Fake
     assert "One run each: repeat it to see the spread." in printed.out
     assert [line.partition(":")[0] for line in printed.err.splitlines()] == ["run 1 of 2, A", "run 2 of 2, B"]
     assert report.read_text().startswith("<!doctype html>")
+    assert parse_document(saved.read_bytes())["scenario"] == "admission"
     assert main([*quick, "--json"]) == 0
     document = parse_document(capsys.readouterr().out.encode())
     assert [run["arm"] for run in document["runs"]] == ["A", "B"]
     assert all(line in printed.out for line in ("Throughput, tok/s", "Preemptions"))
     assert pretend.all_closed
+
+
+def test_a_prompt_of_ones_own_replaces_the_questions_and_is_run_again(pretend: FakeArms, tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    quick = ["dedup", "--num-requests", "2", "--max-new-tokens", "3"]
+    assert main([*quick, "--prompt", "one two three", "--save", str(saved)]) == 0
+    document = parse_document(saved.read_bytes())
+    assert {request["prompt_tokens"] for run in document["runs"] for request in run["requests"]} == {3 * 16}
+    assert body("--spec", str(saved))["params"]["prompt"] == "one two three"
+
+
+@pytest.mark.parametrize(("flags", "cleared"), [((), 4), (("--keep-cache",), 0)])
+def test_each_run_starts_with_an_empty_cache_unless_told_to_keep_it(
+    flags: tuple[str, ...], cleared: int, pretend: FakeArms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr(FakeEngine, "clear_cache", lambda engine: calls.append(engine))
+    assert main(["admission", "--num-requests", "2", "--max-new-tokens", "3", *flags]) == 0
+    assert len(calls) == cleared  # a warm-up and a run of each arm
 
 
 def test_a_run_that_fails_is_exit_code_1(pretend: FakeArms, capsys: pytest.CaptureFixture[str]) -> None:
