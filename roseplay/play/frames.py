@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roseplay.clock import Clock
-from roseplay.engine.messages import StepRecord
+from roseplay.engine.messages import BlockChange, StepRecord
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
@@ -179,10 +179,12 @@ class FrameBuilder:
 
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
         """Returns the newest state of each block that these steps changed. An owner of -1 is nobody."""
-        newest = {change.block: change for record in records for change in record.block_changes}
+        newest: dict[int, BlockChange] = {}
+        for change in (change for record in records for change in record.block_changes):
+            self.block_tabs.take(change)  # each: a request may come and go within one frame
+            newest[change.block] = change
         changed = []
         for block, change in newest.items():
-            self.block_tabs.take(change)
             state = [change.references, change.owner, int(change.findable)]
             free = state == _FREE
             if state == self._blocks.get(block, _FREE):

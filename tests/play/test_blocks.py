@@ -28,11 +28,12 @@ def hold(engine: FakeEngine, block: int, holders: list[int]) -> None:
     engine.blocks[block] = BlockInfo(block, state, holders, 2, [7, 8, 9], 41, True)
 
 
-def tell(engine: FakeEngine, playground: Playground, change: BlockChange) -> None:
-    """Have the page hear of a block's new state."""
+def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> None:
+    """Have the page hear of a block's new states, a step each, in one frame."""
     engine.submit([1], LONG)
-    engine.step()
-    engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
+    for change in changes:
+        engine.step()
+        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
     playground.tick()
 
 
@@ -67,6 +68,15 @@ def test_a_cached_block_stays_its_tabs(engine: FakeEngine, playground: Playgroun
     assert playground.block(6, YOURS)["text"] is None
     tell(engine, playground, BlockChange(6, 0, -1, False))
     assert playground.block(6, MINE)["text"] is None, "it has been forgotten"
+
+
+def test_a_block_that_was_held_and_left_within_a_frame_stays_its_tabs(
+    engine: FakeEngine, playground: Playground
+) -> None:
+    (mine,) = playground.send("hello", lanes=[1], tab_id=MINE, params=LONG)
+    hold(engine, 6, [])
+    tell(engine, playground, BlockChange(6, 1, mine, True), BlockChange(6, 0, -1, True))
+    assert playground.block(6, MINE)["text"] == "7 8 9"
 
 
 def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
