@@ -12,13 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from roseplay.settings import Choice, Number, Strings, Switch, TokenIds, Whole, check_all, setting, settings_of
+from roseplay.settings import (
+    Choice,
+    Number,
+    Strings,
+    Switch,
+    TokenIds,
+    Whole,
+    accepts_former_names,
+    check_all,
+    setting,
+    settings_of,
+)
 
 # Every stop string is searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 
 
+@accepts_former_names
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """What an engine is made of; fixed from its start to its end."""
@@ -132,7 +144,7 @@ class EngineConfig:
         "Compute norms, rotary embeddings, GELUs and gates in one compiled pass each (with Numba), on a GPU norms and rotary "
         "embeddings in one kernel each, where that is proven to give the same.",
     )
-    replay_steps: bool = setting(
+    record_steps: bool = setting(
         True,
         Switch(),
         "Replayed steps",
@@ -140,6 +152,7 @@ class EngineConfig:
         "Record steps of decodes and short prompts once for some numbers of tokens and replay them in one call of all "
         "threads, where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
         needs="a CPU",
+        formerly="replay_steps",
     )
     attention: str = setting(
         "auto",

@@ -62,7 +62,7 @@ def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
     program = tmp_path / "program.py"  # a file, since the lab's engines are processes that import it
     program.write_text(WITHOUT_THE_PAGE)
     quick = (
-        "--num-requests 2 --max-new-tokens 2 --threads 1 --attention reference --no-fuse-ops --no-replay-steps".split()
+        "--num-requests 2 --max-new-tokens 2 --threads 1 --attention reference --no-fuse-ops --no-record-steps".split()
     )
     for command in (
         ["lab", "dedup", *quick, "--json", "--report", "lab.html"],

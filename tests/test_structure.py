@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "core": {"config"},
     "model": {"config", "core"},
     "kernels": {"config", "core", "model"},
-    "engine": {"clock", "config", "core", "model", "kernels"},
+    "engine": {"settings", "clock", "config", "core", "model", "kernels"},
     "traffic": {"clock", "config", "core", "engine"},
     "recording": SHARED | {"core", "engine", "traffic"},
     "lab": SHARED | {"core", "engine", "traffic"},

@@ -11,6 +11,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.messages import Failed, Ready
 from roseplay.engine.transport import Transport, WorkerGoneError
+from roseplay.settings import former_names, settings_of
 
 START_TIMEOUT_S = 900.0
 POLL_S = 0.1
@@ -18,8 +19,8 @@ POLL_S = 0.1
 
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
     """Both with the settings that are theirs by name; raises ``EngineStartError`` for a name or value that is not."""
-    config_names = {field.name for field in dataclasses.fields(EngineConfig)}
-    knob_names = {field.name for field in dataclasses.fields(Knobs)}
+    config_names = {*settings_of(EngineConfig), *former_names(EngineConfig)}
+    knob_names = settings_of(Knobs).keys()
     unknown = sorted(set(settings) - config_names - knob_names)
     if unknown:
         raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roseplay.config import EngineConfig
 from roseplay.json_text import strict_json
 from roseplay.lab.schema import DOCUMENT, check
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
+from roseplay.settings import current_names, former_names
 
 VERSION = 1
 MAX_BYTES = 32 * 2**20
@@ -54,7 +56,17 @@ def parse_document(text: bytes) -> dict[str, Any]:
     except ValueError:
         raise ValueError("the file is not JSON: open a result that the lab exported") from None
     check_document(document)
-    return {**document, "summary": summary(document)}
+    arms = {name: _current_arm(arm) for name, arm in document["arms"].items()}
+    return {**document, "arms": arms, "summary": summary(document)}
+
+
+def _current_arm(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an arm with settings that have been renamed since under their current names."""
+    differs, label = list(arm["differs"]), arm["label"]
+    for former, name in former_names(EngineConfig).items():
+        differs = [name if one == former else one for one in differs]
+        label = label.replace(former.replace("_", " "), name.replace("_", " "))
+    return {**arm, "config": current_names(EngineConfig, arm["config"]), "differs": differs, "label": label}
 
 
 def experiment_of(document: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from roseplay.json_text import strict_json
 from roseplay.lab.document import experiment_of
 from roseplay.lab.job import RUN_LIMIT_S
 from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_experiment, scenario_arm
-from roseplay.settings import settings_of
+from roseplay.settings import former_names, settings_of
 from roseplay.traffic.scenario import PARAM_LIMITS
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -151,6 +151,7 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
+        name = former_names(EngineConfig).get(name, name)
         if not equals or name not in (*knobs, *ARM_CONFIG):
             raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
         changes["knobs" if name in knobs else "config"][name] = _value(text.strip())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.settings import settings_of
+from roseplay.settings import current_names, settings_of
 from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -109,7 +109,8 @@ def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
     knobs = checked_object(given.get("knobs"), f"the knobs of arm {arm}")
     if knobs.get("slow_motion", 1) != 1:
         raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
-    config = checked_object(given.get("config"), f"the config of arm {arm}", ARM_CONFIG)
+    what = f"the config of arm {arm}"
+    config = checked_object(current_names(EngineConfig, checked_object(given.get("config"), what)), what, ARM_CONFIG)
     try:
         EngineConfig(**config)
         return Arm(Knobs().changed(knobs), config)

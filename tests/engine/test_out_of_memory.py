@@ -67,7 +67,7 @@ def test_smaller_steps_serve_everybody_whatever_the_error_is_called(
         return forward(self, paged)
 
     with Engine(
-        tiny_llama, block_size=4, num_blocks=100, replay_steps=False
+        tiny_llama, block_size=4, num_blocks=100, record_steps=False
     ) as engine:  # replays do not call the model
         monkeypatch.setattr(PackedForward, "__call__", tight)
         engine.pause()
@@ -99,7 +99,7 @@ def test_steps_grow_again_when_there_is_memory_again(tiny_llama: Any, monkeypatc
         return [tokens_of(event.record) for event in engine.telemetry.since(cursor)[1] if hasattr(event, "record")]
 
     with Engine(
-        tiny_llama, block_size=4, num_blocks=100, replay_steps=False
+        tiny_llama, block_size=4, num_blocks=100, record_steps=False
     ) as engine:  # replays do not call the model
         monkeypatch.setattr(PackedForward, "__call__", tight)
         assert max(burst(engine)) <= 20

@@ -86,7 +86,7 @@ def open_page(engine: Engine, **settings: Any) -> Iterator[Page]:
 def open_engine(*, model: str = "tiny-chat", overlap: bool = False, **settings: Any) -> Engine:
     """The embedded model, every step of which goes through the model's own forward; with ``overlap`` as on a GPU."""
     if not overlap:
-        return Engine(model, num_blocks=200, replay_steps=False, **settings)
+        return Engine(model, num_blocks=200, record_steps=False, **settings)
     with emulate_gpu():
         return Engine(model, num_blocks=200, max_model_len=256, **settings)
 

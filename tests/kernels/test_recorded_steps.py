@@ -39,7 +39,7 @@ def soon() -> Iterator[None]:
 def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
     """One whose steps are replayed, and one whose steps are not."""
     tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
-    made = [Driver(make_runner(model, replay_steps=replays), tokens) for replays in (True, False)]
+    made = [Driver(make_runner(model, record_steps=replays), tokens) for replays in (True, False)]
     return made[0], made[1]
 
 
@@ -124,7 +124,7 @@ def test_what_runs_as_it_is() -> None:
 
 
 @needs_numba
-@pytest.mark.parametrize("settings", [{"attention": "gather"}, {"attention": "reference"}, {"replay_steps": False}])
+@pytest.mark.parametrize("settings", [{"attention": "gather"}, {"attention": "reference"}, {"record_steps": False}])
 def test_what_switches_it_off(settings: dict[str, object]) -> None:
     assert make_runner(tiny_model(FAMILIES["llama"]()), **settings).accelerator.recorded is None
 

@@ -78,6 +78,20 @@ def test_a_result_can_be_run_again() -> None:
         assert asked.knobs.to_dict() == document["arms"][arm]["knobs"]
 
 
+def test_a_result_may_have_a_setting_by_its_former_name() -> None:
+    document = json.loads(RESULT.read_bytes())
+    for arm, value in (("A", True), ("B", False)):
+        document["arms"][arm]["config"].pop("record_steps", None)
+        document["arms"][arm]["config"]["replay_steps"] = value
+        document["arms"][arm] |= {"differs": ["replay_steps"], "label": f"replay steps {value}"}
+    found = parse_document(json.dumps(document).encode())["arms"]
+    assert [found[arm]["config"]["record_steps"] for arm in "AB"] == [True, False]
+    assert "replay_steps" not in found["A"]["config"]
+    assert (found["B"]["differs"], found["B"]["label"]) == (["record_steps"], "record steps False")
+    again = parse_experiment(experiment_of(document))
+    assert [again.arms[arm].config["record_steps"] for arm in "AB"] == [True, False]
+
+
 def test_only_engine_settings_that_were_chosen_are_run_again() -> None:
     document = parse_document(RESULT.read_bytes())
     document["scenario"] = "kv-pressure"

@@ -14,7 +14,7 @@ from tests.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
 # A pool of 50 MB: the smallest thing that an engine could leave is plain to see, and the allocator gives it back at once.
 POOL = {"num_blocks": 8192, "block_size": 16}
 POOL_BYTES = 8192 * 16 * 384
-CHEAP = {**POOL, "pack_weights": False, "fuse_ops": False, "replay_steps": False}
+CHEAP = {**POOL, "pack_weights": False, "fuse_ops": False, "record_steps": False}
 SETTLED = 1  # measurements after which caches and pools of threads have reached their size
 
 pytestmark = needs_proc

@@ -13,7 +13,7 @@ import pytest
 from roseplay import Engine, SamplingParams
 from tests.lifecycle.processes import wait_until
 
-CHEAP = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "replay_steps": False}
+CHEAP = {"block_size": 4, "num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
 ANSWER = SamplingParams(max_new_tokens=50, ignore_eos=True)
 
 

@@ -28,7 +28,7 @@ class CPUAccelerator(Accelerator):
 
     Attributes:
         recording: when steps are recorded and replayed; a subclass may set others.
-        recorded: the recorded steps; None where blocks are not read in place, or with ``replay_steps`` off.
+        recorded: the recorded steps; None where blocks are not read in place, or with ``record_steps`` off.
     """
 
     recording = RecordingOptions()
@@ -36,7 +36,7 @@ class CPUAccelerator(Accelerator):
     def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
         super().__init__(forward, loaded, backend, config)
         self.recorded: RecordedSteps | None = None
-        if config.replay_steps and isinstance(backend, CPUBackend) and backend.in_place:
+        if config.record_steps and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size), self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up()

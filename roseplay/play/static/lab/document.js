@@ -1,4 +1,5 @@
 /* The result that the Lab shows: the document, its id on the server, and the promise it is measured against. */
+import { currentName, given } from "../shared/given.js";
 import { ask } from "./server.js";
 import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
 
@@ -22,6 +23,7 @@ let recounting = 0;
  */
 export function showDocument(document, serverId, given = null) {
   if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
+  ARMS.forEach((arm) => renameSettings(document.arms[arm]));
   const { scenario: name, title, params, look, arms, seed, repeats } = document;
   lab.scenario = scenarioNamed(name) || { name, title, params, look };
   Object.assign(lab, { document, serverId, edited: false, limits: { ...document.limits } });
@@ -32,6 +34,16 @@ export function showDocument(document, serverId, given = null) {
   tell("plan");
   tell("document");
 }
+
+/* Put an arm's engine settings under the names that they have now; the result may be older than those. */
+function renameSettings(arm) {
+  const now = (name) => currentName(given.settings.config, name);
+  arm.config = Object.fromEntries(Object.entries(arm.config).map(([name, value]) => [now(name), value]));
+  for (const name of arm.differs) arm.label = arm.label.replace(spaced(name), spaced(now(name)));
+  arm.differs = arm.differs.map(now);
+}
+
+const spaced = (name) => name.replace(/_/g, " ");
 
 /** Show the result of a scenario that this visit has measured or opened last. Returns whether there is one. */
 export function showLatest(scenario) {

@@ -12,6 +12,7 @@
  * @property {string} [needs] what it needs to have an effect
  * @property {number} [least] of a number
  * @property {boolean} [above] the least value itself is too small
+ * @property {string} [formerly] the name that it has in files made before it was renamed
  * @property {"row" | "name"} [lab] how the arms of the Lab may differ in it: "row", it has a row in the table
  */
 
@@ -41,3 +42,11 @@ export const given = {
   recording: null,
   ...(element ? JSON.parse(element.textContent) : {}),
 };
+
+/**
+ * The name that a setting has now, by the name that a file has for it.
+ * @param {Record<string, Setting>} catalogue
+ * @param {string} name
+ */
+export const currentName = (catalogue, name) =>
+  Object.keys(catalogue).find((current) => catalogue[current].formerly === name) || name;
