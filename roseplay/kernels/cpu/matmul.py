@@ -19,8 +19,8 @@ from numba import types
 
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import copy_row
-from roseplay.kernels.cpu.simd import address, kernel, moved, pointer
-from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, tile_of
+from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
+from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_rows
 
 # Rows of x that are multiplied by one strip after the other: together they stay in the second-level cache.
 _TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
@@ -84,9 +84,9 @@ def _cut(rows: int, strips: torch.Tensor) -> tuple[int, int]:
 @cache
 def _product(dtype: torch.dtype) -> Any:
     """One block of rows times one group of strips."""
-    narrow, most = dtype == torch.bfloat16, MOST_ROWS
-    item, bits = (types.uint16, np.uint16) if narrow else (types.float32, np.float32)
-    step, size_of = (2, 2) if narrow else (1, 4)
+    bf16, most = dtype == torch.bfloat16, MOST_ROWS
+    item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
+    step, size_of = (2, 2) if bf16 else (1, 4)
     ahead, apart = _AHEAD // size_of, _LINE // size_of
 
     def product(given, piece):
@@ -100,28 +100,29 @@ def _product(dtype: torch.dtype) -> Any:
         begin = rows * block // blocks
         here = rows * (block + 1) // blocks - begin
         tiles = (here + most - 1) // most
-        of_block, stride = moved(x, begin * inner), inner
+        of_block, stride = advance(x, begin * inner), inner
         collide = inner * size_of % _COLLIDING_BYTES == 0 and here > _FEW_ROWS
         moved_apart = np.empty(here * (inner + apart) if collide else 1, bits)
         if collide:
             stride = inner + apart
             for row in range(here):
                 copy_row(
-                    numba.carray(moved(of_block, row * inner), inner), moved_apart[row * stride : row * stride + inner]
+                    numba.carray(advance(of_block, row * inner), inner),
+                    moved_apart[row * stride : row * stride + inner],
                 )
         for strip in range(strips * group // groups, strips * (group + 1) // groups):
             columns = min(STRIP, outer - strip * STRIP)
             for tile in range(tiles):
                 first = here * tile // tiles
                 count = here * (tile + 1) // tiles - first
-                to = moved(out, (begin + first) * outer + strip * STRIP)
+                to = advance(out, (begin + first) * outer + strip * STRIP)
                 # Each tile asks for its part of the next strip.
                 following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
-                tile_of(
+                multiply_rows(
                     # Numba lets an array go behind the last line that names it.
-                    address(moved_apart, first * stride) if collide else moved(of_block, first * stride), stride, moved(weight, strip * size), moved(bias, strip * STRIP), 0,
+                    address(moved_apart, first * stride) if collide else advance(of_block, first * stride), stride, advance(weight, strip * size), advance(bias, strip * STRIP), 0,
                     inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
-                    moved(weight, following), 64 // tiles + (tiles > 1), count, most,
+                    advance(weight, following), 64 // tiles + (tiles > 1), count, most,
                 )  # fmt: skip
                 if columns < STRIP:
                     _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)

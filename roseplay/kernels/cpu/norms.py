@@ -1,4 +1,4 @@
-"""RMS norm and layer norm in one compiled pass: spelled out they are eight of torch's calls."""
+"""RMS norm and layer norm in one compiled pass; written out in torch they are eight calls."""
 
 from __future__ import annotations
 
@@ -6,107 +6,72 @@ import math
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.parallel import share_out
-from roseplay.kernels.cpu.rows import copy_row, is_light, narrow_row, pieces_of, round_row, widen
-from roseplay.kernels.cpu.simd import bits, kernel, moved, pointer, real
+from roseplay.kernels.cpu.rows import read_row, round_row, share_rows, write_row
+from roseplay.kernels.cpu.simd import array_at, float_bits, float_from_bits, kernel
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
-    """``x [..., dim]`` over its root mean square, times ``weight`` (after rounding, as Llama does) or, ``plus_one``, times
-    ``1 + weight`` (before rounding, as Gemma does)."""
+    """RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, as Llama does, or with ``plus_one`` by
+    ``1 + weight`` before rounding, as Gemma does."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
-    places = (t.data_ptr() for t in (x, weight, out))
-    rows, pieces = pieces_of(x)
-    share_out(
-        _rms_norm(x.dtype == torch.bfloat16, plus_one),
-        [*places, rows, pieces, dim, bits(eps)],
-        pieces,
-        light=is_light(x),
-    )
+    compute = _rms_norm(x.dtype == torch.bfloat16, plus_one)
+    share_rows(compute, (x, weight, out), x.numel() // dim, dim, float_bits(eps))
     return out
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
-    """``x [..., dim]`` less its mean over its standard deviation, times ``weight`` plus ``bias``; rounded once."""
+    """Layer norm of ``x [..., dim]`` with ``weight`` and ``bias`` ``[dim]``, rounded once."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
-    places = (t.data_ptr() for t in (x, weight, bias, out))
-    rows, pieces = pieces_of(x)
-    share_out(
-        _layer_norm(x.dtype == torch.bfloat16), [*places, rows, pieces, dim, bits(eps)], pieces, light=is_light(x)
-    )
+    compute = _layer_norm(x.dtype == torch.bfloat16)
+    share_rows(compute, (x, weight, bias, out), x.numel() // dim, dim, float_bits(eps))
     return out
 
 
 @cache
-def _rms_norm(narrow: bool, plus_one: bool) -> Any:
-    item = types.uint16 if narrow else types.float32
+def _rms_norm(bf16: bool, plus_one: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
 
-    def rms_norm(given, piece):
-        x_at, weight_at, out_at, rows, pieces, dim = given[1], given[2], given[3], given[4], given[5], given[6]
-        eps = real(given[7])
+    def rms_norm(args, piece):
+        rows, pieces, dim, eps = args[4], args[5], args[6], float_from_bits(args[7])
         weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        wide = y.view(np.uint32)
-        given_weight = numba.carray(pointer(weight_at, item), dim)
-        if narrow:
-            widen(given_weight, weight.view(np.uint32))
-        else:
-            copy_row(given_weight, weight)
+        read_row(array_at(args[2], item, 0, dim), weight, bf16)
         if plus_one:
             for d in range(dim):
                 weight[d] += np.float32(1)
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
-            x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
-            out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
-            if narrow:
-                widen(x, wide)
-            else:
-                copy_row(x, y)
+            read_row(array_at(args[1], item, row * dim, dim), y, bf16)
             squares = np.float32(0)
             for d in range(dim):
                 squares += y[d] * y[d]
             scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
             for d in range(dim):
                 y[d] *= scale
-            if narrow and not plus_one:
-                round_row(wide)
+            if bf16 and not plus_one:
+                round_row(y)
             for d in range(dim):
                 y[d] *= weight[d]
-            if narrow:
-                narrow_row(wide, out)
-            else:
-                copy_row(y, out)
+            write_row(y, array_at(args[3], item, row * dim, dim), bf16)
 
     return kernel(rms_norm)
 
 
 @cache
-def _layer_norm(narrow: bool) -> Any:
-    item = types.uint16 if narrow else types.float32
+def _layer_norm(bf16: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
 
-    def layer_norm(given, piece):
-        x_at, weight_at, bias_at, out_at, rows, pieces = given[1], given[2], given[3], given[4], given[5], given[6]
-        dim, eps = given[7], real(given[8])
+    def layer_norm(args, piece):
+        rows, pieces, dim, eps = args[5], args[6], args[7], float_from_bits(args[8])
         y, weight, bias = np.empty(dim, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
-        for given_at, wide in ((weight_at, weight), (bias_at, bias)):
-            given = numba.carray(pointer(given_at, item), dim)
-            if narrow:
-                widen(given, wide.view(np.uint32))
-            else:
-                copy_row(given, wide)
+        read_row(array_at(args[2], item, 0, dim), weight, bf16)
+        read_row(array_at(args[3], item, 0, dim), bias, bf16)
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
-            x = numba.carray(moved(pointer(x_at, item), row * dim), dim)
-            out = numba.carray(moved(pointer(out_at, item), row * dim), dim)
-            if narrow:
-                widen(x, y.view(np.uint32))
-            else:
-                copy_row(x, y)
+            read_row(array_at(args[1], item, row * dim, dim), y, bf16)
             total, squares = np.float32(0), np.float32(0)
             for d in range(dim):
                 total += y[d]
@@ -117,9 +82,6 @@ def _layer_norm(narrow: bool) -> Any:
             scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
             for d in range(dim):
                 y[d] = y[d] * scale * weight[d] + bias[d]
-            if narrow:
-                narrow_row(y.view(np.uint32), out)
-            else:
-                copy_row(y, out)
+            write_row(y, array_at(args[4], item, row * dim, dim), bf16)
 
     return kernel(layer_norm)

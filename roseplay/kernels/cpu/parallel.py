@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from roseplay.kernels.cpu import simd, tape
-from roseplay.kernels.cpu.simd import address, call, compiled, moved, pointer
+from roseplay.kernels.cpu.simd import address, advance, call, compiled, pointer
 
 # Numba's simplest threading layer allows one call at a time, and two engines of a process would only slow each other down.
 _one_at_a_time = threading.Lock()
@@ -179,9 +179,9 @@ def _take_part() -> Any:
     def take_part(given, thread):
         rows = pointer(given[1], types.int64)
         for number in range(given[2]):
-            row = moved(rows, number * _ROW)
+            row = advance(rows, number * _ROW)
             arguments, pieces = pointer(row[_ARGUMENTS], types.int64), row[_PIECES]
-            taken, done = moved(row, _TAKEN), moved(row, _DONE)
+            taken, done = advance(row, _TAKEN), advance(row, _DONE)
             piece = atomic_increment(taken)
             while piece < pieces:
                 call(arguments[0], arguments, piece)

@@ -1,63 +1,88 @@
-"""Rows of float32 or bfloat16 for compiled loops, which compute in float32 and round where torch rounds."""
+"""Rows of float32 or bfloat16 for compiled loops, which compute in float32 and round where torch rounds.
+
+bfloat16 has no type in Numba: its arrays are uint16 here, the upper halves of the float32 bits.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 
+from roseplay.kernels.cpu.parallel import share_out
+
 _DTYPES = (torch.float32, torch.bfloat16)
-_LIGHT_NUMBERS = 2**15
+_LIGHT_NUMBERS = 2**15  # fewer are not worth waking a thread
 _PIECE_NUMBERS = 2**11  # a microsecond's work, about as long as it takes to reach a waiting thread
 
 
 def takes(dtype: torch.dtype) -> bool:
+    """Whether the kernels of this package compute with a dtype."""
     return dtype in _DTYPES
 
 
 def fits(x: torch.Tensor) -> bool:
-    """Whether norms and rotary embeddings take it: a supported dtype, contiguous rows."""
+    """Whether norms and rotary embeddings take a tensor: a supported dtype, on the CPU, contiguous rows."""
     return takes(x.dtype) and x.device.type == "cpu" and x.stride(-1) == 1
 
 
-def pieces_of(x: torch.Tensor) -> tuple[int, int]:
-    """The number of rows of ``x [..., dim]``, and of pieces that they are split into."""
-    rows = x.numel() // x.shape[-1]
-    return rows, max(1, min(rows, 2 * torch.get_num_threads(), x.numel() // _PIECE_NUMBERS))
+def share_rows(
+    kernel: Any, tensors: Sequence[torch.Tensor], rows: int, *sizes: int, hold: tuple[Any, ...] = ()
+) -> None:
+    """Run a kernel on rows, in as many pieces as threads can use.
 
-
-def is_light(x: torch.Tensor) -> bool:
-    """Whether it is too small to be worth waking a thread."""
-    return x.numel() < _LIGHT_NUMBERS
-
-
-@numba.njit(inline="always")
-def widen(narrow, wide):
-    """bfloat16 bits to float32 bits."""
-    for i in range(wide.shape[0]):
-        wide[i] = np.uint32(narrow[i]) << np.uint32(16)
-
-
-@numba.njit(inline="always")
-def copy_row(given, to):
-    for i in range(to.shape[0]):
-        to[i] = given[i]
+    Args:
+        kernel: its arguments are the tensors' addresses, ``rows``, the number of pieces, then ``sizes``.
+        tensors: the first one has as many numbers as are computed.
+        hold: as for ``share_out``.
+    """
+    numbers = tensors[0].numel()
+    pieces = max(1, min(rows, 2 * torch.get_num_threads(), numbers // _PIECE_NUMBERS))
+    arguments = [*(tensor.data_ptr() for tensor in tensors), rows, pieces, *sizes]
+    share_out(kernel, arguments, pieces, hold, light=numbers < _LIGHT_NUMBERS)
 
 
 @numba.njit(inline="always")
 def _rounded(bits):
-    """The bits of the nearest bfloat16, a tie to the even one; as float32 bits."""
+    """float32 bits of the nearest bfloat16, ties to even."""
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
 
 
 @numba.njit(inline="always")
-def round_row(wide):
-    for i in range(wide.shape[0]):
-        wide[i] = _rounded(wide[i])
+def read_row(row, to, bf16):
+    """Copy a row to float32 ``to``, converting it if it is bfloat16."""
+    bits = to.view(np.uint32)
+    for i in range(to.shape[0]):
+        if bf16:
+            bits[i] = np.uint32(row[i]) << np.uint32(16)
+        else:
+            to[i] = row[i]
 
 
 @numba.njit(inline="always")
-def narrow_row(wide, narrow):
-    for i in range(wide.shape[0]):
-        narrow[i] = _rounded(wide[i]) >> np.uint32(16)
+def write_row(numbers, row, bf16):
+    """Copy float32 ``numbers`` to a row, rounding them if it is bfloat16."""
+    bits = numbers.view(np.uint32)
+    for i in range(row.shape[0]):
+        if bf16:
+            row[i] = _rounded(bits[i]) >> np.uint32(16)
+        else:
+            row[i] = numbers[i]
+
+
+@numba.njit(inline="always")
+def round_row(numbers):
+    """Round float32 numbers to bfloat16 in place."""
+    bits = numbers.view(np.uint32)
+    for i in range(bits.shape[0]):
+        bits[i] = _rounded(bits[i])
+
+
+@numba.njit(inline="always")
+def copy_row(row, to):
+    for i in range(to.shape[0]):
+        to[i] = row[i]

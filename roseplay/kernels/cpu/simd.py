@@ -80,19 +80,19 @@ class Emitter:
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return self.call(f"llvm.fma.v{LANES}f32", FLOATS, x, y, z)
 
-    def all(self, number: Any) -> Any:
+    def broadcast(self, number: Any) -> Any:
         """A scalar in every lane."""
         vector = ir.VectorType(number.type, LANES)
         one = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(INT, 0))
-        return self.lane(one, 0)
+        return self.broadcast_lane(one, 0)
 
-    def lane(self, vector: Any, number: int) -> Any:
+    def broadcast_lane(self, vector: Any, number: int) -> Any:
         """One lane's number in every lane."""
         return self.builder.shuffle_vector(
             vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(INTS, [number] * LANES)
         )
 
-    def numbers(self, pointer: Any, first: int, kind: Any, count: int) -> Any:
+    def load(self, pointer: Any, first: int, kind: Any, count: int) -> Any:
         """``count`` numbers of type ``kind`` from the ``first`` one on."""
         b = self.builder
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
@@ -141,7 +141,7 @@ def address(context, array, index):
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def moved(context, at, numbers):
+def advance(context, at, numbers):
     """A pointer so many numbers further on."""
 
     def generate(context, builder, signature, args):
@@ -161,14 +161,20 @@ def pointer(context, place, kind):
     return signature, generate
 
 
-def bits(number: float) -> int:
+@numba.njit(inline="always")
+def array_at(place, kind, first, count):
+    """``count`` numbers of a type as an array, from the ``first`` one at an address on."""
+    return numba.carray(advance(pointer(place, kind), first), count)
+
+
+def float_bits(number: float) -> int:
     """A float64 as the int64 of the same bits, for ``real``."""
     found: int = struct.unpack("q", struct.pack("d", number))[0]
     return found
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def real(context, bits):
+def float_from_bits(context, bits):
     """The float64 of an int64's bits."""
 
     def generate(context, builder, signature, args):

@@ -36,7 +36,7 @@ def available(dtype: torch.dtype) -> bool:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def tile_of(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead, line, rows, most):
+def multiply_rows(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead, line, rows, most):
     """``rows`` of x times a strip, plus rows of ``begin``, into ``out``; at most ``most`` (a literal).
 
     Strides are numbers from row to row. ``begin`` is float32; bfloat16 (as uint16) is rounded to in the end where ``out``
@@ -51,7 +51,7 @@ def tile_of(context, x, x_stride, strip, begin, begin_stride, steps, out, out_st
             block = builder.append_basic_block(f"rows_{count}")
             choice.add_case(ir.Constant(rows.type, count), block)
             with builder.goto_block(block):
-                _Tile(builder, count, narrow=x.dtype.bitwidth == 16).write(*places)
+                _Tile(builder, count, bf16=x.dtype.bitwidth == 16).write(*places)
                 builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -62,25 +62,25 @@ def tile_of(context, x, x_stride, strip, begin, begin_stride, steps, out, out_st
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def whole_tile(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows):
+def multiply_tile(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows):
     """The same for ``rows`` (a literal), where memory is near and nothing need be asked for."""
 
     def generate(context, builder, signature, args):
-        _Tile(builder, rows.literal_value, narrow=x.dtype.bitwidth == 16).write(*args[:-1])
+        _Tile(builder, rows.literal_value, bf16=x.dtype.bitwidth == 16).write(*args[:-1])
         return context.get_dummy_value()
 
     return types.void(x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows), generate
 
 
 class _Tile(Emitter):
-    """The instructions for so many rows; ``narrow`` is bfloat16.
+    """The instructions for so many rows; ``bf16`` is bfloat16.
 
     The inner loop is spelled out in assembler: of the same instructions LLVM makes one that runs out of registers.
     """
 
-    def __init__(self, builder: Any, rows: int, narrow: bool) -> None:
+    def __init__(self, builder: Any, rows: int, bf16: bool) -> None:
         super().__init__(builder)
-        self.rows, self.narrow = rows, narrow
+        self.rows, self.bf16 = rows, bf16
         self.unrolled = 4 if rows <= 4 else 2
 
     def write(self, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead=None, line=None):
@@ -89,11 +89,11 @@ class _Tile(Emitter):
         self.ahead = ahead and b.bitcast(ahead, ir.IntType(8).as_pointer())
         starts = (b.gep(x, [b.mul(x_stride, self.whole(row))]) for row in range(0, self.rows, 3))
         self.starts = [b.bitcast(start, INT.as_pointer()) for start in starts]
-        self.row_bytes = b.mul(x_stride, self.whole(2 if self.narrow else 4))
+        self.row_bytes = b.mul(x_stride, self.whole(2 if self.bf16 else 4))
         self.sums = []  # LLVM keeps them in registers
         for row in range(self.rows):
             initial = b.gep(begin, [b.mul(begin_stride, self.whole(row))])
-            numbers = (self.numbers(initial, LANES * i, FLOAT, LANES) for i in range(2))
+            numbers = (self.load(initial, LANES * i, FLOAT, LANES) for i in range(2))
             self.sums += [cgutils.alloca_once_value(b, number) for number in numbers]
         rounds = b.udiv(steps, self.whole(self.unrolled))
         with cgutils.for_range(b, rounds) as loop:
@@ -134,7 +134,7 @@ class _Tile(Emitter):
         )
         stride = f"${outputs + len(given) - 1}"
         row_places = [f"(${starts[row // 3]}{('', f',{stride}', f',{stride},2')[row % 3]})" for row in range(self.rows)]
-        name = "vdpbf16ps" if self.narrow else "vfmadd231ps"
+        name = "vdpbf16ps" if self.bf16 else "vfmadd231ps"
         lines = []
         for step in range(count):
             lines += [f"vmovups {128 * step + 64 * i}({strip}), ${vectors[i]}" for i in range(2)]

@@ -29,7 +29,7 @@ class CPUBackend(GatherBackend):
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if self.in_place and batch.batched_append:
-            calls.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], Plan.of(batch).slots)
+            calls.append_in_place(k, v, self.cache.keys[layer], self.cache.values[layer], batch.slot_mapping)
         else:
             super().append(layer, k, v, batch)
 

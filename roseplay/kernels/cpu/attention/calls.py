@@ -12,12 +12,11 @@ import torch
 
 from roseplay.kernels.cpu.attention.plan import Decodes, Spans
 from roseplay.model.attention import AttentionParams
-from roseplay.model.batch import Ints
 
 try:
     from roseplay.kernels.cpu.attention import decode_loops, prompt_loops
     from roseplay.kernels.cpu.parallel import share_out
-    from roseplay.kernels.cpu.rows import is_light, pieces_of
+    from roseplay.kernels.cpu.rows import share_rows
 except ImportError:  # an extra: without it all is gathered
     decode_loops = None  # type: ignore[assignment]
 
@@ -29,19 +28,18 @@ def available(dtype: torch.dtype, device: torch.device) -> bool:
     return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
-def append_in_place(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: Ints) -> None:
-    """Write ``k`` and ``v`` ``[tokens, kv_heads, dim]`` into the ``slots`` of a layer's blocks (of ``attend_in_place``).
+def append_in_place(
+    k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Write ``k`` and ``v`` ``[tokens, kv_heads, dim]`` into the ``slots`` ``[tokens]`` of a layer's blocks.
 
-    What is not a finite number becomes 0, as in ``append_paged``.
+    ``keys`` and ``values`` are as for ``attend_in_place``. Numbers that are not finite become 0, as in ``append_paged``.
     """
     heads, block_size = keys.shape[1:3]
     for new, blocks in ((k, keys), (v, values)):
-        dim = blocks.shape[-1]
         new = _heads_dense(new.to(blocks.dtype))
-        pieces = min(pieces_of(new)[1], len(slots))
-        places = (new.data_ptr(), blocks.data_ptr(), slots.ctypes.data)
-        sizes = (len(slots), pieces, new.stride(0), heads, block_size, dim)
-        share_out(decode_loops.append(new.dtype == torch.bfloat16), [*places, *sizes], pieces, light=is_light(new))
+        sizes = (new.stride(0), heads, block_size, blocks.shape[-1])
+        share_rows(decode_loops.append(new.dtype == torch.bfloat16), (new, blocks, slots), len(slots), *sizes)
 
 
 def attend_in_place(

@@ -1,8 +1,8 @@
 """The compiled loops over tokens to append, and over single queries and the blocks that they attend to.
 
 A thread walks over a row's blocks once, with some of its KV heads, and all query heads of a group read a block while it
-is in the first-level cache. Blocks lie anywhere, so the next one is asked for before it is needed: without that, and in
-small pages, the time goes into waiting for memory to begin to answer.
+is in the first-level cache. Blocks lie anywhere in memory, where the processor prefetches little by itself, so each
+block is prefetched while the one before it is computed.
 """
 
 from __future__ import annotations
@@ -16,47 +16,45 @@ import numpy as np
 from numba import types
 
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST, attend_tokens, lane_order
-from roseplay.kernels.cpu.simd import LANES, address, kernel, moved, pointer, prefetch
+from roseplay.kernels.cpu.rows import write_row
+from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel, pointer, prefetch
 
-# What a kernel is told, by number: addresses, then sizes. The first one is its own.
+# Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS, THREADS,
+    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS, THREADS,
     TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
 ) = range(18)  # fmt: skip
 
 
 @cache
-def append(narrow: bool) -> Any:
-    """Tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, into ``[blocks, heads, block_size, dim]``; numbers that are
-    not finite become 0. ``narrow`` is bfloat16."""
-    item = types.uint16 if narrow else types.uint32
-    infinite = np.uint32(0x7F80 if narrow else 0x7F800000)  # an exponent of ones: infinity or NaN
+def append(bf16: bool) -> Any:
+    """The kernel that writes tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, to their slots of a cache
+    ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0. ``bf16``: the cache is bfloat16."""
+    item = types.uint16 if bf16 else types.uint32
+    infinite = np.uint32(0x7F80 if bf16 else 0x7F800000)  # all exponent bits set: infinity or NaN
 
-    def append(given, piece):
-        new_at, blocks_at, slots_at, tokens, pieces = given[1], given[2], given[3], given[4], given[5]
-        stride, heads, block_size, dim = given[6], given[7], given[8], given[9]
-        slots = numba.carray(pointer(slots_at, types.int64), tokens)
+    def append(args, piece):
+        tokens, pieces, stride, heads, block_size, dim = args[4], args[5], args[6], args[7], args[8], args[9]
+        slots = array_at(args[3], types.int64, 0, tokens)
         for token in range(tokens * piece // pieces, tokens * (piece + 1) // pieces):
             block, offset = slots[token] // block_size, slots[token] % block_size
             for head in range(heads):
-                new = numba.carray(moved(pointer(new_at, item), token * stride + head * dim), dim)
-                kept = numba.carray(
-                    moved(pointer(blocks_at, item), ((block * heads + head) * block_size + offset) * dim), dim
-                )
+                new = array_at(args[1], item, token * stride + head * dim, dim)
+                cached = array_at(args[2], item, ((block * heads + head) * block_size + offset) * dim, dim)
                 for d in range(dim):
-                    kept[d] = 0 if new[d] & infinite == infinite else new[d]
+                    cached[d] = 0 if new[d] & infinite == infinite else new[d]
 
     return kernel(append)
 
 
 @numba.njit(inline="always")
-def _take_queries(query, q, order, scaling, narrow):
-    """``q [heads, dim]`` times ``scaling`` into the lanes of ``query``, in their order; those without a number stay 0."""
+def _load_queries(query, q, order, scaling, bf16):
+    """Write ``q [heads, dim]`` times ``scaling`` to the lanes of ``query``, in ``lane_order``; unused lanes stay 0."""
     bits = query.view(np.uint32)
     for head in range(len(query)):
         for lane in range(len(order)):
             d = order[lane]
-            if d >= 0 and narrow:
+            if d >= 0 and bf16:
                 bits[head, lane] = np.uint32(q[head, d]) << np.uint32(16)
             elif d >= 0:
                 query[head, lane] = q[head, d]
@@ -65,7 +63,7 @@ def _take_queries(query, q, order, scaling, narrow):
 
 @numba.njit(inline="always")
 def add_sinks(total, weight, top, sinks):
-    """A sink weighs like a token, and adds nothing. Rows take the heads' ``sinks`` in turn."""
+    """Count a sink in the softmax of each row as a token without a value; row i has ``sinks[i % len(sinks)]``."""
     for row in range(len(total)):
         sink = sinks[row % len(sinks)]
         highest = max(top[row], sink)
@@ -76,77 +74,70 @@ def add_sinks(total, weight, top, sinks):
 
 
 @numba.njit(inline="always")
-def _give_out(out, total, weight, place, narrow):
-    """``total`` over ``weight`` to ``out [heads, dim]``, each number from its lane."""
-    sums = total.view(np.uint32)
+def _write_out(out, total, weight, lanes, bf16):
+    """Write ``total / weight`` to ``out [heads, dim]``; ``lanes`` is the lane of each number."""
+    row = np.empty(len(lanes), np.float32)
     for head in range(len(out)):
-        for d in range(len(place)):
-            lane = place[d]
-            total[head, lane] /= weight[head]
-            if narrow:  # to the nearest, a tie to the even one
-                wide = sums[head, lane]
-                odd = (wide >> np.uint32(16)) & np.uint32(1)
-                out[head, d] = (wide + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-            else:
-                out[head, d] = total[head, lane]
+        for d in range(len(lanes)):
+            row[d] = total[head, lanes[d]] / weight[head]
+        write_row(row, out[head], bf16)
 
 
 @cache
-def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
-    """The kernel for one shape of layer, with its ``address``: attends with one share of one row's heads.
+def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
+    """The kernel for one shape of layer; a piece of its work is one share of one row's KV heads.
 
     Args:
-        narrow_q, narrow: q and out, keys and values are bfloat16 (as uint16), else float32.
+        bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same of keys and values.
         group: query heads of a KV head.
         capped: there is a softcap.
     """
-    k_order, v_order = lane_order(k_dim, narrow), lane_order(v_dim, narrow)
+    k_order, v_order = lane_order(k_dim, bf16), lane_order(v_dim, bf16)
     k_size, v_size = len(k_order), len(v_order)
-    v_place = np.argsort(v_order, kind="stable")[v_size - v_dim :]  # of each number; lanes without one come first
+    v_lanes = np.argsort(v_order, kind="stable")[v_size - v_dim :]  # of each number; unused lanes sort first
     at_once = math.gcd(block_size, LANES)
     parts = block_size // at_once
     shape = f"{group},{k_dim},{v_dim},{at_once},{int(capped)}"
     k_block, v_block, k_part, v_part = (n * dim for n in (block_size, at_once) for dim in (k_dim, v_dim))
-    item, item_q = (types.uint16 if small else types.float32 for small in (narrow, narrow_q))
+    item, item_q = (types.uint16 if small else types.float32 for small in (bf16, bf16_q))
 
-    def attend(given, piece):
-        rows, kv_heads, shares = given[ROWS], given[KV_HEADS], given[SHARES]
+    def attend(args, piece):
+        rows, kv_heads, shares = args[ROWS], args[KV_HEADS], args[SHARES]
         share, row = piece // rows, piece % rows
         count = kv_heads // shares
         heads = count * group
-        token = numba.carray(pointer(given[TOKENS], types.int64), rows)[row]
-        q = numba.carray(
-            moved(pointer(given[Q], item_q), token * given[Q_STRIDE] + share * heads * k_dim), (heads, k_dim)
-        )
+        token = pointer(args[TOKENS], types.int64)[row]
+        first_query = advance(pointer(args[Q], item_q), token * args[Q_STRIDE] + share * heads * k_dim)
+        q = numba.carray(first_query, (heads, k_dim))
         first_head = token * kv_heads * group + share * heads
-        out = numba.carray(moved(pointer(given[OUT], item_q), first_head * v_dim), (heads, v_dim))
-        keys, values = pointer(given[KEYS], item), pointer(given[VALUES], item)
-        tables = numba.carray(pointer(given[TABLES], types.int64), (rows, given[WIDTH]))
-        firsts = numba.carray(pointer(given[FIRSTS], types.int64), rows)
+        out = numba.carray(advance(pointer(args[OUT], item_q), first_head * v_dim), (heads, v_dim))
+        keys, values = pointer(args[KEYS], item), pointer(args[VALUES], item)
+        tables = numba.carray(pointer(args[TABLES], types.int64), (rows, args[WIDTH]))
+        firsts = pointer(args[FIRSTS], types.int64)
         table, first = tables[row], firsts[row]
-        next_row = row + given[THREADS] if row + given[THREADS] < rows else row  # likely this thread's next one
+        next_row = row + args[THREADS] if row + args[THREADS] < rows else row  # probably this thread's next one
         next_block = tables[next_row, firsts[next_row] // block_size]
-        last = numba.carray(pointer(given[SEQ_LENS], types.int64), rows)[row]
-        floats = numba.carray(pointer(given[FLOATS], types.float32), 2)
+        last = pointer(args[SEQ_LENS], types.int64)[row]
+        floats = pointer(args[FLOATS], types.float32)
         scaling, softcap = floats[0], floats[1]
 
         query, total = np.zeros((heads, k_size), np.float32), np.zeros((heads, v_size), np.float32)
         weight, top = np.zeros(heads, np.float32), np.full(heads, LOWEST, np.float32)
-        _take_queries(query, q, k_order, scaling, narrow_q)
+        _load_queries(query, q, k_order, scaling, bf16_q)
 
         columns = (last + block_size - 1) // block_size
         for column in range(first // block_size, columns):
             block = table[column] * kv_heads + share * count
             following = (table[column + 1] if column + 1 < columns else next_block) * kv_heads + share * count
             for head in range(count):
-                prefetch(moved(keys, (following + head) * k_block), k_block)
-                prefetch(moved(values, (following + head) * v_block), v_block)
+                prefetch(advance(keys, (following + head) * k_block), k_block)
+                prefetch(advance(values, (following + head) * v_block), v_block)
                 for part in range(parts):
                     begin = column * block_size + part * at_once
                     attend_tokens(
                         address(query, head * group * k_size),
-                        moved(keys, (block + head) * k_block + part * k_part),
-                        moved(values, (block + head) * v_block + part * v_part),
+                        advance(keys, (block + head) * k_block + part * k_part),
+                        advance(values, (block + head) * v_block + part * v_part),
                         first - begin,
                         last - begin,
                         softcap,
@@ -156,9 +147,8 @@ def attend(narrow_q: bool, narrow: bool, group: int, k_dim: int, v_dim: int, blo
                         shape,
                     )
 
-        if given[NUM_SINKS]:
-            sinks = numba.carray(pointer(given[SINKS], types.float32), given[NUM_SINKS])
-            add_sinks(total, weight, top, sinks[share * heads : (share + 1) * heads])
-        _give_out(out, total, weight, v_place, narrow_q)
+        if args[NUM_SINKS]:
+            add_sinks(total, weight, top, array_at(args[SINKS], types.float32, share * heads, heads))
+        _write_out(out, total, weight, v_lanes, bf16_q)
 
     return kernel(attend)

@@ -18,9 +18,9 @@ from roseplay.kernels.cpu.simd import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emi
 LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
 
 
-def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Which of a token's ``dim`` numbers lies in each lane, -1 for none; whole vectors of 16."""
-    pairs = dim // (2 * LANES) * 2 * LANES if narrow else 0
+    pairs = dim // (2 * LANES) * 2 * LANES if bf16 else 0
     order = np.arange(pairs).reshape(-1, LANES, 2).transpose(0, 2, 1).reshape(-1)
     rest = np.full(-(-(dim - pairs) // LANES) * LANES, -1)
     rest[: dim - pairs] = np.arange(pairs, dim)
@@ -28,31 +28,31 @@ def lane_order(dim: int, narrow: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 class AttentionEmitter(Emitter):
-    """The steps of attention to 16 tokens; ``narrow`` blocks are bfloat16."""
+    """The steps of attention to 16 tokens; ``bf16`` blocks are bfloat16."""
 
-    def __init__(self, builder: Any, narrow: bool) -> None:
+    def __init__(self, builder: Any, bf16: bool) -> None:
         super().__init__(builder)
-        self.narrow = narrow
+        self.bf16 = bf16
 
     def state(self, pointer: Any, vectors: int) -> list[Any]:
-        return [self.numbers(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
+        return [self.load(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
 
     def token(self, pointer: Any, number: int, dim: int) -> list[Any]:
         """Key or value of the token ``number``, in ``lane_order``."""
         b, begin, vectors = self.builder, number * dim, []
-        pairs = dim // (2 * LANES) if self.narrow else 0
+        pairs = dim // (2 * LANES) if self.bf16 else 0
         sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
         for i in range(pairs):
             at = b.gep(pointer, [ir.Constant(INT, begin + 2 * LANES * i)])
-            both = self.numbers(at, 0, INT, LANES)
+            both = self.load(at, 0, INT, LANES)
             vectors += [b.bitcast(b.shl(both, sixteen), FLOATS), b.bitcast(b.and_(both, upper), FLOATS)]
         for first in range(2 * LANES * pairs, dim, LANES):
             count = min(LANES, dim - first)
-            part = self.numbers(pointer, begin + first, ir.IntType(16) if self.narrow else FLOAT, count)
+            part = self.load(pointer, begin + first, ir.IntType(16) if self.bf16 else FLOAT, count)
             if count < LANES:
                 lanes = [*range(count), *[count] * (LANES - count)]
                 part = b.shuffle_vector(part, ir.Constant(part.type, None), ir.Constant(INTS, lanes))
-            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.narrow else part)
+            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.bf16 else part)
         return vectors
 
     def merge(self, x: Any, y: Any, width: int) -> Any:
@@ -97,7 +97,7 @@ class AttentionEmitter(Emitter):
         """The lanes whose token is one of ``begin`` to ``end - 1``."""
         b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
         there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
-        first, last = (self.all(b.trunc(bound, INT)) for bound in (begin, end))
+        first, last = (self.broadcast(b.trunc(bound, INT)) for bound in (begin, end))
         return b.and_(there, b.and_(b.icmp_signed(">=", lanes, first), b.icmp_signed("<", lanes, last)))
 
     def online_softmax_update(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
@@ -108,8 +108,8 @@ class AttentionEmitter(Emitter):
         old = b.load(top)
         highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, scores)
         highest = self.call("llvm.maxnum.f32", FLOAT, highest, old)
-        rescale = self.exp(self.all(b.fsub(old, highest)))
-        probabilities = self.exp(b.fsub(scores, self.all(highest)))
+        rescale = self.exp(self.broadcast(b.fsub(old, highest)))
+        probabilities = self.exp(b.fsub(scores, self.broadcast(highest)))
         probabilities = b.select(seen, probabilities, ir.Constant(FLOATS, [0.0] * LANES))
         zero = ir.Constant(FLOAT, 0.0)
         sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, probabilities)
@@ -132,13 +132,13 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
     """
     heads, k_dim, v_dim, tokens, capped = map(int, shape.literal_value.split(","))
-    narrow = keys.dtype.bitwidth == 16
+    bf16 = keys.dtype.bitwidth == 16
     signature = types.void(query, keys, values, begin, end, softcap, top, weight, total, shape)
-    k_vectors, v_vectors = (len(lane_order(dim, narrow)) // LANES for dim in (k_dim, v_dim))
+    k_vectors, v_vectors = (len(lane_order(dim, bf16)) // LANES for dim in (k_dim, v_dim))
 
     def generate(context, builder, signature, args):
         query, keys, values, begin, end, softcap, top, weight, total, _ = args
-        emit = AttentionEmitter(builder, narrow)
+        emit = AttentionEmitter(builder, bf16)
 
         def of_head(pointer, head, numbers):
             return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
@@ -148,7 +148,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         probabilities, totals = [], []
         for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
             if capped:
-                scores = emit.cap(scores, emit.all(softcap))
+                scores = emit.cap(scores, emit.broadcast(softcap))
             probability, rescale = emit.online_softmax_update(
                 scores, seen, of_head(top, head, 1), of_head(weight, head, 1)
             )
@@ -158,7 +158,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         for number in range(tokens):
             value = emit.token(values, number, v_dim)
             for head in range(heads):
-                probability = emit.lane(probabilities[head], number)
+                probability = emit.broadcast_lane(probabilities[head], number)
                 totals[head] = [emit.fma(probability, x, y) for x, y in zip(value, totals[head], strict=True)]
         for head in range(heads):
             for i, x in enumerate(totals[head]):

@@ -6,7 +6,6 @@ The arrays are what the kernels are given by address.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -88,12 +87,6 @@ class Plan:
         if plan is None:
             plan = batch.memo["plan"] = cls(batch)
         return plan
-
-    @cached_property
-    def slots(self) -> Ints:
-        """The batch's ``slot_mapping``."""
-        slots: Ints = self._batch.slot_mapping.numpy()
-        return slots
 
     def decodes(self, window: int | None) -> Decodes | None:
         """The tokens that attend one by one: decodes, and a few of a prompt; None if there is none."""

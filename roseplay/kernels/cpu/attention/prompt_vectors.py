@@ -27,7 +27,7 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
 
     def generate(context, builder, signature, args):
         scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, _ = args
-        emit = AttentionEmitter(builder, narrow=False)
+        emit = AttentionEmitter(builder, bf16=False)
         lowest, zeros = (ir.Constant(FLOATS, [number] * LANES) for number in (LOWEST, 0.0))
         highest, total = (cgutils.alloca_once_value(builder, number) for number in (lowest, zeros))
 
@@ -40,8 +40,8 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
 
         with cgutils.for_range(builder, vectors) as loop:
             at = place(scores, loop.index)
-            x = builder.fmul(emit.numbers(at, 0, FLOAT, LANES), emit.all(scaling))
-            x = emit.cap(x, emit.all(softcap)) if capped.literal_value else x
+            x = builder.fmul(emit.load(at, 0, FLOAT, LANES), emit.broadcast(scaling))
+            x = emit.cap(x, emit.broadcast(softcap)) if capped.literal_value else x
             x = builder.select(seen(loop.index), x, lowest)
             builder.store(x, builder.bitcast(at, FLOATS.as_pointer()), align=4)
             builder.store(emit.call(f"llvm.maxnum.v{LANES}f32", FLOATS, x, builder.load(highest)), highest)
@@ -49,14 +49,14 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
         best = emit.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, builder.load(highest))
         best = emit.call("llvm.maxnum.f32", FLOAT, best, old)
         with cgutils.for_range(builder, vectors) as loop:
-            x = emit.numbers(place(scores, loop.index), 0, FLOAT, LANES)
-            probability = builder.select(seen(loop.index), emit.exp(builder.fsub(x, emit.all(best))), zeros)
+            x = emit.load(place(scores, loop.index), 0, FLOAT, LANES)
+            probability = builder.select(seen(loop.index), emit.exp(builder.fsub(x, emit.broadcast(best))), zeros)
             builder.store(builder.fadd(builder.load(total), probability), total)
             if probabilities.type.pointee == ir.IntType(16):
                 probability = emit.rounded(probability)
             at = builder.bitcast(place(probabilities, loop.index), probability.type.as_pointer())
             builder.store(probability, at, align=2)
-        rescale = builder.extract_element(emit.exp(emit.all(builder.fsub(old, best))), ir.Constant(INT, 0))
+        rescale = builder.extract_element(emit.exp(emit.broadcast(builder.fsub(old, best))), ir.Constant(INT, 0))
         zero = ir.Constant(FLOAT, 0.0)
         sum_ = emit.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, builder.load(total))
         builder.store(builder.fadd(builder.fmul(builder.load(weight), rescale), sum_), weight)
@@ -78,7 +78,7 @@ def transpose_16x16(context, rows, stride, columns, column_stride):
         def place(at, number, stride):
             return builder.gep(at, [builder.mul(stride, ir.Constant(stride.type, number))])
 
-        vectors = [emit.numbers(place(rows_at, row, args[1]), 0, INT, LANES) for row in range(LANES)]
+        vectors = [emit.load(place(rows_at, row, args[1]), 0, INT, LANES) for row in range(LANES)]
         for width in (1, 2, 4, 8):
             near = [LANES + lane - width if lane & width else lane for lane in range(LANES)]
             far = [LANES + lane if lane & width else lane + width for lane in range(LANES)]
@@ -101,7 +101,7 @@ def interleave_pairs(context, first, second, pairs):
 
     def generate(context, builder, signature, args):
         emit = Emitter(builder)
-        x, y = (emit.numbers(row, 0, ir.IntType(16), 2 * LANES) for row in args[:2])
+        x, y = (emit.load(row, 0, ir.IntType(16), 2 * LANES) for row in args[:2])
         for half in range(2):
             lanes = [LANES * half + lane // 2 + (2 * LANES if lane % 2 else 0) for lane in range(2 * LANES)]
             both = builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(INT, 2 * LANES), lanes))
