@@ -227,6 +227,7 @@ class Knobs:
         "first tokens sooner. Cached and shared tokens cost nothing, decodes do not count.",
         short="budget",
         unit="tokens",
+        control="budget",
     )
     max_batch_size: int = setting(
         32,
@@ -236,6 +237,7 @@ class Knobs:
         "Requests that run at once. More give more tokens a second in all, and fewer to each; lowering it ends nobody.",
         unit="requests",
         vllm="max_num_seqs",
+        control="max-batch",
     )
     prefill_max_batch_size: int | None = setting(
         None,
@@ -244,6 +246,7 @@ class Knobs:
         "fairness",
         "Most requests whose prompts are computed in one step.",
         unit="requests",
+        control="prefill-requests",
     )
     step_max_tokens: int | None = setting(
         None,
@@ -261,6 +264,7 @@ class Knobs:
         "pacing",
         "A prompt larger than the budget is computed in parts. Off: whole, as its step's only prompt.",
         vllm="enable_chunked_prefill",
+        control="chunked",
     )
     prefix_cache: bool = setting(
         True,
@@ -269,6 +273,7 @@ class Knobs:
         "reuse",
         "A prompt that begins like an earlier one takes over its blocks instead of computing them.",
         vllm="enable_prefix_caching",
+        control="prefix-cache",
     )
     same_step_sharing: bool = setting(
         True,
@@ -277,6 +282,7 @@ class Knobs:
         "dedup",
         "Equal prompts of one step are computed once and share their blocks.",
         short="sharing",
+        control="sharing",
     )
     batched_append: bool = setting(
         True,
@@ -284,6 +290,7 @@ class Knobs:
         "Batched append",
         "bandwidth",
         "Keys and values of all requests are written at once in each layer. Off: one write a request.",
+        control="append",
     )
     admission: Literal["queued", "blocking"] = setting(
         "queued",
@@ -300,6 +307,7 @@ class Knobs:
         "A step's launches are recorded once for each padded size and replayed.",
         vllm="enforce_eager (its opposite)",
         needs="a GPU",
+        control="graphs",
     )
     overlap: bool = setting(
         True,
@@ -318,6 +326,7 @@ class Knobs:
         "Every step takes this many times as long, so that a fast model can be watched. Figures are stretched with it.",
         unit="times",
         lab="",
+        control="slow",
     )
 
     def __post_init__(self) -> None:
@@ -352,6 +361,7 @@ class SamplingParams:
         "The answer ends after this many tokens. A longer answer leaves less room for the conversation.",
         unit="tokens",
         vllm="max_tokens",
+        control="sampling-new-tokens",
     )
     temperature: float = setting(
         0.0,
@@ -360,6 +370,7 @@ class SamplingParams:
         "0 greedy",
         "0 always takes the likeliest token; higher is more varied.",
         vllm="temperature",
+        control="sampling-temperature",
     )
     top_k: int | None = setting(
         None,
@@ -368,6 +379,7 @@ class SamplingParams:
         "0 all",
         "Draw only from this many of the likeliest tokens.",
         vllm="top_k",
+        control="sampling-top-k",
     )
     top_p: float = setting(
         1.0,
@@ -376,6 +388,7 @@ class SamplingParams:
         "1 all",
         "Draw only from the likeliest tokens that together reach this probability.",
         vllm="top_p",
+        control="sampling-top-p",
     )
     min_p: float = setting(
         0.0,
@@ -384,6 +397,7 @@ class SamplingParams:
         "0 off",
         "Draw only from tokens at least this share as likely as the likeliest one.",
         vllm="min_p",
+        control="sampling-min-p",
     )
     repetition_penalty: float = setting(
         1.0,
@@ -392,6 +406,7 @@ class SamplingParams:
         "1 off",
         "Above 1, tokens that are already in prompt or answer become less likely (divides positive logits).",
         vllm="repetition_penalty",
+        control="sampling-repetition",
     )
     presence_penalty: float = setting(
         0.0,
@@ -416,6 +431,7 @@ class SamplingParams:
         "empty: any",
         "The same seed draws the same tokens again, whatever the request is batched with.",
         vllm="seed",
+        control="sampling-seed",
     )
     stop: tuple[str, ...] = setting(
         (),
@@ -424,6 +440,7 @@ class SamplingParams:
         "one a line, \\n is a line break",
         "The answer ends before the first of them.",
         vllm="stop",
+        control="sampling-stop",
     )
     stop_token_ids: tuple[int, ...] = setting(
         (),

@@ -188,6 +188,7 @@ class Setting:
         unit: of its values: "tokens"; "" for none.
         vllm: what vLLM calls it; "" where it has none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
+        control: the id of its control on the page; "" for none. Those of knobs are sliders and switches.
         lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
             where the experiment names it; "", not at all.
         formerly: an earlier name, which flags, constructors and readers of saved files still take; "" for none.
@@ -201,6 +202,7 @@ class Setting:
     unit: str = ""
     vllm: str = ""
     needs: str = ""
+    control: str = ""
     lab: Literal["row", "name", ""] = "row"
     formerly: str = ""
 

@@ -6,7 +6,6 @@ moves the controls through the event ``sync`` as soon as the user has let go of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -14,16 +13,25 @@ import gradio as gr
 from roseplay.config import Knobs
 from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
-from roseplay.play.stops import BUDGET, REQUESTS, Stops
-from roseplay.play.terms import KNOB_CONTROLS
+from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
-from roseplay.settings import settings_of
+from roseplay.settings import Switch, Whole, settings_of
 
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-SWITCHES = ("prefix_cache", "same_step_sharing", "chunked_prefill", "batched_append", "cuda_graphs")
 SETTINGS = settings_of(Knobs)
-IDS = {knob: control for control, knob in KNOB_CONTROLS.items()}
+# The knobs that have a control. What saves prompt tokens stands first among the switches; slow motion is of both kinds.
+_CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
+_SAVING = ("prefix_cache", "same_step_sharing")
+SLIDERS = tuple(knob for knob in _CONTROLLED if not isinstance(SETTINGS[knob].values, Switch))
+SWITCHES = tuple(sorted((knob for knob in _CONTROLLED if knob not in SLIDERS), key=lambda knob: knob not in _SAVING))
+IDS = {knob: SETTINGS[knob].control for knob in (*SLIDERS, *SWITCHES, "slow_motion")}
 SLOW_FACTOR = 10
+
+
+def slider_stops() -> dict[str, Stops]:
+    """Returns the positions of sliders by knob, where they are not even."""
+    found = {knob: stops_of(knob, SETTINGS[knob]) for knob in SLIDERS}
+    return {knob: stops for knob, stops in found.items() if stops}
 
 
 def slider(
@@ -76,6 +84,9 @@ class StopSlider:
         with gr.Row(elem_id=f"rp-{name}-row", elem_classes="rp-pair"):
             self.slider = slider(setting.label, setting.hint, 0, last, stops.place(value), name, bare=True)
             self.box = number_box(stops.text(value), f"{setting.label}, value", f"{name}-value")
+        if stops.marks:
+            html(stops.ticks(), elem_id=f"rp-{name}-ticks")
+        self.shows = [self.slider, self.box]
 
     def wire(self) -> None:
         slide = assets.call("live/knobs.js", "slid", self._name)
@@ -109,68 +120,54 @@ class StopSlider:
         return self.shown()
 
 
-class Controls:
-    """The sections Scheduler and Optimisations."""
+class PlainControl:
+    """A switch, or a slider on which each whole number has its place, for one knob."""
+
+    def __init__(self, playground: Playground, knob: str) -> None:
+        self._playground, self._knob = playground, knob
+        setting, name, value = SETTINGS[knob], IDS[knob], playground.knobs()[knob]
+        if not isinstance(setting.values, Switch):
+            least = getattr(setting.values, "least", None) or 0
+            made: Any = slider(setting.label, setting.hint, least, max(64, value), value, name)
+        else:
+            made = switch(setting.label, setting.hint, value, name)
+        self._whole = isinstance(setting.values, Whole)
+        self.shows = [made]
+
+    def wire(self) -> None:
+        name = IDS[self._knob].replace("-", "_")
+        (made,) = self.shows
+        made.input(self._changed, made, None, trigger_mode="always_last", api_name=f"_{name}", **QUIET)
+
+    def _changed(self, value: Any) -> None:
+        # An empty number box sends None: the knob stays as it is until there is a number.
+        if value is not None:
+            self._playground.set_knobs({self._knob: int(value) if self._whole else value})
+
+
+class SlowMotion:
+    """A switch, and a box for the factor."""
 
     def __init__(self, playground: Playground) -> None:
         self._playground = playground
-        knobs = playground.knobs()
-        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
-            section("Scheduler", "acts on the next step", "sched")
-            self.budget = StopSlider(playground, "prefill_max_tokens", BUDGET)
-            html(BUDGET.ticks((16, 64, 256, 1024, None)), elem_id="rp-budget-ticks")
-            top = max(64, knobs["max_batch_size"])
-            batch = SETTINGS["max_batch_size"]
-            self.batch = slider(batch.label, batch.hint, 1, top, knobs["max_batch_size"], IDS["max_batch_size"])
-            self.requests = StopSlider(playground, "prefill_max_batch_size", REQUESTS)
-        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
-            section("Optimisations", "", "opt")
-            self.switches = {knob: self._switch(knob, knobs[knob]) for knob in SWITCHES}
-            with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
-                slow = SETTINGS["slow_motion"]
-                self.slow = switch(slow.label, "", knobs["slow_motion"] > 1, IDS["slow_motion"])
-                factor = knobs["slow_motion"] if knobs["slow_motion"] > 1 else SLOW_FACTOR
-                self.factor = number_box(f"×{factor:g}", f"{slow.label}, {slow.unit}", "slow-factor")
-        self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
+        setting, value = SETTINGS["slow_motion"], playground.knobs()["slow_motion"]
+        with gr.Row(elem_id="rp-slow-row", elem_classes="rp-pair"):
+            self.slow = switch(setting.label, "", value > 1, IDS["slow_motion"])
+            factor = value if value > 1 else SLOW_FACTOR
+            self.factor = number_box(f"×{factor:g}", f"{setting.label}, {setting.unit}", "slow-factor")
+        self.shows = [self.slow, self.factor]
 
-    def _switch(self, knob: str, on: bool) -> gr.Checkbox:
-        setting = SETTINGS[knob]
-        return switch(setting.label, setting.hint, on, IDS[knob])
-
-    def wire(self, answer_length: gr.Slider) -> None:
-        """Connect the controls; ``answer_length`` ends where the model's context does, which the page learns later."""
-        self.budget.wire()
-        self.requests.wire()
-        last: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
-        self.batch.input(self._setter("max_batch_size"), self.batch, None, api_name="_max_batch", **last)
-        for knob, box in self.switches.items():
-            box.input(self._setter(knob), box, None, api_name=f"_{knob}", **last)
-        self.slow.input(self._slow_switched, [self.slow, self.factor], None, api_name="_slow_motion", **last)
+    def wire(self) -> None:
+        self.slow.input(self._switched, self.shows, None, trigger_mode="always_last", api_name="_slow_motion", **QUIET)
         gr.on(
-            [self.factor.submit, self.factor.blur],
-            self._slow_typed,
-            self.factor,
-            self.factor,
-            show_progress="hidden",
-            api_visibility="private",
-            api_name="_slow_factor",
-        )
-        shown = [self.budget.slider, self.budget.box, self.requests.slider, self.requests.box, self.batch]
-        shown += [*self.switches.values(), self.slow, self.factor, answer_length]
-        self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
+            [self.factor.submit, self.factor.blur], self._typed, self.factor, self.factor, show_progress="hidden",
+            api_visibility="private", api_name="_slow_factor",
+        )  # fmt: skip
 
-    def _setter(self, knob: str) -> Callable[[Any], None]:
-        def change(value: Any) -> None:
-            # An empty number box sends None: the knob stays as it is until there is a number.
-            if value is not None:
-                self._playground.set_knobs({knob: value if isinstance(value, bool) else int(value)})
-
-        return change
-
-    def _slow_switched(self, on: bool, text: str) -> None:
+    def _switched(self, on: bool, text: str) -> None:
         self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})
 
-    def _slow_typed(self, text: str) -> str:
+    def _typed(self, text: str) -> str:
         """Change the factor if slow motion is on; the engine knows, the switch's event may be on its way."""
         factor, now = _factor(text), self._playground.knobs()["slow_motion"]
         if factor is None:
@@ -179,6 +176,31 @@ class Controls:
         elif now > 1 and now != factor:
             self._playground.set_knobs({"slow_motion": factor})
         return f"×{factor:g}"
+
+
+class Controls:
+    """The sections Scheduler and Optimisations."""
+
+    def __init__(self, playground: Playground) -> None:
+        self._controls: list[StopSlider | PlainControl | SlowMotion] = []
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
+            section("Scheduler", "acts on the next step", "sched")
+            uneven = slider_stops()
+            for knob in SLIDERS:
+                stops = uneven.get(knob)
+                self._controls.append(StopSlider(playground, knob, stops) if stops else PlainControl(playground, knob))
+        with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
+            section("Optimisations", "", "opt")
+            self._controls += [PlainControl(playground, knob) for knob in SWITCHES]
+            self._controls.append(SlowMotion(playground))
+        self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
+
+    def wire(self, answer_length: gr.Slider) -> None:
+        """Connect the controls; ``answer_length`` ends where the model's context does, which the page learns later."""
+        for control in self._controls:
+            control.wire()
+        shown = [*(element for control in self._controls for element in control.shows), answer_length]
+        self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
 
 
 def _factor(text: str) -> float | None:

@@ -7,13 +7,12 @@ import json
 import gradio as gr
 
 import roseplay
-from roseplay.play.controls import Controls
+from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.lab_tab import LabTab
 from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
-from roseplay.play.stops import BUDGET, REQUESTS
 from roseplay.play.terms import CONTROLS, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
@@ -28,7 +27,8 @@ def page_head(playground: Playground) -> str:
         "terms": CONTROLS,
         "labTerms": LAB,
         "settings": SETTINGS,
-        "stops": {"budget": BUDGET.values, "prefill-requests": REQUESTS.values},
+        "controls": IDS,
+        "stops": {IDS[knob]: stops.values for knob, stops in slider_stops().items()},
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
         "columns": COLUMNS,

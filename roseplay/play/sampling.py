@@ -15,7 +15,6 @@ from roseplay.config import SamplingParams
 from roseplay.play.controls import slider
 from roseplay.play.markup import html
 from roseplay.play.settings import MAX_SYSTEM_CHARS, Settings
-from roseplay.play.terms import SAMPLING_CONTROLS
 from roseplay.play.web import assets
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import settings_of
@@ -64,7 +63,7 @@ class SamplingPanel:
 def _words(name: str) -> tuple[str, str, str]:
     """Label, hint and element id of a setting's control."""
     setting = settings_of(SamplingParams)[name]
-    return setting.label, setting.hint, next(control for control, one in SAMPLING_CONTROLS.items() if one == name)
+    return setting.label, setting.hint, setting.control
 
 
 def _slide(name: str, low: float, high: float, value: float, step: float) -> gr.Slider:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from roseplay.settings import Setting
+
 UNLIMITED = "∞"
 
 
 @dataclass(frozen=True)
 class Stops:
-    """The values of a slider's positions; ``None`` is unlimited, and stands twice at the end to set it apart."""
+    """The values of a slider's positions; ``None`` is unlimited, and stands twice at the end to set it apart.
+
+    Attributes:
+        marks: the values that are named under the track.
+    """
 
     name: str
     values: tuple[int | None, ...]
+    marks: tuple[int | None, ...] = ()
 
     def place(self, value: int | None) -> int:
         """Returns the position nearest to a value, on a logarithmic scale."""
@@ -36,12 +43,20 @@ class Stops:
             raise ValueError(f"{self.name} takes a number of at least 1, or {UNLIMITED}.")
         return int(word)
 
-    def ticks(self, values: tuple[int | None, ...]) -> str:
+    def ticks(self) -> str:
         """Returns HTML of the scale under the track."""
         last = len(self.values) - 1
-        marks = (f'<span style="--p:{self.place(v) / last:.4f}">{self.text(v)}</span>' for v in values)
+        marks = (f'<span style="--p:{self.place(v) / last:.4f}">{self.text(v)}</span>' for v in self.marks)
         return f'<div class="rp-ticks" aria-hidden="true">{"".join(marks)}</div>'
 
 
-BUDGET = Stops("The prefill budget", (16, 32, 64, 128, 256, 512, 1024, 2048, None, None))
+BUDGET = Stops("The prefill budget", (16, 32, 64, 128, 256, 512, 1024, 2048, None, None), (16, 64, 256, 1024, None))
 REQUESTS = Stops("Prefill requests", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, None))
+_OF_KNOBS = {"prefill_max_tokens": BUDGET, "prefill_max_batch_size": REQUESTS}
+
+
+def stops_of(knob: str, setting: Setting) -> Stops | None:
+    """Returns the positions of a knob's slider; ``None`` if it cannot be unlimited, and each value is a position."""
+    if not setting.values.none:
+        return None
+    return _OF_KNOBS.get(knob) or Stops(setting.label, (*(2**power for power in range(11)), None))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.settings import Setting, settings_of
+from roseplay.settings import defaults_of, settings_of
 
 TERMS = {
     "tokens / s": "Tokens generated a second, by all requests together, over the last two seconds.",
@@ -38,41 +36,17 @@ TERMS = {
     "What to look for": "Before a run, where to look; after it, what this run showed. The second sentence names the price.",
 }
 
-# The controls of settings, by the id of the element.
-KNOB_CONTROLS = {
-    "budget": "prefill_max_tokens",
-    "prefill-requests": "prefill_max_batch_size",
-    "max-batch": "max_batch_size",
-    "prefix-cache": "prefix_cache",
-    "sharing": "same_step_sharing",
-    "chunked": "chunked_prefill",
-    "append": "batched_append",
-    "graphs": "cuda_graphs",
-    "slow": "slow_motion",
-}
-SAMPLING_CONTROLS = {
-    "sampling-temperature": "temperature",
-    "sampling-top-p": "top_p",
-    "sampling-top-k": "top_k",
-    "sampling-min-p": "min_p",
-    "sampling-repetition": "repetition_penalty",
-    "sampling-new-tokens": "max_new_tokens",
-    "sampling-seed": "seed",
-    "sampling-stop": "stop",
-}
 
-
-def _explained(settings: Mapping[str, Setting], controls: Mapping[str, str]) -> dict[str, str]:
+def _explained(kind: type) -> dict[str, str]:
     """``Max batch (max_batch_size): what it does``, by the id of the control."""
-    return {
-        control: f"{settings[name].label} ({name}): {settings[name].explanation}" for control, name in controls.items()
-    }
+    named = {name: setting for name, setting in settings_of(kind).items() if setting.control}
+    return {it.control: f"{it.label} ({name}): {it.explanation}" for name, it in named.items()}
 
 
 # For Gradio's own controls, by the id of the element.
 CONTROLS = {
-    **_explained(settings_of(Knobs), KNOB_CONTROLS),
-    **_explained(settings_of(SamplingParams), SAMPLING_CONTROLS),
+    **_explained(Knobs),
+    **_explained(SamplingParams),
     "burst-size": "Requests that one press of Burst sends.",
     "answer-length": "Tokens that each request of a burst generates, no more and no fewer.",
     "mix": "Prompts of a burst. unique: each ends differently. equal: all the same. shared head: 512 tokens in common, then a question each. 1·1·1·64 mix: every fourth is 64 times as long.",
@@ -120,7 +94,9 @@ LAB = {
 
 # The catalogue of settings as the page's scripts have it.
 SETTINGS = {
-    group: {name: setting.to_dict() for name, setting in settings_of(kind).items()}
+    group: {
+        name: {**setting.to_dict(), "default": defaults_of(kind)[name]} for name, setting in settings_of(kind).items()
+    }
     for group, kind in (("knobs", Knobs), ("config", EngineConfig))
 }
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import roseplay
+from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.recording.schema import FORMAT, HEADER, MARK, Schema, check, frame_schema
+from roseplay.settings import current_names, defaults_of
 
 
 class RecordingError(ValueError):
@@ -102,6 +104,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
         check(header, HEADER)
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
+    header["knobs"] = {**defaults_of(Knobs), **current_names(Knobs, header["knobs"])}
     fields = {field.name for field in dataclasses.fields(EngineInfo)}
     header["info"] = {field: value for field, value in header["info"].items() if field in fields}
     return header

@@ -170,7 +170,10 @@ _EVENT = _row(
 HEADER = _object(
     {
         "info": _INFO,
-        "knobs": _object(_KNOBS, rest=_SCALAR),
+        # A recording may be older than a knob; the times in it need slow motion.
+        "knobs": _object(
+            {name: {**it, "optional": name != "slow_motion"} for name, it in _KNOBS.items()}, rest=_SCALAR
+        ),
         "columns": _object(dict.fromkeys(COLUMNS, _list(_text(100))), optional=True),
         "snapshot": _SNAPSHOT,
         **_optional(_object({}, rest=_SCALAR, null=True), "environment"),

@@ -43,18 +43,24 @@ def add_endpoints(playground: Playground) -> None:
     """Add the endpoints to the page that is being built."""
     requests, lanes, engine = Requests(playground), Lanes(playground), Steering(playground)
     lab, files = Experiments(playground), Files(playground)
-    own, of_tab = defaults_of(SamplingParams), defaults_of(Settings)
-    of_answers, of_requests = settings_of(SamplingParams), {name: own[name] for name in own if name in of_tab}
-    endpoints: dict[Callable[..., Any], str] = {
-        **dict.fromkeys((requests.submit, requests.chat), _in_words(of_answers, of_requests)),
-        lanes.set_sampling: _in_words(of_answers, of_tab),
-        engine.set_knobs: _in_words(settings_of(Knobs), defaults_of(Knobs)),
-        **dict.fromkeys((lanes.new_chat, lanes.regenerate, engine.burst, engine.stop), ""),
-        **dict.fromkeys((lab.lab, lab.lab_stop, files.export), ""),
-    }
-    for endpoint, settings in endpoints.items():
-        about = f"{inspect.getdoc(endpoint)}\n\n{settings}".rstrip()
-        gr.api(endpoint, api_name=endpoint.__name__, api_description=about, concurrency_limit=None)
+    endpoints: list[Callable[..., Any]] = [
+        *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
+        *(engine.burst, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
+    ]
+    for endpoint in endpoints:
+        name = endpoint.__name__
+        about = f"{inspect.getdoc(endpoint)}\n\n{_settings_of_endpoint(name)}".rstrip()
+        gr.api(endpoint, api_name=name, api_description=about, concurrency_limit=None)
+
+
+def _settings_of_endpoint(name: str) -> str:
+    """Returns what the settings among an endpoint's arguments take; "" where there are none."""
+    if name == "set_knobs":
+        return _in_words(settings_of(Knobs), defaults_of(Knobs))
+    of_tab = defaults_of(Settings)
+    of_request = {field: default for field, default in defaults_of(SamplingParams).items() if field in of_tab}
+    defaults = {"submit": of_request, "chat": of_request, "set_sampling": of_tab}.get(name, {})
+    return _in_words(settings_of(SamplingParams), defaults)
 
 
 def _in_words(settings: Mapping[str, Setting], defaults: Mapping[str, Any]) -> str:

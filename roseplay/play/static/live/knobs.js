@@ -8,12 +8,9 @@ import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
 
 const HAND_MS = 700, AGAIN_MS = 150;
-const SWITCHES = ["prefix_cache", "same_step_sharing", "chunked_prefill", "batched_append", "cuda_graphs"];
-const TRACKS = {
-  prefill_max_tokens: "budget",
-  prefill_max_batch_size: "prefill-requests",
-  max_batch_size: "max-batch",
-};
+const { controls, settings } = given, isSwitch = (knob) => settings.knobs[knob].kind === "switch";
+const SWITCHES = Object.keys(controls).filter(isSwitch);
+const SLIDERS = Object.keys(controls).filter((knob) => !isSwitch(knob) && knob !== "slow_motion");
 let ask = null, timer = 0, handAt = 0, holding = false;
 
 const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));
@@ -87,11 +84,12 @@ function along(name, value) {
 /** What the controls should show, in the order in which Controls.wire() names them. */
 export function controlValues() {
   const { knobs } = store, slow = knobs.slow_motion > 1;
-  const stops = ["prefill_max_tokens", "prefill_max_batch_size"].flatMap((knob) => {
-    return [place(TRACKS[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])];
+  const sliders = SLIDERS.flatMap((knob) => {
+    if (!given.stops[controls[knob]]) return [knobs[knob]];
+    return [place(controls[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])];
   });
   const factor = slow ? `×${knobs.slow_motion}` : document.querySelector("#slow-factor input").value;
-  return [...stops, knobs.max_batch_size, ...SWITCHES.map(switchState), slow, factor, answerLength()];
+  return [...sliders, ...SWITCHES.map(switchState), slow, factor, answerLength()];
 }
 
 /* What a switch needs and this engine lacks, or "". */
@@ -129,8 +127,9 @@ function show() {
     write(chip, `slow motion ×${knobs.slow_motion}`);
   }
   summary(knobs, count);
-  for (const [knob, name] of Object.entries(TRACKS)) {
-    const stops = given.stops[name], range = document.querySelector(`#${name} input[type=range]`);
+  for (const knob of SLIDERS) {
+    const name = controls[knob], stops = given.stops[name];
+    const range = document.querySelector(`#${name} input[type=range]`);
     if (stops && range) range.setAttribute("aria-valuetext", knobs[knob] === null ? "unlimited" : String(knobs[knob]));
   }
 }
@@ -145,10 +144,10 @@ function summary(knobs, count) {
 function ticks() {
   for (const mark of knobMarks()) {
     for (const [knob, [before]] of Object.entries(mark.changes)) {
-      const track = TRACKS[knob] && document.getElementById(TRACKS[knob]);
+      const track = SLIDERS.includes(knob) && document.getElementById(controls[knob]);
       if (!track) continue;
       track.classList.add("rp-was");
-      track.style.setProperty("--rp-was", String(along(TRACKS[knob], before)));
+      track.style.setProperty("--rp-was", String(along(controls[knob], before)));
     }
   }
 }
@@ -158,8 +157,11 @@ on("reset", () => {
   sync();
 });
 on("lock", () => { // a lock that ends enables every control
-  const graphs = document.querySelector("#graphs input");
-  if (graphs && lacks("cuda_graphs")) graphs.disabled = true;
+  for (const knob of SWITCHES.filter(lacks)) {
+    /** @type {HTMLInputElement | null} */
+    const box = document.querySelector(`#${controls[knob]} input`);
+    if (box) box.disabled = true;
+  }
 });
 on("frame", (delta) => {
   if (!(delta.frames || []).some((frame) => frame.knobs && frame.knobs.length)) return;

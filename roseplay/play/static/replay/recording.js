@@ -1,7 +1,7 @@
 /* Reads a recorded run, a header and then a frame a line. Where nobody had anything to do for long, the recording
  * waits a second instead. Lines are checked against the shape that the server's own reader uses, so that the views
  * may rely on the types of what they draw. */
-import { given } from "../shared/given.js";
+import { currentName, given } from "../shared/given.js";
 import { check, frameShape, isObject } from "./shape.js";
 
 const FORMAT = 1, MARK = "roseplay_recording";
@@ -104,6 +104,9 @@ function headerOf(line, name) {
   } catch (error) {
     throw new Error(`${name} is damaged: the header: ${error.message}.`);
   }
+  const { knobs } = given.settings, defaults = Object.entries(knobs).map(([name, setting]) => [name, setting.default]);
+  const own = Object.entries(header.knobs).map(([name, value]) => [currentName(knobs, name), value]);
+  header.knobs = Object.fromEntries([...defaults, ...own]); // a recording may be older than a knob
   return header;
 }
 

@@ -12,6 +12,7 @@
  * @property {string} [needs] what it needs to have an effect
  * @property {number} [least] of a number
  * @property {boolean} [above] the least value itself is too small
+ * @property {any} default
  * @property {string} [formerly] the name that it has in files made before it was renamed
  * @property {"row" | "name"} [lab] how the arms of the Lab may differ in it: "row", it has a row in the table
  */
@@ -21,6 +22,7 @@
  * @property {Record<string, string>} terms what the controls mean, by element id
  * @property {Record<string, string>} labTerms the same for the Lab's controls and words
  * @property {{knobs: Record<string, Setting>, config: Record<string, Setting>}} settings the catalogue of settings
+ * @property {Record<string, string>} controls element ids of the knobs' controls, from top to bottom
  * @property {Record<string, (number | null)[]>} stops the values of sliders whose places are not even, by element id
  * @property {string | null} plotly the address of the plotly bundle
  * @property {{header: any, frame: any, rows: any}} recordingShape the shape of a recording's lines and of their rows
@@ -35,6 +37,7 @@ export const given = {
   terms: {},
   labTerms: {},
   settings: { knobs: {}, config: {} },
+  controls: {},
   stops: {},
   plotly: null,
   recordingShape: null,
