@@ -13,13 +13,12 @@ from roseplay.play.web import assets
 from roseplay.recording.frame_rows import COLUMNS
 
 SITE = "http://page.test"
-GIVEN = (
-    f'<script type="application/json" id="rose-given">{json.dumps({"settings": SETTINGS, "columns": COLUMNS})}</script>'
-)
 
 
-def bare_page(browser: Browser, content: str, **options: Any) -> Page:
+def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
     """``content`` with the handle ``Rose``; ``import('/static/…')`` gets a module, ``Rose.load('…')`` as well."""
+    about = json.dumps({"settings": settings, "columns": COLUMNS})
+    given = f'<script type="application/json" id="rose-given">{about}</script>'
     page = browser.new_page(**options)
 
     def answer(route: Route) -> None:
@@ -27,7 +26,7 @@ def bare_page(browser: Browser, content: str, **options: Any) -> Page:
         if name in assets.files():
             route.fulfill(path=assets.files()[name], content_type="text/javascript")
         else:
-            route.fulfill(body=f"<!doctype html>{GIVEN}{content}", content_type="text/html")
+            route.fulfill(body=f"<!doctype html>{given}{content}", content_type="text/html")
 
     page.route(f"{SITE}/**", answer)
     page.goto(SITE)

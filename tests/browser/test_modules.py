@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from roseplay.play.terms import SETTINGS
+from roseplay.settings import Setting, Switch, Whole
 from tests.browser.modules import bare_page
 
 NOW = 1_000.0
@@ -229,3 +231,36 @@ def test_a_sliders_drag_is_one_mark(page: Page) -> None:
     apply(page, {"knobs": [*drag, [5_000, 9, {"prefill_max_tokens": [None, 256], "prefix_cache": [True, False]}]]})
     marks = page.evaluate("Rose.knobMarks()")
     assert [mark["text"] for mark in marks] == ["max batch 32 → 28", "budget ∞ → 256, prefix cache on → off"]
+
+
+def test_a_setting_that_the_server_adds_has_a_mark_and_rows_in_the_lab(browser: Browser) -> None:
+    knob = Setting(values=Whole(2, 9), label="Patience", hint="mood", help="It waits.", short="calm").to_dict()
+    engine = Setting(values=Switch(), label="Zeal", hint="engine: mood", help="It tries hard.").to_dict()
+    hidden = Setting(values=Switch(), label="Secret", hint="engine: mood", help="It hides.", lab="name").to_dict()
+    settings = {group: dict(known) for group, known in SETTINGS.items()}
+    settings["knobs"] |= {"patience": knob}
+    settings["config"] |= {"zeal": engine, "secret": hidden}
+    head = "<span class='rp-sub'></span><span class='rp-rt'></span><div class='rp-plot'></div>"
+    page = bare_page(browser, f"<body><div id='table'>{head}</div></body>", settings=settings)
+    apply(page, reset=True)
+    apply(page, {"knobs": [[5, 1, {"patience": [3, 7]}]]})
+    assert call(page, "live/knobmarks.js", "it.knobMarks().map((mark) => mark.text)") == ["calm 3 → 7"]
+    page.evaluate(
+        """async () => {
+          const { lab } = await Rose.load('lab/state.js'), { mount } = await Rose.load('lab/settings.js');
+          const arm = (patience) => ({ knobs: { patience }, config: { zeal: true, secret: true }, given: new Set() });
+          lab.plan = { A: arm(3), B: arm(7) };
+          mount(document.getElementById('table'));
+        }"""
+    )
+    rows = page.locator("#table tbody tr")
+    assert rows.locator("th").all_inner_texts() == ["Patience", "Zeal", "Slow motion"]
+    assert rows.nth(0).locator("td").nth(2).inner_text() == "mood"
+    assert page.get_by_label("Zeal, B").inner_text() == "on"
+    page.get_by_label("Patience, A").fill("1")
+    page.get_by_label("Patience, A").press("Enter")
+    assert call(page, "lab/state.js", "it.lab.message") == "Patience of A takes a whole number of at least 2."
+    page.get_by_label("Patience, A").fill("4")
+    page.get_by_label("Patience, A").press("Enter")
+    assert call(page, "lab/state.js", "it.lab.plan.A.knobs.patience") == 4
+    page.close()

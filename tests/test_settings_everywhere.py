@@ -1,0 +1,81 @@
+"""A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds two in a process of its own.
+
+What the page's scripts make of them is in ``tests/browser/test_modules.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Found = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    command = [sys.executable, "-m", "tests.added_settings"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    result: Found = json.loads(ended.stdout)
+    return result
+
+
+@pytest.mark.parametrize("command", ["play", "lab", "bench streaming"])
+def test_flags_and_their_help(found: Found, command: str) -> None:
+    shown = found["flags"]["help"][command]
+    assert "--zeal, --no-zeal Whether it tries hard. (default: on)" in shown
+    if command != "lab":  # its knobs are those of an arm: --a patience=2
+        assert "--patience STEPS How long it waits. (default: 3)" in shown
+    assert "--haste" not in shown
+
+
+def test_values_and_errors_of_flags(found: Found) -> None:
+    assert found["flags"]["values"] == [5, False]
+    assert "patience is 10: use an integer from 1 to 9" in found["flags"]["refused"]
+    assert found["flags"]["former"] is False
+
+
+def test_the_control_and_what_the_pages_scripts_get(found: Found) -> None:
+    page = found["page"]
+    assert page["control"] == ["Patience", "mood", 3]
+    assert page["tooltip"] == "Patience (patience): How long it waits."
+    assert page["order"].index("max_batch_size") < page["order"].index("patience") < page["order"].index("prefix_cache")
+    knob, engine = page["given"]
+    assert knob == {
+        "kind": "whole", "least": 1, "most": 9, "label": "Patience", "short": "calm", "hint": "mood", "unit": "steps",
+        "help": "How long it waits.", "control": "patience", "lab": "row", "default": 3,
+    }  # fmt: skip
+    assert (engine["kind"], engine["lab"], engine["formerly"], engine["default"]) == ("switch", "row", "haste", True)
+
+
+def test_the_endpoint(found: Found) -> None:
+    page = found["page"]
+    assert "patience: an integer from 1 to 9, in steps; 3 by default. How long it waits." in page["endpoint"]
+    assert page["changed"] == 7
+    assert page["refused"] == "patience is 0: use an integer from 1 to 9"
+
+
+def test_the_lab(found: Found) -> None:
+    offered = found["page"]["lab"]
+    assert (offered["knobs"]["patience"], offered["engine"]["zeal"]) == (3, True)
+    assert found["lab"]["arm"] == [2, {"zeal": False}]
+    assert found["lab"]["refused"] == "arm A: patience is 10: use an integer from 1 to 9"
+
+
+def test_recordings_with_it_and_from_before(found: Found) -> None:
+    assert found["recording"]["own"] == 8
+    assert found["recording"]["demo"] == 3
+    assert "knobs, patience should be a whole number" in found["recording"]["refused"]
+
+
+def test_the_documents(found: Found) -> None:
+    settings, endpoints = found["docs"]
+    assert "| `patience` | 3 | an integer from 1 to 9, in steps | How long it waits. |  |" in settings
+    assert "| `zeal` | on | true or false | Whether it tries hard. |  |" in settings
+    assert "`zeal`" in endpoints
