@@ -1,4 +1,4 @@
-"""``roseplay bench browser``: what the page costs a real browser, and how soon a token is on the screen.
+"""``roseplay bench browser``: the page in a real browser under load.
 
 The page's server and a headless Chromium on the same machine, both under the load of many streams: token to screen,
 frames a second, bytes a second, the first visit, memory over time. Needs Playwright (the extra ``test``) and a Chromium.
@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from roseplay.bench import flags, probe
-from roseplay.bench.page import MAX_LANES, page_flags
+from roseplay.bench.page import add_page_flags, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
 from roseplay.traffic.environment import environment
@@ -30,23 +30,16 @@ _WARM_UP_TOKENS = 64
 _SAMPLE_S = 30.0
 
 
-def add_command(commands: Any) -> None:
-    """Register with the parser of ``roseplay bench``."""
-    parser = commands.add_parser(
-        "browser", help="the page in a real browser under load", description=__doc__.split("\n\n")[1]
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("browser")
-    flags.add_worker_flag(group, "process")
-    group.add_argument("--chromium", help="path of the browser; left out, the system's or Playwright's own")
-    group.add_argument("--lanes", type=int, choices=range(1, MAX_LANES + 1), default=4, help="lanes that stream")
-    group.add_argument("--others", type=int, default=28, help="requests that stream beside them")
-    group.add_argument("--rate", type=float, default=1500.0, help="tokens/s to hold the engine to, by slow motion")
-    group.add_argument("--seconds", type=float, default=15.0, help="how long to measure")
-    group.add_argument("--tabs", type=int, default=1, help="pages open at once; the first is measured")
-    group.add_argument("--soak-s", type=float, default=0.0, help="then keep up the load so long and watch the memory")
-    group.add_argument("--json", type=flags.writable_file, metavar="FILE", help="write the figures there as JSON")
-    parser.set_defaults(run=run, num_blocks=4097)
+    add_page_flags(group, others=28, tabs="pages open at once; the first is measured")
+    flags.add(group, "--chromium", None, "path of a browser other than the system's or Playwright's own", type=str)
+    flags.add(group, "--rate", 1500.0, "tokens/s to hold the engine to, by slow motion")
+    flags.add(group, "--seconds", 15.0, "how long to measure")
+    flags.add(group, "--soak-s", 0.0, "then keep up the load so long and watch the memory, to find leaks")
+    flags.add_json_flag(group)
+    parser.set_defaults(num_blocks=4097)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -130,16 +123,9 @@ class _Visit:
 
     def _load(self, page: Any, tokens: int | None = None) -> None:
         """Fill the page's lanes and send the others."""
-        tab = page.evaluate("() => Rose.tab")
         longest = page.evaluate("() => Rose.store.info.max_model_len") - 512
         tokens = min(tokens or longest, longest)
-        self._served.call("new_chat", tab=tab)  # else the prompts would grow
-        for lane in range(1, self._args.lanes + 1):
-            prompt = f"{lane}: What does the scheduler do in each step?"
-            answer = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
-            self._served.call("submit", prompt=prompt, lane=lane, tab=tab, **answer)
-        if self._args.others:
-            self._served.call("burst", size=self._args.others, kind="unique", max_new_tokens=tokens, seed=1)
+        self._served.load(page.evaluate("() => Rose.tab"), self._args.lanes, self._args.others, tokens)
 
     def _wait_until_idle(self, page: Any) -> None:
         """Until the page knows of nobody that is still being answered."""

@@ -1,4 +1,4 @@
-"""``roseplay bench compare``: this engine beside transformers' own ways to generate, on the same work in turn.
+"""``roseplay bench compare``: this engine beside transformers' own, on the same work in turn.
 
 Each contestant is a process of its own that keeps its model and answers run by run, so that a noisy minute of the machine
 hits all of them. Another engine takes part as a command that prints one line of JSON with ``output_tokens_per_s``; ``{spec}``
@@ -15,6 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,52 +31,33 @@ BASE = "roseplay"
 _STOP_WITHIN_S = 10
 
 
-def add_command(commands: Any) -> None:
-    """Register with the parser of ``roseplay bench``."""
-    parser = commands.add_parser(
-        "compare", help="this engine beside transformers' own", description=__doc__.split("\n\n")[1]
-    )
-    parser.add_argument("--peers", default=",".join(PEERS), type=_peers, help="contestants, with commas between")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flags.add(parser, "--peers", ",".join(PEERS), "contestants, with commas between", type=_peers)
     parser.add_argument(
         "--command", action="append", default=[], type=_named_command, metavar="NAME=COMMAND", help="another engine"
     )
     group = parser.add_argument_group("traffic")
-    group.add_argument("--num-requests", type=flags.at_least(1), default=32, help="requests of a run")
-    group.add_argument("--prompt-tokens", type=flags.at_least(1), default=4, help="length of a prompt repeated once")
-    group.add_argument(
-        "--prompt-repeats", type=flags.list_of_integers, default="1", metavar="N,N,...", help="as in bench streaming"
-    )
-    group.add_argument("--submit-interval-ms", type=float, default=0.0, help="from one request to the next; 0: burst")
-    group.add_argument("--max-new-tokens", type=flags.at_least(1), default=32, help="tokens of each answer")
-    group.add_argument("--max-batch-size", type=flags.at_least(1), default=32, help="this engine's running at once")
+    flags.add(group, "--num-requests", 32, "requests of a run")
+    flags.add(group, "--prompt-tokens", 4, "length of a prompt repeated once")
+    flags.add_repeats_flag(group)
+    flags.add(group, "--submit-interval-ms", 0.0, "from one request to the next; 0: burst")
+    flags.add(group, "--max-new-tokens", 32, "tokens of each answer")
+    flags.add(group, "--max-batch-size", 32, "this engine's running at once")
     flags.add_engine_flags(parser)
-    flags.add_run_flags(parser, keep_cache=False, time_limit=False)
-    parser.set_defaults(run=run, repeat_runs=3)
+    flags.add_run_flags(parser, repeat_runs=3)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all contestants in turn; print and return medians, ranges and ratios of their tokens/s."""
-    contest = _contest(args)
-    rates: dict[str, list[float]] = {name: [] for name in (*args.peers, *(name for name, _ in args.command))}
-    with tempfile.TemporaryDirectory() as folder:
-        spec = Path(folder) / "contest.json"
-        spec.write_text(json.dumps(asdict(contest)))
-        peers = {name: Peer(name, contest) for name in args.peers}
-        try:
-            for number in range(args.warmup_runs + args.repeat_runs):
-                for name in rates:
-                    rate = peers[name].run() if name in peers else _run_command(dict(args.command)[name], spec)
-                    if number >= args.warmup_runs:
-                        rates[name].append(rate)
-        finally:
-            for peer in peers.values():
-                peer.close()
-    medians = {name: statistics.median(found) for name, found in rates.items()}
+    contest, runs = _contest(args), args.warmup_runs + args.repeat_runs
+    rates = play_in_turn(contest, args.peers, dict(args.command), runs=runs, time_limit_s=args.time_limit_s)
+    counted = {name: found[args.warmup_runs :] for name, found in rates.items()}
+    medians = {name: statistics.median(found) for name, found in counted.items()}
     base = next(iter(medians))
     document = {
         "engines": {
             name: {"output_tokens_per_s": medians[name], "runs": found, "ratio": medians[base] / medians[name]}
-            for name, found in rates.items()
+            for name, found in counted.items()
         },
         "base": base,
         "requests": len(contest.prompts),
@@ -86,36 +70,60 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return document
 
 
+def play_in_turn(
+    contest: Contest, names: Sequence[str], commands: Mapping[str, str], *, runs: int, time_limit_s: float = 600.0
+) -> dict[str, list[float]]:
+    """Returns the tokens/s of each contestant's runs: of those of ``PEERS``, and of commands by their names."""
+    rates: dict[str, list[float]] = {name: [] for name in (*names, *commands)}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as peers:
+        spec = Path(folder) / "contest.json"
+        spec.write_text(json.dumps(asdict(contest)))
+        opened = {name: peers.enter_context(closing(Peer(name, contest, time_limit_s))) for name in names}
+        for _ in range(runs):
+            for name, found in rates.items():
+                if name in opened:
+                    reply = opened[name].run()
+                    found.append(reply["tokens"] / reply["wall_s"])
+                else:
+                    found.append(_run_command(commands[name], spec))
+    return rates
+
+
+def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[int]]:
+    """Returns prompts of token ids that the model has."""
+    vocab_size, rng = text_config(model).vocab_size, random.Random(seed)
+    return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
+
+
+def text_config(model: str) -> Any:
+    """Returns transformers' config of a model's decoder."""
+    from transformers import AutoConfig
+
+    from roseplay.model.source import find_source
+
+    return AutoConfig.from_pretrained(find_source(model)[0]).get_text_config()
+
+
 def _contest(args: argparse.Namespace) -> Contest:
     """The same for the same flags: prompts of random token ids, as long as the repeats say."""
     flags.engine_config(args)  # a bad value is told before any contestant starts
-    vocab_size, rng = _vocab_size(args.model), random.Random(args.seed)
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]
     return Contest(
         model=args.model,
         config=flags.engine_settings(args),
-        prompts=[[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths],
+        prompts=random_prompts(args.model, lengths, args.seed),
         arrivals_s=[i * args.submit_interval_ms / 1e3 for i in range(args.num_requests)],
         max_new_tokens=args.max_new_tokens,
         max_batch_size=args.max_batch_size,
     )
 
 
-def _vocab_size(model: str) -> int:
-    from transformers import AutoConfig
-
-    from roseplay.model.source import find_source
-
-    size: int = AutoConfig.from_pretrained(find_source(model)[0]).get_text_config().vocab_size
-    return size
-
-
 class Peer:
-    """A contestant's process."""
+    """A contestant's process, which is given up when it takes longer than ``time_limit_s`` over an answer."""
 
-    def __init__(self, name: str, contest: Contest) -> None:
-        self.name = name
+    def __init__(self, name: str, contest: Contest, time_limit_s: float) -> None:
+        self.name, self._time_limit_s = name, time_limit_s
         self._tokens = len(contest.prompts) * contest.max_new_tokens
         self._process = subprocess.Popen(
             [sys.executable, "-m", "roseplay.bench.peers", name],
@@ -126,22 +134,28 @@ class Peer:
         )
         self._ask(json.dumps(asdict(contest)))
 
-    def run(self) -> float:
-        """Tokens a second of one run."""
-        told = self._ask("run")
+    def run(self) -> dict[str, Any]:
+        """What ``peers.py`` tells of one run; raises ``BenchmarkError`` when the run fails or gives too few tokens."""
+        told: dict[str, Any] = self._ask("run")
         if told["tokens"] != self._tokens:
             raise BenchmarkError(f"{self.name} gave {told['tokens']} tokens where {self._tokens} were asked for")
-        return float(told["tokens"] / told["wall_s"])
+        return told
 
     def _ask(self, line: str) -> Any:
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None and stdout is not None and stderr is not None
+        late = threading.Timer(self._time_limit_s, self._process.kill)
+        late.start()
         try:
             stdin.write(line + "\n")
             stdin.flush()
             answer = stdout.readline()
         except BrokenPipeError:
             answer = ""
+        ended = late.finished.is_set()
+        late.cancel()
+        if ended:
+            raise BenchmarkError(f"{self.name} was given up after {self._time_limit_s:g} s")
         if not answer:
             why = (stderr.read().strip().splitlines() or ["it ended without a word"])[-1]
             raise BenchmarkError(f"{self.name} failed: {why}")

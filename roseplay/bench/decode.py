@@ -1,4 +1,4 @@
-"""``roseplay bench decode``: what a decode step costs, and how near that is to what its bytes cost.
+"""``roseplay bench decode``: the cost of a decode step against its bytes.
 
 A batch of requests with prompts of one length decodes in step. Each step reads every weight and every cached key and
 value once; the time that reading takes, at the bandwidth measured in the same run, is the least a step can cost.
@@ -10,15 +10,15 @@ import argparse
 import itertools
 import random
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
-from roseplay.bench.bandwidth import read_bandwidth
+from roseplay.bench.ceilings import read_bandwidth
 from roseplay.bench.runs import BenchmarkError
 from roseplay.config import Knobs, SamplingParams
 from roseplay.traffic.environment import environment
-from roseplay.traffic.metrics import percentile
+from roseplay.traffic.metrics import Percentiles
 
 if TYPE_CHECKING:
     from roseplay.core.info import EngineInfo
@@ -50,56 +50,60 @@ class DecodeSteps:
     replayed: float
 
 
-def add_command(commands: Any) -> None:
-    """Register with the parser of ``roseplay bench``."""
-    parser = commands.add_parser(
-        "decode", help="the cost of a decode step against its bytes", description=__doc__.split("\n\n")[1]
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("decode")
-    group.add_argument("--batch-size", type=flags.at_least(1), default=8, help="requests that decode together")
-    group.add_argument("--context", type=flags.at_least(1), default=64, help="tokens of each prompt")
-    group.add_argument("--max-new-tokens", type=flags.at_least(8), default=64, help="tokens each request decodes")
+    flags.add(group, "--batch-size", 8, "requests that decode together")
+    flags.add(group, "--context", 64, "tokens of each prompt")
+    flags.add(group, "--max-new-tokens", 64, "tokens each request decodes", type=flags.at_least(8))
     flags.add_worker_flag(group, "thread")
     flags.add_engine_flags(parser)
-    flags.add_run_flags(parser, keep_cache=False)
-    parser.set_defaults(run=run)
+    flags.add_run_flags(parser)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Decode, print the figures and return them; raises ``ValueError`` and ``BenchmarkError``."""
+    info, (found,) = measure(args, [(args.batch_size, args.context)], worker=args.worker)
+    _print(info, found)
+    return {**found, "environment": environment(threads=info.threads, device=info.device)}
+
+
+def measure(
+    args: argparse.Namespace, cells: list[tuple[int, int]], **settings: Any
+) -> tuple[EngineInfo, list[dict[str, Any]]]:
+    """Returns the engine's properties and the figures of each cell, which is a batch size and a context.
+
+    One engine decodes all cells in turn, in an order of its own each time, so that a busy moment of the machine does not
+    lie on one of them. ``settings`` are fields of ``EngineConfig``, which win over the flags.
+    """
+    most, longest = (max(sizes) for sizes in zip(*cells, strict=True))
     if args.num_blocks is None:
-        block_size = flags.engine_config(args).block_size
-        args.num_blocks = blocks_for(args.batch_size, args.context + args.max_new_tokens, block_size)
-    with flags.open_engine(
-        args, Knobs(max_batch_size=args.batch_size, prefix_cache=False), worker=args.worker
-    ) as engine:
-        before = read_bandwidth(engine.info.device)
-        sizes = {"batch_size": args.batch_size, "context": args.context, "max_new_tokens": args.max_new_tokens}
-        for _ in range(args.warmup_runs):
-            decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
-        found = [decode_batch(engine, **sizes, time_limit_s=args.time_limit_s) for _ in range(args.repeat_runs)]
-        bandwidth = statistics.fmean((before, read_bandwidth(engine.info.device)))
+        blocks = -(-(longest + args.max_new_tokens) // flags.engine_config(args).block_size)
+        args.num_blocks = 1 + blocks * most + _SPARE_BLOCKS
+    found: dict[tuple[int, int], list[DecodeSteps]] = {cell: [] for cell in cells}
+    order = random.Random(args.seed)
+    with flags.open_engine(args, Knobs(max_batch_size=most, prefix_cache=False), **settings) as engine:
         info = engine.info
-    document = {
-        **figures(info, found, args.batch_size, args.context, args.max_new_tokens, bandwidth),
-        "environment": environment(threads=info.threads, device=info.device),
-    }
-    _print(info, document)
-    return document
+        before = read_bandwidth(info.device)
+        for number in range(args.warmup_runs + args.repeat_runs):
+            for cell in order.sample(cells, len(cells)):
+                steps = decode_batch(engine, *cell, args.max_new_tokens, time_limit_s=args.time_limit_s)
+                if number >= args.warmup_runs:
+                    found[cell].append(steps)
+        bandwidth = statistics.fmean((before, read_bandwidth(info.device)))
+    return info, [_figures(info, steps, *cell, args.max_new_tokens, bandwidth) for cell, steps in found.items()]
 
 
-def blocks_for(batch: int, tokens: int, block_size: int) -> int:
-    """A pool that holds so many requests of so many tokens."""
-    return 1 + -(-tokens // block_size) * batch + _SPARE_BLOCKS
+def bytes_per_step(info: EngineInfo, batch: int, context: int, new_tokens: int) -> int:
+    """The bytes of weights, keys and values that a decode step reads, in the middle of the answers."""
+    return info.weight_bytes + int(batch * (context + new_tokens / 2) * info.kv_bytes_per_token)
 
 
-def figures(
+def _figures(
     info: EngineInfo, found: list[DecodeSteps], batch: int, context: int, new_tokens: int, bandwidth: float
 ) -> dict[str, Any]:
-    """What is told of some runs of one batch and context; ``bandwidth`` in bytes a second."""
-    periods = sorted(itertools.chain.from_iterable(steps.period_ms for steps in found))
-    step_ms = {f"p{p}": percentile(periods, p) or 0.0 for p in (50, 95, 99)}
-    step_bytes = info.weight_bytes + int(batch * (context + new_tokens / 2) * info.kv_bytes_per_token)
+    periods = [period for steps in found for period in steps.period_ms]
+    step_ms = asdict(Percentiles.of_seconds(period / 1e3 for period in periods))
+    step_bytes = bytes_per_step(info, batch, context, new_tokens)
     return {
         "output_tokens_per_s": batch / step_ms["p50"] * 1000,
         "tpot_ms": step_ms["p50"],
@@ -118,7 +122,7 @@ def figures(
 
 
 def decode_batch(
-    engine: Engine, *, batch_size: int, context: int, max_new_tokens: int, time_limit_s: float = 600.0
+    engine: Engine, batch_size: int, context: int, max_new_tokens: int, *, time_limit_s: float = 600.0
 ) -> DecodeSteps:
     """One batch from its prompts to its end; raises ``BenchmarkError`` when a request fails or too few steps are alike."""
     engine.clear_cache()

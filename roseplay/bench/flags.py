@@ -7,8 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay import arguments
-from roseplay.arguments import add_field_flags, given_fields
+from roseplay.arguments import DEFAULT_MODEL, add_field_flags, given_fields
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.model import shapes
 from roseplay.settings import settings_of
@@ -23,30 +22,18 @@ if TYPE_CHECKING:
 _NOT_FLAGS = ("kv_cache_memory", "worker")
 
 
-class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, except where the help does already, or there is nothing to show: no limit, a switch that is off."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False) or "(default: " in (action.help or ""):
-            return action.help
-        return super()._get_help_string(action)
-
-
-class Parser(arguments.Parser):
-    """A parser whose help shows defaults."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _Defaults, **options})
+def add(group: Any, flag: str, default: Any, help: str, **options: Any) -> None:
+    """Add a flag whose help shows its default, if it has one; numbers are whole, from 1 on, unless the default is not."""
+    shown = "" if default is None else " (default: %(default)s)"
+    options.setdefault("type", float if isinstance(default, float) else at_least(1))
+    group.add_argument(flag, default=default, help=help + shown, **options)
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of ``EngineConfig``."""
     group = parser.add_argument_group("engine")
-    group.add_argument(
-        "--model",
-        default="tiny-chat",
-        help=f"name, path, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}",
-    )
+    help = f"name, path, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
+    add(group, "--model", DEFAULT_MODEL, help, type=str)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS, fill=True)
 
 
@@ -63,34 +50,38 @@ def add_knob_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--slow-motion", type=float, default=1.0, help=argparse.SUPPRESS)
 
 
-def add_run_flags(parser: argparse.ArgumentParser, *, keep_cache: bool = True, time_limit: bool = True) -> None:
-    """Flags of how often a workload is played, and where its figures go; two only where they mean something."""
+def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep_cache: bool = False) -> None:
+    """Flags of how often a workload is played, and where its figures go; ``--keep-cache`` only where it is read."""
     group = parser.add_argument_group("runs")
-    group.add_argument("--warmup-runs", type=at_least(0), default=1, help="runs that are not counted")
-    group.add_argument("--repeat-runs", type=at_least(1), default=1, help="runs that are; the median one is told")
+    add(group, "--warmup-runs", 1, "runs that are not counted", type=at_least(0))
+    add(group, "--repeat-runs", repeat_runs, "runs that are; the median is told")
     if keep_cache:
         group.add_argument("--keep-cache", action="store_true", help="do not forget cached blocks between runs")
-    if time_limit:
-        group.add_argument("--time-limit-s", type=float, default=600.0, help="a run longer than this is given up")
-    group.add_argument("--json", type=writable_file, metavar="FILE", help="write the figures there as JSON")
+    add(group, "--time-limit-s", 600.0, "a run longer than this is given up")
+    add_json_flag(group)
+
+
+def add_json_flag(group: Any) -> None:
+    """``--json FILE``."""
+    add(group, "--json", None, "write the figures there as JSON, for programs", type=writable_file, metavar="FILE")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of a workload."""
     group = parser.add_argument_group("traffic")
-    group.add_argument("--prompt", default="Hello", help="text of a prompt; without a tokenizer its words count")
-    group.add_argument(
-        "--prompt-repeats",
-        type=list_of_integers,
-        default="1",
-        metavar="N,N,...",
-        help="how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long",
-    )
+    add(group, "--prompt", "Hello", "text of a prompt; without a tokenizer its words count", type=str)
+    add_repeats_flag(group)
     group.add_argument("--unique-prompts", action="store_true", help="each prompt ends differently")
-    group.add_argument("--num-requests", type=at_least(1), default=16, help="requests of a run")
-    group.add_argument("--submit-interval-ms", type=float, default=0.0, help="from one request to the next; 0: burst")
-    group.add_argument("--max-new-tokens", type=int, default=32, help="most tokens of an answer")
+    add(group, "--num-requests", 16, "requests of a run")
+    add(group, "--submit-interval-ms", 0.0, "from one request to the next; 0: burst")
+    add(group, "--max-new-tokens", 32, "most tokens of an answer", type=int)
     group.add_argument("--no-stop-on-eos", action="store_true", help="go on past end-of-sequence tokens")
+
+
+def add_repeats_flag(group: Any) -> None:
+    """``--prompt-repeats``, for traffic with prompts of several lengths."""
+    help = "how often a prompt repeats its text, taken in turn by the requests: 1,1,1,64 is three short, one long"
+    add(group, "--prompt-repeats", "1", help, type=list_of_integers, metavar="N,N,...")
 
 
 def engine_settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import roseplay.kernels  # noqa: F401
-from roseplay.bench.bandwidth import read_bandwidth
+from roseplay.bench.ceilings import median_seconds
+from roseplay.bench.gpu_machine import Machine
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
@@ -27,7 +25,6 @@ from roseplay.model.kv_cache import KVCache, LayerShape
 
 _BLOCK_SIZE = 16
 _FAR_BEYOND_CACHES = 2**29  # bytes that the layers of a timed launch hold together
-_REPLAYS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,42 +81,33 @@ APPENDS = (
 TINY = Shape("tiny", ((1, 40), (3, 17)), 4, 2, 32, torch.float32)
 
 
-def measure(device: torch.device | str, *, tiny: bool = False) -> dict[str, Any]:
+def measure(machine: Machine, engine: None) -> dict[str, Any]:
     """Time attention and append by themselves, medians of replays of a graph over layers that no cache holds.
 
-    ``tiny`` runs the same code once on small shapes, on any device: the figures mean nothing.
-
-    Returns ``{"figure", "copy_bytes_per_s", "matmul_flops_per_s", "decode": [...], "prefill": [...],
-    "append": [...]}``: ``figure`` says in words how the first decode did. Each entry has
-    ``name`` and ``seconds`` of one layer; decodes and appends ``bytes_per_s`` and ``bandwidth_fraction`` of the copy
-    bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``. Raises ``ValueError`` without a CUDA device, unless tiny.
+    Each entry of ``"decode"``, ``"prefill"`` and ``"append"`` has ``name`` and ``seconds`` of one layer; decodes and appends
+    ``bytes_per_s`` and ``bandwidth_fraction`` of the copy bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``.
     """
-    device = torch.device(device)
-    if device.type != "cuda" and not tiny:
-        raise ValueError(f"kernels are measured on a CUDA device, this is {device}")
-    bandwidth = read_bandwidth(str(device))
-    rate = _matmul_rate(device, 64 if tiny else 8192)
+    device = torch.device(machine.device)
 
     def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> dict[str, Any]:
         moved = num_bytes / seconds
-        fraction = moved / bandwidth
+        fraction = moved / machine.bandwidth
         return {"name": shape.name, "seconds": seconds, "bytes_per_s": moved, "bandwidth_fraction": fraction}
 
     def against_matmul(shape: Shape, seconds: float) -> dict[str, Any]:
         done = shape.flops / seconds
-        return {"name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / rate}
+        return {
+            "name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / machine.matmul_flops,
+        }  # fmt: skip
 
-    decodes, prefills, appends = ((TINY,),) * 3 if tiny else (DECODES, PREFILLS, APPENDS)
+    decodes, prefills, appends = ((TINY,),) * 3 if machine.tiny else (DECODES, PREFILLS, APPENDS)
     document: dict[str, Any] = {
-        "copy_bytes_per_s": bandwidth,
-        "matmul_flops_per_s": rate,
         "decode": [against_bandwidth(s, _seconds(s, device), s.attend_bytes) for s in decodes],
         "prefill": [against_matmul(s, _seconds(s, device)) for s in prefills],
         "append": [against_bandwidth(s, _seconds(s, device, append=True), s.append_bytes) for s in appends],
     }
     first = document["decode"][0]
-    figure = f"{first['name']} at {first['bandwidth_fraction']:.0%} of copy bandwidth"
-    return {"figure": figure, **document}
+    return {"figure": f"{first['name']} at {first['bandwidth_fraction']:.0%} of copy bandwidth", **document}
 
 
 def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:
@@ -143,13 +131,21 @@ def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> flo
     )
     backend = make_backend("triton", cache)
 
-    def call(layer: int) -> None:
-        if append:
-            backend.append(layer, k, v, batch)
-        else:
-            backend.attend(layer, q, k, v, batch, AttentionParams(shape.dim**-0.5))
+    def all_layers() -> None:
+        for layer in range(layers):
+            if append:
+                backend.append(layer, k, v, batch)
+            else:
+                backend.attend(layer, q, k, v, batch, AttentionParams(shape.dim**-0.5))
 
-    return _time(call, layers, device)
+    all_layers()  # compiles
+    if device.type != "cuda":
+        return median_seconds(all_layers, "cpu") / layers
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_layers()
+    return median_seconds(graph.replay, str(device)) / layers
 
 
 def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
@@ -166,33 +162,3 @@ def _batch(shape: Shape, num_blocks: int, device: torch.device) -> PagedBatch:
     )
     assert batch is not None  # it computes tokens
     return batch
-
-
-def _matmul_rate(device: torch.device, size: int) -> float:
-    """Floating-point operations a second of a square matrix product in bfloat16."""
-    a, b = (torch.randn((size, size), dtype=torch.bfloat16, device=device) for _ in range(2))
-    return 2.0 * size**3 / _time(lambda _: a @ b, 1, device)
-
-
-def _time(call: Callable[[int], Any], layers: int, device: torch.device) -> float:
-    """Median seconds of a call, over replays of a graph that makes one for each layer; on a CPU of plain calls."""
-    call(0)  # compiles
-    if device.type != "cuda":
-        began = time.perf_counter()
-        for layer in range(layers):
-            call(layer)
-        return (time.perf_counter() - began) / layers
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for layer in range(layers):
-            call(layer)
-    took = []
-    for _ in range(_REPLAYS + 2):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        took.append(begin.elapsed_time(end) / 1000 / layers)
-    return statistics.median(took[2:])

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import Knobs
-from roseplay.model import shapes
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
+
+TINY = {
+    "model_type": "llama", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,8 @@ class Machine:
     """Where rows are measured, and its ceilings, measured in the same run.
 
     Attributes:
-        tiny: small shapes and few tokens, to see that everything runs.
-        folder: for the small shapes.
+        tiny: a small model and few tokens, to see that everything runs.
+        folder: for the small model.
         bandwidth: of a copy, bytes read and written a second.
         matmul_flops: of a large bfloat16 product, operations a second.
     """
@@ -37,13 +41,11 @@ class Machine:
         return tiny if self.tiny else full
 
     def model(self, shape: str) -> str:
-        """The directory of a shape's config."""
+        """The shape, or the small model in its place."""
         if not self.tiny:
-            return shapes.resolve(shape)
-        folder = self.folder / shape
-        folder.mkdir(exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(TINY))
-        return str(folder)
+            return shape
+        (self.folder / "config.json").write_text(json.dumps(TINY))
+        return str(self.folder)
 
     def settings(self, dtype: str) -> dict[str, Any]:
         """Fields of ``EngineConfig`` for an engine that is measured."""
@@ -51,11 +53,19 @@ class Machine:
         full = {"worker": "process", "dtype": dtype}
         return {"device": self.device, "random_weights": True, **(tiny if self.tiny else full)}
 
+    def engine(
+        self,
+        shape: str,
+        *,
+        dtype: str = "bfloat16",
+        max_model_len: int = 2048,
+        max_batch_size: int = 256,
+        **settings: Any,
+    ) -> Engine:
+        from roseplay.engine.client import Engine
 
-TINY = {
-    "model_type": "llama", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": False,
-}  # fmt: skip
+        given = {**self.settings(dtype), "max_model_len": min(max_model_len, self.size(1 << 30, 512)), **settings}
+        return Engine(self.model(shape), knobs=Knobs(max_batch_size=max_batch_size), **given)
 
 
 @dataclass(frozen=True)
@@ -68,27 +78,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share an engine; without a shape they bring what they need themselves."""
+    """Rows that share an engine, see ``Machine.engine``; without a shape they bring what they need themselves."""
 
     rows: list[Row]
     shape: str | None = None
-    dtype: str = "bfloat16"
-    max_model_len: int = 2048
-    max_batch_size: int = 256
-    knobs: dict[str, Any] = field(default_factory=dict)
-
-    def open(self, machine: Machine) -> Engine | None:
-        if self.shape is None:
-            return None
-        return open_engine(machine, self.shape, self.dtype, self.max_model_len, self.max_batch_size, **self.knobs)
-
-
-def open_engine(
-    machine: Machine, shape: str, dtype: str, max_model_len: int, max_batch_size: int, **settings: Any
-) -> Engine:
-    from roseplay.engine.client import Engine
-
-    given = {**machine.settings(dtype), "max_model_len": min(max_model_len, machine.size(1 << 30, 512)), **settings}
-    knobs = Knobs(max_batch_size=max_batch_size)
-    engine = Engine(machine.model(shape), knobs=knobs, **given)
-    return engine
+    settings: dict[str, Any] = field(default_factory=dict)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import json
 import random
 import statistics
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from roseplay.bench import compare
-from roseplay.bench.decode import decode_batch
-from roseplay.bench.gpu_machine import Machine, Row, open_engine
+from roseplay.bench.compare import play_in_turn, random_prompts, text_config
+from roseplay.bench.decode import bytes_per_step, decode_batch
+from roseplay.bench.gpu_machine import Machine, Row
 from roseplay.bench.peers import Contest
-from roseplay.bench.runs import play_once
+from roseplay.bench.runs import BenchmarkError, play_once
 from roseplay.config import SamplingParams
-from roseplay.traffic.metrics import Metrics
+from roseplay.engine.telemetry import StepEvent
 from roseplay.traffic.workload import Arrival
 
 if TYPE_CHECKING:
@@ -26,6 +23,22 @@ if TYPE_CHECKING:
 
 SETTINGS = {"all on": {}, "overlap off": {"overlap": False}, "graphs off": {"cuda_graphs": False}}
 ALL_ON = {"overlap": True, "cuda_graphs": True}
+
+
+def in_turn(machine: Machine, engine: Engine, run: Callable[[], Any]) -> dict[str, list[Any]]:
+    """The same under each of ``SETTINGS``, again and again, so that a slow minute hits all of them; the first is dropped."""
+    found: dict[str, list[Any]] = {name: [] for name in SETTINGS}
+    for _ in range(machine.repeats + 1):
+        for name, knobs in SETTINGS.items():
+            engine.set_knobs(**{**ALL_ON, **knobs})
+            found[name].append(run())
+    engine.set_knobs(**ALL_ON)
+    return {name: runs[1:] for name, runs in found.items()}
+
+
+def _prompts(engine: Engine, lengths: Iterable[int], seed: int = 7) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(3, engine.info.vocab_size) for _ in range(length)] for length in lengths]
 
 
 # -- decodes against what their bytes cost
@@ -38,18 +51,15 @@ def decode_row(title: str, batch_size: int, context: int) -> Row:
         batch, length = machine.size(batch_size, min(batch_size, 3)), machine.size(context, 20)
         prefill_steps = -(-batch * length // (engine.info.max_step_tokens or 1 << 30))
         new_tokens = machine.size(72 + prefill_steps, 12)
-        found = in_turn(
-            machine, engine, lambda: decode_batch(engine, batch_size=batch, context=length, max_new_tokens=new_tokens)
-        )
-        step_bytes = engine.info.weight_bytes + int(batch * (length + new_tokens / 2) * engine.info.kv_bytes_per_token)
+        found = in_turn(machine, engine, lambda: decode_batch(engine, batch, length, new_tokens))
+        step_bytes = bytes_per_step(engine.info, batch, length, new_tokens)
         floor_ms = step_bytes / machine.bandwidth * 1e3
         figures = {}
         for name, runs in found.items():
-            step_ms = statistics.median(itertools.chain.from_iterable(run.period_ms for run in runs))
-            device_ms = statistics.median(itertools.chain.from_iterable(run.device_ms for run in runs))
+            step_ms = statistics.median(period for run in runs for period in run.period_ms)
             figures[name] = {
                 "step_ms": step_ms,
-                "device_ms": device_ms,
+                "device_ms": statistics.median(took for run in runs for took in run.device_ms),
                 "roofline": floor_ms / step_ms,
                 "output_tokens_per_s": batch / step_ms * 1e3,
                 "replayed": statistics.mean(run.replayed for run in runs),
@@ -69,69 +79,31 @@ def decode_row(title: str, batch_size: int, context: int) -> Row:
     return Row(title, measure)
 
 
-def in_turn(machine: Machine, engine: Engine, run: Callable[[], Any]) -> dict[str, list[Any]]:
-    """The same under each of ``SETTINGS``, again and again, so that a slow minute hits all of them; the first is dropped."""
-    found: dict[str, list[Any]] = {name: [] for name in SETTINGS}
-    for number in range(machine.repeats + 1):
-        for name, knobs in SETTINGS.items():
-            engine.set_knobs(**{**ALL_ON, **knobs})
-            result = run()
-            if number:
-                found[name].append(result)
-    engine.set_knobs(**ALL_ON)
-    return found
-
-
 # -- throughput
-
-
-def random_prompts(count: int, length: int, vocab_size: int) -> list[list[int]]:
-    rng = random.Random(7)
-    return [[rng.randrange(3, vocab_size) for _ in range(length)] for _ in range(count)]
 
 
 def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
     """GPT-2, 64 requests of 512 new tokens at once, and transformers' ``generate_batch`` on the same in turn."""
-    model = machine.model("gpt2-124m")
-    vocab_size = json.loads((Path(model) / "config.json").read_text())["vocab_size"]
-    requests, new_tokens = machine.size(64, 4), machine.size(512, 8)
+    model, requests = machine.model("gpt2-124m"), machine.size(64, 4)
     contest = Contest(
         model=model,
         config=machine.settings("float16"),
-        prompts=random_prompts(requests, machine.size(16, 4), vocab_size),
+        prompts=random_prompts(model, [machine.size(16, 4)] * requests, seed=7),
         arrivals_s=[0.0] * requests,
-        max_new_tokens=new_tokens,
+        max_new_tokens=machine.size(512, 8),
         max_batch_size=requests,
     )
-    rates: dict[str, list[float]] = {"roseplay": [], "generate_batch": []}
-    failed: dict[str, str] = {}
-    peers: dict[str, compare.Peer] = {}
+    failed = None
     try:
-        for name in rates:
-            try:
-                peers[name] = compare.Peer(name, contest)
-            except Exception as error:
-                failed[name] = str(error)
-        for number in range(machine.repeats + 1):
-            for name in [name for name in peers if name not in failed]:
-                try:
-                    rate = peers[name].run()
-                except Exception as error:
-                    failed[name] = str(error)
-                    continue
-                if number:
-                    rates[name].append(rate)
-    finally:
-        for peer in peers.values():
-            peer.close()
-    if not rates["roseplay"]:
-        raise RuntimeError(failed.get("roseplay", "no run"))
-    ours = statistics.median(rates["roseplay"])
-    theirs = statistics.median(rates["generate_batch"]) if rates["generate_batch"] else None
-    ratio = ours / theirs if theirs else None
+        rates = play_in_turn(contest, ("roseplay", "generate_batch"), {}, runs=machine.repeats + 1)
+    except BenchmarkError as error:  # of generate_batch; else the next line raises it again
+        rates, failed = play_in_turn(contest, ("roseplay",), {}, runs=machine.repeats + 1), str(error)
+    medians = {name: statistics.median(found[1:]) for name, found in rates.items()}
+    ours = medians["roseplay"]
+    ratio = None if failed else ours / medians["generate_batch"]
     return {
         "output_tokens_per_s": ours,
-        "runs": rates,
+        "runs": {name: found[1:] for name, found in rates.items()},
         "failed": failed,
         "ratio": ratio,
         "figure": f"{ours:,.0f} tok/s, {f'{ratio:.1f}x generate_batch' if ratio else 'generate_batch failed'}",
@@ -140,10 +112,9 @@ def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
 
 def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
     """GPT-2, 128 prompts of 256 tokens at once, 64 new tokens each."""
-    count, length, new_tokens = machine.size(128, 4), machine.size(256, 16), machine.size(64, 6)
-    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
-    prompts = random_prompts(count, length, engine.info.vocab_size)
-    found = in_turn(machine, engine, lambda: play_once(engine, [Arrival(0.0, prompt, params) for prompt in prompts]))
+    params = SamplingParams(max_new_tokens=machine.size(64, 6), ignore_eos=True)
+    prompts = _prompts(engine, [machine.size(256, 16)] * machine.size(128, 4))
+    workload = [Arrival(0.0, prompt, params) for prompt in prompts]
     figures = {
         name: {
             "output_tokens_per_s": statistics.median(run.output_tokens_per_s for run in runs),
@@ -153,7 +124,7 @@ def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
             "ttft_p50_ms": statistics.median(run.ttft.p50 or 0.0 for run in runs),
             "itl_p50_ms": statistics.median(run.itl.p50 or 0.0 for run in runs),
         }
-        for name, runs in found.items()
+        for name, runs in in_turn(machine, engine, lambda: play_once(engine, workload)).items()
     }
     best = figures["all on"]
     return {
@@ -164,65 +135,64 @@ def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
 
 def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
     """GPT-2, prompts of 512, 1, 1, 1 tokens at a steady rate under a prefill budget of 256: are there ITL spikes?"""
-    count, interval_s, new_tokens = machine.size(256, 8), machine.size(10, 1) / 1e3, machine.size(64, 6)
-    lengths = [machine.size(512, 32), 1, 1, 1]
-    rng = random.Random(3)
-    params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
-    workload = [
-        Arrival(i * interval_s, [rng.randrange(3, engine.info.vocab_size) for _ in range(lengths[i % 4])], params)
-        for i in range(count)
-    ]
+    count, interval_s = machine.size(256, 8), machine.size(10, 1) / 1e3
+    params = SamplingParams(max_new_tokens=machine.size(64, 6), ignore_eos=True)
+    prompts = _prompts(engine, [machine.size(512, 32), 1, 1, 1] * (count // 4), seed=3)
+    workload = [Arrival(i * interval_s, prompt, params) for i, prompt in enumerate(prompts)]
     engine.set_knobs(prefill_max_tokens=machine.size(256, 8))
     try:
-        runs: list[Metrics] = [play_once(engine, workload) for _ in range(machine.repeats + 1)][1:]
+        runs = [play_once(engine, workload) for _ in range(machine.repeats + 1)][1:]
     finally:
         engine.set_knobs(prefill_max_tokens=None)
     ratios = sorted((run.itl.p99 or 0.0) / (run.itl.p50 or 1.0) for run in runs)
     p50, p99 = (statistics.median(getattr(run.itl, p) or 0.0 for run in runs) for p in ("p50", "p99"))
-    ratio = statistics.median(ratios)
     return {
         "itl_p50_ms": p50,
         "itl_p99_ms": p99,
         "ratios": ratios,
-        "figure": f"ITL p99 {p99:.2f} ms is {ratio:.2f}x p50 {p50:.2f} ms",
+        "figure": f"ITL p99 {p99:.2f} ms is {statistics.median(ratios):.2f}x p50 {p50:.2f} ms",
     }
 
 
-# -- prompts against the matrix rate
+# -- prompts and kernels against the matrix rate
 
 
 def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     """A prompt of 8k tokens: its operations over the device's time, as a share of a large product's rate."""
     length = machine.size(8192, 200)
-    config = json.loads((Path(machine.model("llama-3.1-8b")) / "config.json").read_text())
-    heads, dim = (
-        config["num_attention_heads"],
-        config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
-    )
-    head_numbers = config["vocab_size"] * config["hidden_size"]  # of the output layer, which one token needs
+    config = text_config(machine.model("llama-3.1-8b"))
+    head_numbers = config.vocab_size * config.hidden_size  # of the output layer, which one token needs
     numbers = engine.info.weight_bytes // (4 if engine.info.dtype == "float32" else 2)
     flops = 2 * (numbers - head_numbers) * length + 2 * head_numbers
-    flops += 2 * config["num_hidden_layers"] * heads * dim * length * length  # half of the square is masked
+    flops += 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * length**2  # half is masked
     took = []
     for number in range(machine.repeats + 1):
         engine.clear_cache()
-        cursor = engine.telemetry.since(0)[0]
-        rng = random.Random(number)
-        prompt = [rng.randrange(3, engine.info.vocab_size) for _ in range(length)]
+        cursor = engine.telemetry.next_cursor
+        (prompt,) = _prompts(engine, [length], seed=number)
         stream = engine.submit(prompt, SamplingParams(max_new_tokens=1, ignore_eos=True)).result(120)
         if stream.error:
             raise RuntimeError(stream.error)
-        records = [event.record for event in engine.telemetry.since(cursor)[1] if hasattr(event, "record")]
-        if number:
-            took.append(sum(record.device_ns for record in records if record.prompt_tokens) / 1e9)
-    share = flops / statistics.median(took) / machine.matmul_flops
+        records = [event.record for event in engine.telemetry.since(cursor)[1] if isinstance(event, StepEvent)]
+        took.append(sum(record.device_ns for record in records if record.prompt_tokens) / 1e9)
+    median = statistics.median(took[1:])
+    share = flops / median / machine.matmul_flops
     return {
         "prompt_tokens": length,
         "flops": flops,
-        "device_s": took,
+        "device_s": took[1:],
         "share": share,
-        "figure": f"{share:.0%} of the matrix rate, {statistics.median(took) * 1e3:.1f} ms",
+        "figure": f"{share:.0%} of the matrix rate, {median * 1e3:.1f} ms",
     }
+
+
+def kernels(machine: Machine, engine: None) -> dict[str, Any]:
+    """The kernels alone, see ``roseplay.bench.gpu_kernels``."""
+    if not machine.device.startswith("cuda"):
+        return {"figure": "not measured on a CPU"}
+    from roseplay.bench import gpu_kernels  # needs Triton
+
+    return gpu_kernels.measure(machine, engine)
 
 
 # -- idling
@@ -232,10 +202,11 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
     """How long the GPU does nothing while a batch decodes: between kernels, as the profiler sees them."""
     batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(900, 40)
     found: dict[str, float] = {}
-    if machine.device.startswith("cuda"):
+    on_gpu = machine.device.startswith("cuda")
+    if on_gpu:
         _start_profiler(machine.device)
-    with open_engine(machine, "qwen3-0.6b", "bfloat16", 2048, batch, worker="thread") as own:
-        prompts = random_prompts(batch, length, own.info.vocab_size)
+    with machine.engine("qwen3-0.6b", max_batch_size=batch, worker="thread") as own:
+        prompts = _prompts(own, [length] * batch)
         params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
         for name, knobs in SETTINGS.items():
             own.set_knobs(**{**ALL_ON, **knobs})
@@ -245,25 +216,19 @@ def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
                     time.sleep(0.001)
                     if any(stream.error for stream in streams):
                         raise RuntimeError(next(stream.error for stream in streams if stream.error))
-                share = _idle_now(0.25) if machine.device.startswith("cuda") else 0.0
+                found[name] = _idle_now(0.25) if on_gpu else 0.0
                 for stream in streams:
                     stream.result(120)
-            found[name] = share
-    _give_memory_back(machine)
-    return {
-        "idle_share": found,
-        "measured": machine.device.startswith("cuda"),
-        "figure": ", ".join(f"{share:.1%} {name}" for name, share in found.items()),
-    }
-
-
-def _give_memory_back(machine: Machine) -> None:
-    """An engine in a thread leaves its memory to the collector, and what is measured next may need it."""
-    gc.collect()
-    if machine.device.startswith("cuda"):
+    gc.collect()  # an engine in a thread leaves its memory to the collector, and what is measured next may need it
+    if on_gpu:
         import torch
 
         torch.cuda.empty_cache()
+    return {
+        "idle_share": found,
+        "measured": on_gpu,
+        "figure": ", ".join(f"{share:.1%} {name}" for name, share in found.items()),
+    }
 
 
 def _start_profiler(device: str) -> None:

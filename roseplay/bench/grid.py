@@ -1,66 +1,39 @@
-"""``roseplay bench grid``: what a decode step costs at every batch size and context of a grid.
+"""``roseplay bench grid``: the cost of a decode step over batch size and context.
 
-One engine decodes them all, in turn and in an order of its own each time, so that a busy moment of the machine does not
-lie on one corner. The cost should rise as the bytes do, without a cliff.
+One engine decodes them all in turn. The cost should rise as the bytes do, without a cliff.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import random
-import statistics
 from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags
-from roseplay.bench.bandwidth import read_bandwidth
-from roseplay.bench.decode import DecodeSteps, blocks_for, decode_batch, figures
-from roseplay.config import Knobs
+from roseplay.bench.decode import measure
 from roseplay.traffic.environment import environment
 
 
-def add_command(commands: Any) -> None:
-    """Register with the parser of ``roseplay bench``."""
-    parser = commands.add_parser(
-        "grid", help="the cost of a decode step over batch size and context", description=__doc__.split("\n\n")[1]
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("grid")
     sizes = {"type": flags.list_of_integers, "metavar": "N,N,..."}
-    group.add_argument("--batch-sizes", default="1,2,4,8,16,32,64", help="requests that decode together", **sizes)
-    group.add_argument("--contexts", default="64,256,512,1024", help="tokens of each prompt", **sizes)
-    group.add_argument("--max-new-tokens", type=flags.at_least(8), default=24, help="tokens each request decodes")
-    group.add_argument("--html", type=flags.writable_file, metavar="FILE", help="draw the grid there (plotly)")
+    flags.add(group, "--batch-sizes", "1,2,4,8,16,32,64", "requests that decode together", **sizes)
+    flags.add(group, "--contexts", "64,256,512,1024", "tokens of each prompt", **sizes)
+    flags.add(group, "--max-new-tokens", 24, "tokens each request decodes", type=flags.at_least(8))
+    flags.add(group, "--html", None, "draw the grid there, for a report", type=flags.writable_file, metavar="FILE")
     flags.add_engine_flags(parser)
-    flags.add_run_flags(parser, keep_cache=False)
-    parser.set_defaults(run=run, repeat_runs=3)
+    flags.add_run_flags(parser, repeat_runs=3)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Decode, print the figures and return them; raises ``ValueError`` and ``BenchmarkError``."""
-    cells = list(itertools.product(args.batch_sizes, args.contexts))
-    if args.num_blocks is None:
-        block_size = flags.engine_config(args).block_size
-        most = max(args.contexts) + args.max_new_tokens
-        args.num_blocks = blocks_for(max(args.batch_sizes), most, block_size)
-    found: dict[tuple[int, int], list[DecodeSteps]] = {cell: [] for cell in cells}
-    order = random.Random(args.seed)
-    with flags.open_engine(args, Knobs(max_batch_size=max(args.batch_sizes), prefix_cache=False)) as engine:
-        bandwidth = read_bandwidth(engine.info.device)
-        for number in range(args.warmup_runs + args.repeat_runs):
-            for cell in order.sample(cells, len(cells)):
-                sizes = {"batch_size": cell[0], "context": cell[1], "max_new_tokens": args.max_new_tokens}
-                steps = decode_batch(engine, **sizes, time_limit_s=args.time_limit_s)
-                if number >= args.warmup_runs:
-                    found[cell].append(steps)
-        bandwidth = statistics.fmean((bandwidth, read_bandwidth(engine.info.device)))
-        info = engine.info
-    told = [figures(info, found[cell], *cell, args.max_new_tokens, bandwidth) for cell in cells]
+    info, cells = measure(args, list(itertools.product(args.batch_sizes, args.contexts)))
     document = {
         "model": info.model,
         "dtype": info.dtype,
-        "read_bandwidth_gb_s": bandwidth / 1e9,
-        "cells": told,
+        "read_bandwidth_gb_s": cells[0]["read_bandwidth_gb_s"],
+        "cells": cells,
         "environment": environment(threads=info.threads, device=info.device),
     }
     _print(document, args.batch_sizes, args.contexts)

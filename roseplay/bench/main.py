@@ -7,21 +7,19 @@ import json
 import sys
 from collections.abc import Sequence
 
-from roseplay.bench import browser, compare, decode, flags, gpu, grid, page, scenario, streaming
+from roseplay.arguments import Parser
+from roseplay.bench import browser, compare, decode, gpu, grid, page, scenario, streaming
 from roseplay.bench.runs import BenchmarkError
+
+BENCHMARKS = (streaming, decode, grid, compare, page, browser, gpu)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; 0 when it gave figures, 1 when it could not, 2 when it was asked for the wrong thing."""
-    parser = flags.Parser(prog="roseplay bench", description="Measure an engine.")
-    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for module in (streaming, decode, grid, compare, page, browser, gpu):
-        module.add_command(commands)
-    commands.add_parser("scenario", help="old name of `roseplay lab SCENARIO`")
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["scenario"]:
         return scenario.main(arguments[1:])
-    args = parser.parse_args(arguments)
+    args = _parser().parse_args(arguments)
     try:
         document = args.run(args)
         if args.json is not None:
@@ -33,6 +31,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say(args, "interrupted", 130)
     return 0
+
+
+def _parser() -> Parser:
+    """Each benchmark is a module, whose docstring is its help: the first line in a few words, the rest in full."""
+    parser = Parser(prog="roseplay bench", description="Measure an engine.")
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    for module in BENCHMARKS:
+        title, description = (module.__doc__ or "").split("\n\n", 1)
+        name, _, about = title.removeprefix("``roseplay bench ").partition("``: ")
+        command = commands.add_parser(name, help=about.rstrip("."), description=description)
+        module.add_flags(command)
+        command.set_defaults(run=module.run)
+    commands.add_parser("scenario", help="old name of `roseplay lab SCENARIO`")
+    return parser
 
 
 def _say(args: argparse.Namespace, what: object, code: int) -> int:

@@ -1,4 +1,4 @@
-"""``roseplay bench page``: what serving the page costs the engine, as inter-token latency with and without it.
+"""``roseplay bench page``: ITL with the page served against the engine alone.
 
 Two arms in turn, each in a process of its own with the same model, knobs, threads, and requests of the same lengths:
 the page's server (``app.py``), polled by a light client with the questions that a page asks, and the engine alone. A
@@ -9,19 +9,18 @@ the server's (``roseplay bench browser`` tells it).
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import time
-from dataclasses import dataclass
+from contextlib import closing
 from typing import Any
 
 from roseplay.bench import flags
+from roseplay.bench.compare import Peer
+from roseplay.bench.peers import Contest
 from roseplay.bench.polls import PollingTab
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
-from roseplay.config import SamplingParams
+from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
@@ -29,42 +28,30 @@ MAX_LANES = 8
 _PERCENTS = (50, 95, 99)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What one run gave: every ITL in ms, and the prompts' lengths in tokens."""
-
-    itl_ms: list[float]
-    prompt_tokens: list[int]
-
-    def percentiles(self) -> dict[str, float]:
-        ordered = sorted(self.itl_ms)
-        return {f"p{p}": percentile(ordered, p) or 0.0 for p in _PERCENTS}
-
-
-def add_command(commands: Any) -> None:
-    """Register with the parser of ``roseplay bench``."""
-    parser = commands.add_parser(
-        "page", help="ITL with the page served against the engine alone", description=__doc__.split("\n\n")[1]
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_engine_flags(parser)
     group = parser.add_argument_group("page")
+    add_page_flags(group, others=0, tabs="clients that poll, ten times a second each")
+    flags.add(group, "--max-new-tokens", 512, "tokens each request answers")
+    flags.add_run_flags(parser)
+
+
+def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
+    """What a page in use is like."""
     flags.add_worker_flag(group, "process")
-    group.add_argument("--lanes", type=int, choices=range(1, MAX_LANES + 1), default=4, help="lanes that stream")
-    group.add_argument("--others", type=int, default=0, help="requests of a burst that stream beside them")
-    group.add_argument("--tabs", type=int, default=1, help="clients that poll, ten times a second each")
-    group.add_argument("--max-new-tokens", type=int, default=512, help="tokens each request answers")
-    flags.add_run_flags(parser, keep_cache=False)
-    parser.set_defaults(run=run)
+    flags.add(group, "--lanes", 4, "lanes that stream", type=int, choices=range(1, MAX_LANES + 1))
+    flags.add(group, "--others", others, "requests of a burst that stream beside them", type=flags.at_least(0))
+    flags.add(group, "--tabs", 1, tabs)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run both arms in turn; print and return the medians of their ITL percentiles and the ratios run by run."""
     found: dict[str, list[dict[str, float]]] = {"page": [], "headless": []}
-    lengths = _run_page(args).prompt_tokens  # not counted: it also tells how long the page's prompts are
+    _, lengths = _run_page(args)  # not counted: it tells how long the page's prompts are
     for number in range(args.repeat_runs):
         for arm in list(found) if number % 2 else list(found)[::-1]:
-            answers = _run_page(args) if arm == "page" else _run_headless(args, lengths)
-            found[arm].append(answers.percentiles())
+            gaps = _run_page(args)[0] if arm == "page" else _run_headless(args, lengths)
+            found[arm].append({f"p{p}": percentile(sorted(gaps), p) or 0.0 for p in _PERCENTS})
     document: dict[str, Any] = {
         arm: {p: statistics.median(percentiles[p] for percentiles in runs) for p in runs[0]}
         for arm, runs in found.items()
@@ -91,9 +78,6 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
         print(f"ITL {p}, page / headless: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
 
 
-# -- the engine behind the page
-
-
 def page_flags(args: argparse.Namespace) -> list[str]:
     """The engine's flags for ``roseplay play``."""
     given: list[str] = []
@@ -106,7 +90,8 @@ def page_flags(args: argparse.Namespace) -> list[str]:
     return ["--model", args.model, *given]
 
 
-def _run_page(args: argparse.Namespace) -> Answers:
+def _run_page(args: argparse.Namespace) -> tuple[list[float], list[int]]:
+    """Every ITL in ms of the last run, and the prompts' lengths in tokens."""
     with ServedPage(page_flags(args)) as page:
         tabs = [PollingTab(page.port, f"benchmark-{number}") for number in range(args.tabs)]
         for _ in range(1 + args.warmup_runs):
@@ -116,24 +101,9 @@ def _run_page(args: argparse.Namespace) -> Answers:
     return answers
 
 
-def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers:
-    """Fill the tab's lanes, and send a burst besides; wait until all have ended, and read their ITLs from the polls."""
-    wanted: set[int] = set()
-    page.call("new_chat", tab=tab.tab)  # else the prompts would grow from run to run
-    for lane in range(1, args.lanes + 1):
-        asked = page.call(
-            "submit",
-            prompt=f"{lane}: What does the scheduler do in each step?",
-            lane=lane,
-            tab=tab.tab,
-            max_new_tokens=args.max_new_tokens,
-            temperature=0,
-            ignore_eos=True,
-        )
-        wanted.update(asked["ids"])
-    if args.others:
-        burst = page.call("burst", size=args.others, kind="unique", max_new_tokens=args.max_new_tokens, seed=args.seed)
-        wanted.update(burst["ids"])
+def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> tuple[list[float], list[int]]:
+    """Send the load; wait until all have ended, and read their ITLs and the prompts' lengths from the polls."""
+    wanted = page.load(tab.tab, args.lanes, args.others, args.max_new_tokens, args.seed)
     deadline = time.monotonic() + args.time_limit_s
     while True:
         time.sleep(0.5)
@@ -144,45 +114,21 @@ def _ask(page: ServedPage, tab: PollingTab, args: argparse.Namespace) -> Answers
         if time.monotonic() > deadline:
             raise BenchmarkError(f"the answers did not end within {args.time_limit_s:g} s")
     lengths = [event[3]["prompt_tokens"] for event in events if event[1] == "submitted"]
-    gaps = [t[2] for frame in frames for t in frame["tokens"] if t[0] in wanted and t[2] is not None]
-    return Answers(gaps, lengths)
+    return [t[2] for frame in frames for t in frame["tokens"] if t[0] in wanted and t[2] is not None], lengths
 
 
-# -- the engine alone
-
-
-def _run_headless(args: argparse.Namespace, lengths: list[int]) -> Answers:
-    """The same lengths on an engine of its own, in a child process."""
-    settings = {
-        "model": args.model,
-        "lengths": lengths,
-        "max_new_tokens": args.max_new_tokens,
-        "runs": 1 + args.warmup_runs,
-        "engine": {**flags.engine_settings(args), "worker": args.worker},
-    }
-    child = subprocess.run(
-        [sys.executable, "-m", __name__, json.dumps(settings)],
-        capture_output=True,
-        text=True,
-        timeout=args.time_limit_s,
+def _run_headless(args: argparse.Namespace, lengths: list[int]) -> list[float]:
+    """The ITLs of the same lengths on an engine alone, in a process of its own."""
+    contest = Contest(
+        model=args.model,
+        config={**flags.engine_settings(args), "worker": args.worker},
+        prompts=[[7 + number] * length for number, length in enumerate(lengths)],
+        arrivals_s=[0.0] * len(lengths),
+        max_new_tokens=args.max_new_tokens,
+        max_batch_size=Knobs().max_batch_size,
+        keep_cache=True,  # as the page does
     )
-    if child.returncode != 0:
-        raise BenchmarkError(f"the engine alone did not run: {child.stderr.strip().splitlines()[-1:]}")
-    return Answers(json.loads(child.stdout.splitlines()[-1]), lengths)
-
-
-def _headless_child(settings: dict[str, Any]) -> None:
-    from roseplay.engine.client import Engine
-
-    params = SamplingParams(max_new_tokens=settings["max_new_tokens"], ignore_eos=True)
-    with Engine(settings["model"], **settings["engine"]) as engine:
-        for _ in range(settings["runs"]):
-            streams = [
-                engine.submit([7 + number] * length, params) for number, length in enumerate(settings["lengths"])
-            ]
-            gaps = [gap * 1000 for stream in streams for gap in stream.result().metrics.itl_s]
-    print(json.dumps(gaps))
-
-
-if __name__ == "__main__":
-    _headless_child(json.loads(sys.argv[1]))
+    with closing(Peer("roseplay", contest, args.time_limit_s)) as engine:
+        runs = [engine.run() for _ in range(1 + args.warmup_runs)]
+    itl_ms: list[float] = runs[-1]["itl_ms"]
+    return itl_ms

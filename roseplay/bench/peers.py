@@ -1,7 +1,7 @@
 """The contestants of ``roseplay bench compare``, each in a process of its own that answers when it is asked.
 
 Run as a program with a name from ``PEERS``. The first line of its input is a contest as JSON; each further line is one run, answered by:
-``{"wall_s", "tokens"}``. All get the same model, prompts of the same token ids, arrival times, dtype and threads, take the
+``{"wall_s", "tokens"}``, this engine's with every ITL as ``"itl_ms"``. All get the same model, prompts of the same token ids, arrival times, dtype and threads, take the
 likeliest token each time and go on past end-of-sequence tokens.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 
-Run = Callable[[], int]
+Run = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Contest:
     Attributes:
         config: fields of ``EngineConfig``.
         arrivals_s: when each prompt is sent, from the start of a run.
+        keep_cache: whether this engine's runs start with what those before have left in its prefix cache.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Contest:
     arrivals_s: list[float]
     max_new_tokens: int
     max_batch_size: int
+    keep_cache: bool = False
 
 
 def _roseplay(contest: Contest) -> Run:
@@ -46,10 +48,14 @@ def _roseplay(contest: Contest) -> Run:
     )
     params = SamplingParams(max_new_tokens=contest.max_new_tokens, ignore_eos=True)
 
-    def run() -> int:
-        engine.clear_cache()
+    def run() -> dict[str, Any]:
+        if not contest.keep_cache:
+            engine.clear_cache()
         streams = [engine.submit(prompt, params) for prompt in _arriving(contest)]
-        return sum(len(stream.result().token_ids) for stream in streams)
+        return {
+            "tokens": sum(len(stream.result().token_ids) for stream in streams),
+            "itl_ms": [gap * 1000 for stream in streams for gap in stream.metrics.itl_s],
+        }
 
     return run
 
@@ -65,7 +71,7 @@ def _generate_batch(contest: Contest) -> Run:
     )
     manager.start()
 
-    def run() -> int:
+    def run() -> dict[str, Any]:
         waiting = {manager.add_request(prompt, max_new_tokens=contest.max_new_tokens) for prompt in _arriving(contest)}
         tokens = 0
         while waiting:
@@ -77,7 +83,7 @@ def _generate_batch(contest: Contest) -> Run:
                     raise RuntimeError(f"generate_batch failed: {result.error}")
                 waiting.discard(result.request_id)
                 tokens += len(result.generated_tokens)
-        return tokens
+        return {"tokens": tokens}
 
     return run
 
@@ -89,7 +95,7 @@ def _generate(contest: Contest) -> Run:
     model = _transformers_model(contest, "sdpa")
     model.generation_config.eos_token_id = None
 
-    def run() -> int:
+    def run() -> dict[str, Any]:
         tokens = 0
         for prompt in _arriving(contest):
             ids = torch.tensor([prompt], device=model.device)
@@ -99,7 +105,7 @@ def _generate(contest: Contest) -> Run:
                     pad_token_id=0,
                 )  # fmt: skip
             tokens += out.shape[1] - len(prompt)
-        return tokens
+        return {"tokens": tokens}
 
     return run
 
@@ -143,8 +149,8 @@ def main() -> None:
     print(json.dumps("ready"), flush=True)
     for _ in sys.stdin:
         began = time.perf_counter()
-        tokens = run()
-        print(json.dumps({"wall_s": time.perf_counter() - began, "tokens": tokens}), flush=True)
+        told = run()
+        print(json.dumps({"wall_s": time.perf_counter() - began, **told}), flush=True)
     sys.stdout.flush()
     import os
 

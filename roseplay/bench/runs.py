@@ -1,9 +1,8 @@
-"""Plays one workload several times on one engine: warm-up runs, then runs that count."""
+"""One run of a workload on an engine, measured."""
 
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roseplay.traffic.driver import Driver
@@ -16,25 +15,6 @@ if TYPE_CHECKING:
 
 class BenchmarkError(RuntimeError):
     """A run that gives no figures: it was given up, or requests failed. The message is one line for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """Runs of one workload under one setting, in the order they were played; at least one."""
-
-    metrics: list[Metrics]
-
-    @property
-    def median(self) -> Metrics:
-        """The run with the median tokens/s (of an even number, the slower of the two in the middle)."""
-        ordered = sorted(self.metrics, key=lambda metrics: metrics.output_tokens_per_s)
-        return ordered[(len(ordered) - 1) // 2]
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """Lowest and highest tokens/s."""
-        rates = [metrics.output_tokens_per_s for metrics in self.metrics]
-        return min(rates), max(rates)
 
 
 def play_once(engine: Engine, workload: Workload, *, keep_cache: bool = False, time_limit_s: float = 600.0) -> Metrics:
@@ -61,20 +41,3 @@ def play_once(engine: Engine, workload: Workload, *, keep_cache: bool = False, t
         reason = f": {errors[0]}" if errors else ""
         raise BenchmarkError(f"{metrics.failed} requests failed and {metrics.aborted} were aborted{reason}")
     return metrics
-
-
-def play(
-    engine: Engine,
-    workload: Workload,
-    *,
-    warmup_runs: int = 1,
-    repeat_runs: int = 1,
-    keep_cache: bool = False,
-    time_limit_s: float = 600.0,
-) -> Runs:
-    """``warmup_runs`` that are forgotten, then ``repeat_runs`` that count; raises what ``play_once`` raises."""
-    metrics = [
-        play_once(engine, workload, keep_cache=keep_cache, time_limit_s=time_limit_s)
-        for _ in range(warmup_runs + repeat_runs)
-    ]
-    return Runs(metrics[warmup_runs:])

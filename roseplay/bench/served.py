@@ -59,6 +59,18 @@ class ServedPage:
             raise BenchmarkError(f"the page refused /{endpoint}: {reply.get('error', reply)}")
         return reply["data"][0]
 
+    def load(self, tab: str, lanes: int, others: int, max_new_tokens: int, seed: int = 1) -> set[int]:
+        """Fill the lanes of a tab and send a burst of others besides; returns the ids of all requests."""
+        self.call("new_chat", tab=tab)  # else the prompts would grow from run to run
+        answer = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True}
+        ids: set[int] = set()
+        for lane in range(1, lanes + 1):
+            prompt = f"{lane}: What does the scheduler do in each step?"
+            ids.update(self.call("submit", prompt=prompt, lane=lane, tab=tab, **answer)["ids"])
+        if others:
+            ids.update(self.call("burst", size=others, kind="unique", max_new_tokens=max_new_tokens, seed=seed)["ids"])
+        return ids
+
     def resident_mb(self) -> float:
         """Memory that the server and its children hold, in MB; 0 where the system does not tell."""
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True).stdout

@@ -45,11 +45,11 @@ def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeyp
     contests = []
 
     class Peer:
-        def __init__(self, name: str, contest: compare.Contest) -> None:
+        def __init__(self, name: str, contest: compare.Contest, time_limit_s: float) -> None:
             contests.append(contest)
 
-        def run(self) -> float:
-            return 1.0
+        def run(self) -> dict[str, float]:
+            return {"tokens": 1, "wall_s": 1.0}
 
         def close(self) -> None: ...
 
@@ -61,6 +61,11 @@ def test_prompts_and_arrivals_follow_the_flags_and_the_seed(shape: Path, monkeyp
     assert [len(prompt) for prompt in first.prompts] == [2, 8, 2]
     assert first.arrivals_s == [0.0, 0.02, 0.04]
     assert first.prompts == again.prompts != other.prompts
+
+
+def test_a_contestant_that_takes_too_long_is_given_up(shape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(shape, "--peers", "generate", "--time-limit-s", "0.05") == 1
+    assert "generate was given up after 0.05 s" in capsys.readouterr().err
 
 
 def test_a_command_that_prints_no_figure_is_named(shape: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

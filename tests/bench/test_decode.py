@@ -24,7 +24,7 @@ def shape(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.bandwidth._BYTES", 2**20)
+    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
 
 
 def decode(shape: Path, *flags: str) -> dict:

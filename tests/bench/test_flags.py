@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from roseplay.arguments import Parser
 from roseplay.bench import flags
 from roseplay.config import EngineConfig, Knobs
 from roseplay.traffic.prompts import TextPrompts, TokenPrompts
 
 
 def parse(*argv: str):
-    parser = flags.Parser(prog="bench")
+    parser = Parser(prog="bench")
     for add in (flags.add_traffic_flags, flags.add_knob_flags, flags.add_engine_flags, flags.add_run_flags):
         add(parser)
     return parser.parse_args(argv)

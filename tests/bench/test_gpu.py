@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from roseplay.bench import gpu, gpu_machine
+from roseplay.bench import gpu
 from roseplay.bench.gpu_kernels import measure
 from roseplay.bench.gpu_machine import Group, Machine, Row
 from roseplay.bench.gpu_rows import idle_of
@@ -22,7 +22,7 @@ TINY = ["gpu", "--device", "cpu", "--tiny"]
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.bandwidth._BYTES", 2**20)
+    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
 
 
 def bench(tmp_path: Path, *flags: str, code: int = 0) -> dict[str, Any]:
@@ -79,9 +79,7 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
             Group([Row("four", works)]),
         ],
     )
-    monkeypatch.setattr(
-        gpu_machine, "open_engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine"))
-    )
+    monkeypatch.setattr(Machine, "engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine")))
     rows = bench(tmp_path)["rows"]
     assert rows["one"]["error"] == "RuntimeError: out of luck"
     assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
@@ -128,11 +126,9 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_give_all_their_figures_on_tiny_shapes():
-    document = measure("cpu", tiny=True)
+def test_kernels_give_all_their_figures_on_tiny_shapes(tmp_path: Path):
+    document = measure(Machine("cpu", True, tmp_path, bandwidth=1e9, matmul_flops=1e9), None)
     assert document["figure"].startswith("tiny at ")
     assert document["decode"][0]["bandwidth_fraction"] > 0
     assert document["append"][0]["bandwidth_fraction"] > 0
     assert document["prefill"][0]["matmul_fraction"] > 0
-    with pytest.raises(ValueError, match="CUDA device"):
-        measure("cpu")

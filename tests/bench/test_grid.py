@@ -13,7 +13,7 @@ from tests.model.families import FAMILIES
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.bench.bandwidth._BYTES", 2**20)
+    monkeypatch.setattr("roseplay.bench.ceilings._BYTES", 2**20)
 
 
 def test_every_cell_is_decoded_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
