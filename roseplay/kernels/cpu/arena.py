@@ -1,4 +1,4 @@
-"""Memory for a step's tensors, which lie at the same addresses in every replay."""
+"""Memory for a recorded step's tensors, which are at the same addresses in every replay."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _ALIGNED = 64
 
 
 class Arena:
-    """Allocates tensors in its own memory, and reuses that of tensors which nothing refers to any more.
+    """Allocates tensors, and reuses the memory of those that nothing refers to any more.
 
-    ``reset`` frees all of it for the tensors of another step: only one step at a time can use the memory.
+    ``reset`` frees all of it for another step: only one step at a time can use the memory.
     """
 
     def __init__(self) -> None:
         self._memory = [np.empty(0, np.uint8)]
         self._free: list[tuple[int, int, int]] = []  # memory, begin, end
-        self._given: dict[int, tuple[int, int, int]] = {}
+        self._allocated: dict[int, tuple[int, int, int]] = {}
         self.reset()
 
     @property
     def in_use(self) -> int:
-        """Allocated tensors that something refers to."""
-        return len(self._given)
+        """The number of allocated tensors that something refers to."""
+        return len(self._allocated)
 
     def reset(self) -> None:
-        self._given = {}
+        self._allocated = {}
         self._free = [(i, 0, len(memory)) for i, memory in enumerate(self._memory)]
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
@@ -38,13 +38,13 @@ class Arena:
         place = self._take(math.ceil(size / _ALIGNED) * _ALIGNED)
         where, begin, _ = place
         part = self._memory[where][begin : begin + size]
-        given = self._given
-        given[id(part)] = place
-        weakref.finalize(part, self._give_back, given, id(part)).atexit = False
+        allocated = self._allocated
+        allocated[id(part)] = place
+        weakref.finalize(part, self._give_back, allocated, id(part)).atexit = False
         return torch.frombuffer(part, dtype=like.dtype).as_strided(like.shape, like.stride())
 
     def alias(self, x: torch.Tensor) -> torch.Tensor:
-        """A tensor of the same memory that does not count as a reference to it; ``x`` itself where it is not from here."""
+        """A tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if it is not the arena's."""
         at = x.data_ptr()
         for memory in self._memory:
             begin = memory.ctypes.data
@@ -64,9 +64,9 @@ class Arena:
         self._free.append((len(self._memory) - 1, size, len(self._memory[-1])))
         return len(self._memory) - 1, 0, size
 
-    def _give_back(self, given: dict[int, tuple[int, int, int]], key: int) -> None:
-        place = given.pop(key)
-        if given is not self._given:  # of before the last reset
+    def _give_back(self, allocated: dict[int, tuple[int, int, int]], key: int) -> None:
+        place = allocated.pop(key)
+        if allocated is not self._allocated:  # allocated before the last reset
             return
         where, begin, end = place
         merged = []
@@ -81,7 +81,7 @@ class Arena:
 
 
 def _bytes_of(x: torch.Tensor) -> int:
-    """From its first element to its last one."""
+    """Bytes from the first element of a tensor to its last."""
     if not x.numel():
         return x.element_size()
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

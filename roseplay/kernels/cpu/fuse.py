@@ -1,4 +1,4 @@
-"""Small operations of a decoder in one compiled pass each, for a CPU: the modules that go in their place. Needs Numba."""
+"""Modules that compute small operations of a decoder in one compiled pass each, on a CPU. Needs Numba."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fuse(model: PreTrainedModel) -> None:
 
 
 class FusedRMSNorm(nn.Module):
-    """In place of ``plain``, which still computes what is of another dtype."""
+    """Replaces an RMS norm, ``plain``, which still computes inputs of another dtype."""
 
     def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float, plus_one: bool) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class FusedRMSNorm(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module) -> FusedRMSNorm | None:
-        """For an RMS norm that multiplies by its weight, or by one more."""
+        """The replacement of an RMS norm that scales by its weight or by one plus its weight; None for other modules."""
         parts = parts_of_rms_norm(module)
         if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
             return None
@@ -45,7 +45,7 @@ class FusedRMSNorm(nn.Module):
 
 
 class FusedLayerNorm(nn.Module):
-    """In place of ``plain``, which still computes what is of another dtype."""
+    """Replaces a layer norm, ``plain``, which still computes inputs of another dtype."""
 
     def __init__(self, plain: nn.LayerNorm) -> None:
         super().__init__()
@@ -67,12 +67,12 @@ class FusedLayerNorm(nn.Module):
 
 
 class FusedGELU(nn.Module):
-    """In place of torch's GELU by the tanh approximation."""
+    """Replaces torch's GELU by the tanh approximation."""
 
     @classmethod
     def of(cls, module: nn.Module, dtype: torch.dtype) -> FusedGELU | None:
-        by_tanh = type(module) is nn.GELU and module.approximate == "tanh"
-        if not by_tanh and type(module) is not GELUTanh:
+        is_tanh = type(module) is nn.GELU and module.approximate == "tanh"
+        if not is_tanh and type(module) is not GELUTanh:
             return None
         gelu = cls()
         return gelu if agrees(module, gelu, 100, torch.empty(0, dtype=dtype)) else None
@@ -84,14 +84,14 @@ class FusedGELU(nn.Module):
 
 
 class FusedGate(nn.Module):
-    """``down(silu(gate(x)) * up(x))``, with gate and up in one product."""
+    """Replaces a gated MLP, ``down(silu(gate(x)) * up(x))``, whose gate and up projections are one ``MergedLinear``."""
 
     def __init__(self, plain: nn.Module, both: MergedLinear) -> None:
         super().__init__()
         assert isinstance(plain.down_proj, nn.Module)
         self.down_proj = plain.down_proj
         self.dim = both.sizes[0]
-        self._both = [both]  # not a child a second time
+        self._both = [both]  # in a list, so that it is no submodule
 
     @classmethod
     def of(cls, module: nn.Module) -> FusedGate | None:

@@ -1,10 +1,10 @@
-"""Products of rows with a weight, in explicit vectors, for CPUs whose vectors have 512 bits.
+"""Matrix products of a few rows with a weight, in explicit vectors, for CPUs with 512-bit vectors.
 
-A decode step multiplies every weight by a handful of rows, which should take as long as reading the weight does. The
-weight is laid out in strips of 32 outputs, in the order in which it is read. A tile of some rows and one strip stays in
-registers from the first number to the last, so nothing is written but the result; and while the tiles of one strip are
-computed the next strip is asked for, so that memory is read all the time. A row's numbers are added up in one order
-however many rows there are: what a request is answered does not depend on who else is in its step.
+A decode step multiplies every weight by a few rows, which should take no longer than reading the weight. The weight is
+laid out in strips of 32 outputs, in the order in which it is read. The sums of a tile, a few rows times one strip, stay
+in registers until they are complete, and while the tiles of one strip are computed the next strip is prefetched, so that
+memory is read all the time. The numbers of a row are added in the same order however many rows there are: a request's
+tokens do not depend on what else is in its step.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from roseplay.kernels.cpu.rows import copy_row
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_rows
 
-# Rows of x that are multiplied by one strip after the other: together they stay in the second-level cache.
+# Most tiles, and bytes, of a block of rows of x, which stays in the second-level cache while all strips pass.
 _TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
 _LINE = 64  # bytes
-# Rows this far apart fall into few places of a first-level cache, where those of a tile would push each other out.
+# Rows whose distance is a multiple of this map to few sets of the first-level cache, and the rows of a tile would evict
+# each other: where there are more than a few, they are copied with other distances.
 _COLLIDING_BYTES, _FEW_ROWS = 2048, 4
-_AHEAD = 4096  # bytes: where one tile is all, the strip itself is asked for so much before it is needed
-_ALONE_BYTES = 2**14  # of a weight whose product is over before another thread has begun
+_AHEAD = 4096  # bytes: with one tile only, the strip itself is prefetched this far ahead
+_ALONE_BYTES = 2**14  # of a weight whose product is done before another thread has started
 _PIECES_A_THREAD = 8
 
-# What the kernel is told, by number: addresses, then sizes. The first one is its own.
+# Indices of the kernel's arguments: addresses, its own first, then sizes.
 _KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _BLOCKS, _GROUPS = range(10)
 
 
@@ -41,7 +42,7 @@ def fits(weight: torch.Tensor) -> bool:
 
 
 def lay_out(weight: torch.Tensor) -> torch.Tensor:
-    """``weight [out, in]`` as strips ``[strips, in, 32]``, in bfloat16 of pairs ``[strips, in / 2, 32, 2]``; a copy."""
+    """A copy of ``weight [out, in]`` as strips: ``[strips, in, 32, 1]``, or ``[strips, in / 2, 32, 2]`` in bfloat16."""
     outer, inner = weight.shape
     step = 2 if weight.dtype == torch.bfloat16 else 1
     strips = torch.zeros((-(-outer // STRIP), inner // step, STRIP, step), dtype=weight.dtype)
@@ -51,12 +52,13 @@ def lay_out(weight: torch.Tensor) -> torch.Tensor:
 
 
 def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: int) -> torch.Tensor:
-    """``x [..., in]`` times a weight that was laid out, plus ``bias``, rounded once: ``[..., outer]``.
+    """``x [..., in]`` times a weight, plus ``bias``, rounded once: ``[..., outer]``.
 
     Args:
-        bias: float32, as long as the strips are wide, zeros where there is none.
+        strips: the weight, as ``lay_out`` returns it.
+        bias: float32 ``[32 * strips]``, padded with zeros.
 
-    Raises ``RuntimeError`` where the dtype or the last size of x is another one than the weight's.
+    Raises ``RuntimeError`` when the dtype or the last size of x is not the weight's.
     """
     inner = strips.shape[1] * strips.shape[3]
     if x.dtype != strips.dtype or x.shape[-1] != inner:
@@ -64,15 +66,15 @@ def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: i
     x = x.contiguous()
     out = torch.empty((*x.shape[:-1], outer), dtype=x.dtype)
     rows = x.numel() // inner
-    blocks, groups = _cut(rows, strips)
+    blocks, groups = _partition(rows, strips)
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
     share_out(_product(x.dtype), [*places, rows, inner, outer, blocks, groups], blocks * groups)
     return out
 
 
-def _cut(rows: int, strips: torch.Tensor) -> tuple[int, int]:
-    """Into how many blocks of rows and groups of strips a product is cut, for threads to take: blocks that stay in the
-    second-level cache, and no more groups than keep all threads busy, because each reads its block's rows anew."""
+def _partition(rows: int, strips: torch.Tensor) -> tuple[int, int]:
+    """How many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks that fit
+    the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its block again."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
     tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (MOST_ROWS * bytes_of_row)))
     blocks = max(1, -(-rows // (tiles * MOST_ROWS)))
@@ -83,32 +85,32 @@ def _cut(rows: int, strips: torch.Tensor) -> tuple[int, int]:
 
 @cache
 def _product(dtype: torch.dtype) -> Any:
-    """One block of rows times one group of strips."""
+    """The kernel; a piece of its work is one block of rows times one group of strips."""
     bf16, most = dtype == torch.bfloat16, MOST_ROWS
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     step, size_of = (2, 2) if bf16 else (1, 4)
-    ahead, apart = _AHEAD // size_of, _LINE // size_of
+    ahead, gap = _AHEAD // size_of, _LINE // size_of
 
-    def product(given, piece):
-        rows, inner, outer = given[_ROWS], given[_INNER], given[_OUTER]
-        x, weight = pointer(given[_X], item), pointer(given[_WEIGHT], item)
-        bias, out = pointer(given[_BIAS], types.float32), pointer(given[_OUT], item)
+    def product(args, piece):
+        rows, inner, outer = args[_ROWS], args[_INNER], args[_OUTER]
+        x, weight = pointer(args[_X], item), pointer(args[_WEIGHT], item)
+        bias, out = pointer(args[_BIAS], types.float32), pointer(args[_OUT], item)
         strips, size = (outer + STRIP - 1) // STRIP, inner * STRIP
         spare = np.empty(most * STRIP, bits)
-        blocks, groups = given[_BLOCKS], given[_GROUPS]
+        blocks, groups = args[_BLOCKS], args[_GROUPS]
         block, group = piece // groups, piece % groups
         begin = rows * block // blocks
         here = rows * (block + 1) // blocks - begin
         tiles = (here + most - 1) // most
         of_block, stride = advance(x, begin * inner), inner
         collide = inner * size_of % _COLLIDING_BYTES == 0 and here > _FEW_ROWS
-        moved_apart = np.empty(here * (inner + apart) if collide else 1, bits)
+        spread = np.empty(here * (inner + gap) if collide else 1, bits)
         if collide:
-            stride = inner + apart
+            stride = inner + gap
             for row in range(here):
                 copy_row(
                     numba.carray(advance(of_block, row * inner), inner),
-                    moved_apart[row * stride : row * stride + inner],
+                    spread[row * stride : row * stride + inner],
                 )
         for strip in range(strips * group // groups, strips * (group + 1) // groups):
             columns = min(STRIP, outer - strip * STRIP)
@@ -116,11 +118,11 @@ def _product(dtype: torch.dtype) -> Any:
                 first = here * tile // tiles
                 count = here * (tile + 1) // tiles - first
                 to = advance(out, (begin + first) * outer + strip * STRIP)
-                # Each tile asks for its part of the next strip.
+                # Each tile prefetches its part of the next strip.
                 following = strip * size + (ahead if tiles == 1 else size + size * tile // tiles)
                 multiply_rows(
-                    # Numba lets an array go behind the last line that names it.
-                    address(moved_apart, first * stride) if collide else advance(of_block, first * stride), stride, advance(weight, strip * size), advance(bias, strip * STRIP), 0,
+                    # Named here, because Numba frees an array after the last line that names it.
+                    address(spread, first * stride) if collide else advance(of_block, first * stride), stride, advance(weight, strip * size), advance(bias, strip * STRIP), 0,
                     inner // step, to if columns == STRIP else address(spare, 0), outer if columns == STRIP else STRIP,
                     advance(weight, following), 64 // tiles + (tiles > 1), count, most,
                 )  # fmt: skip

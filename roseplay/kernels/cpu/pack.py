@@ -1,7 +1,7 @@
-"""Weights laid out once, at load, in the order that the CPU's matrix kernels read them: ours (``matmul``) where they fit
-the CPU, else oneDNN's.
+"""Weights laid out once, at load, in the order in which matrix kernels read them: those of ``matmul`` where the CPU has
+512-bit vectors, else oneDNN's.
 
-``F.linear`` lays out its weight on every call, which for the few rows of a decode step costs about as much as the product
+``F.linear`` lays out its weight in every call, which for the few rows of a decode step takes about as long as the product
 itself.
 """
 
@@ -24,7 +24,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 class PackedLinear(nn.Module):
-    """``x [..., in] -> [..., out]`` with a weight that only one kernel can read.
+    """A linear layer, ``[..., in]`` to ``[..., out]``, whose weight is in the layout of one kernel.
 
     Args:
         weight: ``[out, in]``, float32 or bfloat16, on the CPU. It is copied.
@@ -43,7 +43,7 @@ class PackedLinear(nn.Module):
         else:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
             self.bias = None if bias is None else bias.detach()
-        # Some models ask a layer's weight for its dtype or shape; its values are in `packed` alone.
+        # Some models read the dtype or shape of a layer's weight; its values are only in `packed`.
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether there are packed products for a dtype on this CPU."""
+    """Whether this CPU has packed products for a dtype."""
     if device.type != "cpu" or dtype not in _DTYPES or not torch.backends.mkldnn.is_available():
         return False
     if not all(hasattr(torch.ops.mkldnn, op) for op in ("_reorder_linear_weight", "_linear_pointwise")):
@@ -66,23 +66,23 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class MergedLinear:
-    """Linear layers with the same input, as one product with their weights stacked.
+    """Linear layers with the same input, computed as one product with their weights stacked.
 
-    The model calls them one by one (``MergedPart``). The first call computes all of them, the others take their part if
-    their input is the same tensor, and else compute again.
+    The model calls them one by one (``MergedPart``). The first call computes all of them; the others return their part of
+    the result if their input is the same tensor, and else compute again.
     """
 
     def __init__(self, layers: list[nn.Linear]) -> None:
         self.sizes = [layer.out_features for layer in layers]
-        biases: list[torch.Tensor] = [
-            torch.zeros(layer.out_features, dtype=layer.weight.dtype) if layer.bias is None else layer.bias
-            for layer in layers
-        ]
-        bias = torch.cat(biases) if any(layer.bias is not None for layer in layers) else None
+        bias = None
+        if any(layer.bias is not None for layer in layers):
+            zeros = (torch.zeros(layer.out_features, dtype=layer.weight.dtype) for layer in layers)
+            bias = torch.cat([x if y.bias is None else y.bias for x, y in zip(zeros, layers, strict=True)])
         self.linear = PackedLinear(torch.cat(tuple(layer.weight for layer in layers)), bias)
         self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        """The output ``[..., out]`` of the layer ``number`` for ``x [..., in]``."""
         last = self._last
         if last is None or last[0] is not x:
             last = self._last = (x, self.linear(x).split(self.sizes, -1))
@@ -92,7 +92,7 @@ class MergedLinear:
 
 
 class MergedPart(nn.Module):
-    """One of the layers of ``merged``, under its own name in the model."""
+    """One layer of a ``MergedLinear``, in that layer's place in the model."""
 
     def __init__(self, merged: MergedLinear, number: int, weight: torch.Tensor) -> None:
         super().__init__()
@@ -111,7 +111,8 @@ class MergedPart(nn.Module):
 def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
-    The plain weights are freed one by one, unless something else refers to them: a tied embedding, or the model's owner.
+    The plain weights are freed one by one, except those that something else refers to: a tied embedding, or a model that
+    the caller holds.
 
     Args:
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
@@ -142,7 +143,11 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int
 
 
 class SharedInputs:
-    """While entered, finds the linear layers of one parent that get the same tensor, one after another."""
+    """While entered, finds linear layers of one parent that are called one after another with the same tensor.
+
+    Attributes:
+        groups: the layers with the same input, in the order of their calls; complete at the exit.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.groups: list[list[nn.Linear]] = []
@@ -154,7 +159,7 @@ class SharedInputs:
         }
         self._layers = [child for child in model.modules() if id(child) in self._parents]
         self._open: tuple[int, int] | None = None
-        self._input: torch.Tensor | None = None  # held, so that its id stays its own
+        self._input: torch.Tensor | None = None  # held, so that no other tensor gets its id
         self._called: dict[int, int] = {}
 
     def __enter__(self) -> SharedInputs:
@@ -172,13 +177,8 @@ class SharedInputs:
         assert isinstance(layer, nn.Linear)
         self._called[id(layer)] = self._called.get(id(layer), 0) + 1
         parent = self._parents[id(layer)]
-        first = self.groups[-1][0] if self.groups else None
-        if (
-            self._open
-            and self._open == (parent, id(args[0]))
-            and first is not None
-            and first.weight.dtype == layer.weight.dtype
-        ):
+        same_input = self._open == (parent, id(args[0]))
+        if same_input and self.groups[-1][0].weight.dtype == layer.weight.dtype:
             self.groups[-1].append(layer)
         else:
             self.groups.append([layer])

@@ -1,9 +1,9 @@
-"""Kernels compiled by Numba, run by all threads: one alone, or many one after another as a program.
+"""Running kernels compiled by Numba on all threads: one kernel, or a program of many, one after another.
 
-Waking a thread takes as long as a small kernel, so that threads should be woken once for a whole step of a model. A
-program is a list of kernels, each cut into pieces. Every thread goes through the list: it takes pieces of a kernel as long
-as there are any, then waits until the last piece is done. A thread that is held up takes fewer pieces, and the others do
-not wait for one that has not started.
+Waking a thread takes as long as a small kernel, so threads are woken once for a whole step of a model. A program is a
+list of kernels, each split into pieces. Every thread goes through the list: it takes pieces of a kernel while there are
+any, then waits until all of them are done. A thread that is delayed takes fewer pieces, and the others do not wait for
+a thread that has not started.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from numba.extending import intrinsic
 from roseplay.kernels.cpu import simd, tape
 from roseplay.kernels.cpu.simd import address, advance, call, compiled, pointer
 
-# Numba's simplest threading layer allows one call at a time, and two engines of a process would only slow each other down.
+# Numba's simplest threading layer allows one call at a time; two engines of a process would only slow each other down.
 _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
-# A kernel in a program, in int64: the address of its arguments and the number of its pieces in one cache line, the counters
-# of pieces that are taken and that are done in the next one.
+# A kernel's row in a program, in int64: the address of its arguments and the number of its pieces in one cache line, the
+# counters of pieces taken and of pieces done in the next.
 _ARGUMENTS, _PIECES, _TAKEN, _DONE, _ROW = 0, 1, 8, 9, 16
 _LINE = 64  # bytes
 # Reads of a counter, about ten microseconds, before a waiting thread yields its core.
@@ -40,18 +40,19 @@ SPIN_LIMIT = 500
 def share_out(
     kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), *, light: bool = False
 ) -> None:
-    """Call a kernel for each of so many pieces, by as many threads as torch has.
+    """Call a kernel for each of its pieces, on as many threads as torch uses.
 
     Args:
-        kernel: a C function of a pointer to int64 (its own address, then ``arguments``) and of the piece's number.
-        hold: what the arguments point to beside tensors; kept as long as the call can be repeated.
-        light: it is done before another thread would be awake: only threads that are awake take part.
+        kernel: a C function (``simd.kernel``) of a pointer to int64, its own address and then ``arguments``, and of the
+            number of a piece.
+        hold: objects that own memory the arguments point to; referenced as long as the call can be repeated.
+        light: the kernel is done sooner than a thread wakes up, so that it wakes none.
     """
     tape.run(Work(kernel, arguments, pieces, hold, light))
 
 
 class Work:
-    """A kernel with its arguments; calling it computes all pieces."""
+    """A kernel with its arguments, as for ``share_out``; calling it computes all pieces."""
 
     def __init__(
         self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), light: bool = False
@@ -71,7 +72,7 @@ class Work:
 
 
 class Program:
-    """Kernels one after another, each begun when the one before it is done; calling it runs them."""
+    """Kernels one after another, each started when the one before it is done; calling it runs them."""
 
     def __init__(self, works: list[Work]) -> None:
         self._works = works
@@ -79,7 +80,7 @@ class Program:
         self._rows = _aligned(len(works) * _ROW).reshape(-1, _ROW)
         self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
         self._rows[:, _PIECES] = [work.pieces for work in works]
-        self._arguments = np.array([_take_part().address, self._rows.ctypes.data, len(works), _yield_address()])
+        self._arguments = np.array([_program_loop().address, self._rows.ctypes.data, len(works), _yield_address()])
 
     def __call__(self) -> None:
         threads = 1 if self._light else torch.get_num_threads()
@@ -93,15 +94,18 @@ class Program:
 
 
 def _aligned(numbers: int) -> Any:
-    """Zeros, aligned to a cache line."""
-    room = np.zeros(numbers + _LINE // 8, np.int64)
-    skip = -room.ctypes.data % _LINE // 8
-    return room[skip : skip + numbers]
+    """int64 zeros, aligned to a cache line."""
+    memory = np.zeros(numbers + _LINE // 8, np.int64)
+    skip = -memory.ctypes.data % _LINE // 8
+    return memory[skip : skip + numbers]
 
 
 def _use_threads(number: int) -> None:
-    """Have Numba use as many threads as torch. Numba's first call starts its threads and sets OpenMP's number of threads,
-    which is torch's too where both use the same OpenMP: it is restored."""
+    """Have Numba use as many threads as torch.
+
+    Numba's first call starts its threads and sets OpenMP's number of threads, which is torch's number as well where both
+    use the same OpenMP library; it is set back.
+    """
     if getattr(_of_thread, "threads", None) == number:
         return
     numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
@@ -119,7 +123,8 @@ def _yield_address() -> int:
 
 @cache
 def parallel_for() -> Any:
-    """Compiled once for all kernels, because a parallel loop takes longer to compile than they do."""
+    """A function that calls a kernel for all pieces, in parallel. Compiled once for all kernels, because a parallel loop
+    takes longer to compile than they do."""
 
     def parallel_for_pieces(arguments, pieces):
         for piece in numba.prange(pieces):
@@ -130,6 +135,8 @@ def parallel_for() -> Any:
 
 @cache
 def serial_for() -> Any:
+    """A function that calls a kernel for all pieces, one after another."""
+
     def serial_for_pieces(arguments, pieces):
         for piece in range(pieces):
             call(arguments[0], address(arguments, 0), np.int64(piece))
@@ -139,7 +146,7 @@ def serial_for() -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def atomic_increment(context, counter):
-    """Add one, for all threads to see; returns the value before."""
+    """Add 1 to a counter; returns the value before."""
 
     def generate(context, builder, signature, args):
         return builder.atomic_rmw("add", args[0], ir.Constant(ir.IntType(64), 1), "acq_rel")
@@ -149,7 +156,7 @@ def atomic_increment(context, counter):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def atomic_load(context, counter):
-    """The value of a counter; what other threads wrote before they counted can be read afterwards."""
+    """The value of a counter; reads after it see what other threads wrote before they incremented it."""
 
     def generate(context, builder, signature, args):
         return builder.load_atomic(args[0], "acquire", 8)
@@ -159,7 +166,7 @@ def atomic_load(context, counter):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _pause(context):
-    """The instruction that tells an x86 core that it is spinning."""
+    """The pause instruction of x86, for loops that spin."""
 
     def generate(context, builder, signature, args):
         if platform.machine().lower() in ("x86_64", "amd64"):
@@ -173,12 +180,12 @@ def _pause(context):
 
 
 @cache
-def _take_part() -> Any:
-    """One thread's part of a program."""
+def _program_loop() -> Any:
+    """The kernel that each thread of a program runs."""
 
-    def take_part(given, thread):
-        rows = pointer(given[1], types.int64)
-        for number in range(given[2]):
+    def program_loop(args, thread):
+        rows = pointer(args[1], types.int64)
+        for number in range(args[2]):
             row = advance(rows, number * _ROW)
             arguments, pieces = pointer(row[_ARGUMENTS], types.int64), row[_PIECES]
             taken, done = advance(row, _TAKEN), advance(row, _DONE)
@@ -190,9 +197,9 @@ def _take_part() -> Any:
             waited = 0
             while atomic_load(done) < pieces:
                 waited += 1
-                if given[3] and waited % SPIN_LIMIT == 0:
-                    call(given[3], arguments, thread)
+                if args[3] and waited % SPIN_LIMIT == 0:
+                    call(args[3], arguments, thread)
                 else:
                     _pause()
 
-    return simd.kernel(take_part)
+    return simd.kernel(program_loop)

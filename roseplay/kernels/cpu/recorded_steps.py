@@ -1,11 +1,11 @@
 """Small steps on a CPU as recorded lists of calls: what CUDA graphs are on a GPU.
 
 A decode step of a small model spends more time in the Python code of its modules and in torch's dispatcher than in
-computing. For a given number of tokens this always results in the same list of operations on tensors of the same shapes.
-The list is recorded once for each of some sizes, and other sizes are padded to these. While a step is recorded, each
-operation is intercepted (``recorder``) and its result is placed where it will lie in all replays (``arena``). A replay fills
-in tokens, positions and block tables, and calls the list. The tokens of a short prompt are replayed as decodes, each of
-which sees those before it.
+computing. For a given number of tokens this is always the same list of operations on tensors of the same shapes. The
+list is recorded once for each of some sizes, and other sizes are padded to these. While a step is recorded, each
+operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
+writes tokens, positions and block tables to the static inputs and calls the list. The tokens of a short prompt are
+replayed as decodes, each of which sees those before it.
 
 A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
 logits of the model itself. A model whose operations depend on values is not recorded.
@@ -34,8 +34,8 @@ from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the steps that are recorded. Sizes between two are padded, by 9% on average and by a third at most, below 12,
-# where a step takes as long as reading the weights. Beyond the last size, Python's share of a step is small.
+# Tokens of the steps that are recorded. Sizes in between are padded, by 9% on average and at most by a third, below 12,
+# where a step takes as long as reading the weights. Above the last size, Python's part of a step is small.
 SIZES = (
     *range(1, 9),
     *range(12, 33, 4),
@@ -67,10 +67,10 @@ class RecordingOptions:
 
 
 class RecordedStep:
-    """One size of step: its static inputs, its tape, and the logits of each token.
+    """A recorded step of one size: its static inputs, its tape, and the logits of each token.
 
     Args:
-        tables: ``[tokens, most blocks]``, block tables of the step that is run, shared by all sizes.
+        tables: ``[tokens, most blocks]``, the static block tables, whose memory all sizes share.
     """
 
     def __init__(self, tables: Ints) -> None:
@@ -82,43 +82,44 @@ class RecordedStep:
         self._decodes: dict[int | None, Decodes] = {}
 
     def record(self, host: HostBatch, arena: Arena, forward: Forward) -> torch.Tensor:
-        """Run the step and keep its calls; returns the wanted logits. Raises ``NotReplayableError``."""
-        seen = self._load(host)
+        """Run the step and record its calls; returns the wanted logits. Raises ``NotReplayableError``."""
+        seq_lens = self._load(host)
         input_ids, positions, slots = self._inputs
-        each = np.arange(len(self._tables) + 1)
+        bounds = np.arange(len(self._tables) + 1)
         batch = PagedBatch(
             input_ids=input_ids,
             positions=positions,
             slot_mapping=slots,
-            cu_seqlens_q=torch.from_numpy(each),
-            seq_lens=torch.from_numpy(seen),
+            cu_seqlens_q=torch.from_numpy(bounds),
+            seq_lens=torch.from_numpy(seq_lens),
             block_tables=torch.from_numpy(self._tables),
             logits_rows=None,
-            host_cu_seqlens_q=each,
-            host_seq_lens=seen,
+            host_cu_seqlens_q=bounds,
+            host_seq_lens=seq_lens,
             host_block_tables=self._tables,
         )
         arena.reset()
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
             self.logits = forward(batch)
         self.tape.join()
-        self._decodes = {
-            window: decodes for window, decodes in Plan.of(batch).decodes_of.items() if decodes is not None
-        }
+        found = Plan.of(batch).decodes_of.items()
+        self._decodes = {window: decodes for window, decodes in found if decodes is not None}
         batch.memo.clear()
         return self._wanted(host)
 
     def replay(self, host: HostBatch) -> torch.Tensor:
-        """The wanted logits, until the next replay of any size."""
-        seen = self._load(host)
+        """Replay the step with another batch; returns the wanted logits, valid until the next replay of any size."""
+        seq_lens = self._load(host)
         for window, decodes in self._decodes.items():
-            decodes.refill(seen, window)
+            decodes.refill(seq_lens, window)
         self.tape.replay()
         return self._wanted(host)
 
     def _load(self, host: HostBatch) -> Ints:
-        """Copy the step's values into the static inputs; returns how many tokens each token sees. Padding is first tokens of
-        requests in block 0."""
+        """Copy the batch to the static inputs; returns how many tokens each token sees.
+
+        Padding tokens are the first tokens of requests in block 0.
+        """
         inputs, tokens = self._inputs.numpy(), host.num_tokens
         inputs[:, :tokens] = (host.input_ids, host.positions, host.slot_mapping)
         inputs[:, tokens:] = 0
@@ -126,8 +127,8 @@ class RecordedStep:
         if not host.decodes_only:
             tables = tables[np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))]
         self._tables[:tokens, : tables.shape[1]] = tables
-        seen: Ints = inputs[1] + 1
-        return seen
+        seq_lens: Ints = inputs[1] + 1
+        return seq_lens
 
     def _wanted(self, host: HostBatch) -> torch.Tensor:
         rows = host.logits_rows
@@ -150,7 +151,8 @@ class RecordedSteps:
 
     def __init__(self, forward: Forward, columns: int, options: RecordingOptions) -> None:
         self._forward, self._options = forward, options
-        self._tables = np.zeros((SIZES[-1], columns), np.int64)  # memory that is never written to is not allocated
+        # Rows that are never written take no memory: the system allocates pages when they are written.
+        self._tables = np.zeros((SIZES[-1], columns), np.int64)
         self._arena = Arena()
         self._steps: dict[int, RecordedStep] = {}
         self._seen: Counter[int] = Counter()
@@ -164,14 +166,14 @@ class RecordedSteps:
         until = time.perf_counter() + self._options.warm_up_s
         sizes = [size for size in SIZES if size <= self._options.warm_up_tokens]
         for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
-            for position in (0, 1):  # recorded with the one, checked with the other
+            for position in (0, 1):  # the first run records, the second checks
                 if self.refused or time.perf_counter() >= until:
                     return
                 self._seen[size] = self._options.record_after
                 self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
-        """The step's logits, and whether a replay gave them; None for a step to run as it is."""
+        """Returns the step's logits and whether a replay computed them; None if the step must be run by the model."""
         if self.refused or not self._fits(host):
             return None
         at = bisect_left(SIZES, host.num_tokens)
@@ -179,14 +181,14 @@ class RecordedSteps:
         step = self._steps.get(size)
         if step is None or not step.checked:
             if not len(host.logits_rows):
-                return None  # there are no logits to compare
+                return None  # without logits a recording cannot be checked
             try:
                 if step is not None:
                     return self._check(step, host), False
                 self._seen[size] += 1
                 if self._seen[size] > self._options.record_after:
                     return self._record(size, host), False
-            except Exception as error:  # an error of the step itself is raised again when it runs as it is
+            except Exception as error:  # an error of the step itself is raised again when the model runs it
                 if is_out_of_memory(error):
                     raise
                 self._refuse(str(error))
@@ -209,13 +211,13 @@ class RecordedSteps:
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()
-        if self._arena.in_use != 1:  # the logits
+        if self._arena.in_use != 1:  # only the logits may be left
             raise NotReplayableError("it keeps tensors of a step for the next one")
         self._steps[size] = step
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
-        """The logits of the step as it is, which its replay must agree with."""
+        """Run the model and the replay; returns the model's logits. Raises ``NotReplayableError`` when they differ."""
         replayed = step.replay(host).clone()
         logits = self._forward(host.upload(torch.device("cpu")))
         if logits.isnan().any():

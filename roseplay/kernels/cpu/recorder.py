@@ -1,4 +1,4 @@
-"""Recording torch's operations as they run, each with its result where it will lie in every replay."""
+"""Recording torch's operations as they run, each with its result in the memory that it has in every replay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class NotReplayableError(RuntimeError):
 
 
 class Recorder(TorchDispatchMode):
-    """Appends torch's operations to ``calls``, with results in the arena."""
+    """While active, appends torch's operations to ``calls``, with their results in the arena.
+
+    Raises ``NotReplayableError`` for an operation whose result depends on more than the contents of its tensors.
+    """
 
     def __init__(self, arena: Arena, calls: list[Callable[[], Any]]) -> None:
         super().__init__()
@@ -39,14 +42,12 @@ class Recorder(TorchDispatchMode):
             raise NotReplayableError(f"{func} returns numbers to the host")
         mutable = func._schema.is_mutable
         if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
-            return result  # a view
-        if any(tag in func.tags for tag in _UNFIT) and not _takes_by_number(func, args):
-            raise NotReplayableError(f"{func} depends on numbers or chance")
+            return result  # a view: replays see it through its base
+        if any(tag in func.tags for tag in _UNFIT) and not _indexes_by_integers(func, args):
+            raise NotReplayableError(f"{func} depends on values or on random numbers")
         # The recorded calls must not keep memory from being reused later in the step.
-        args, kwargs = (
-            _mapped(self._arena.alias, args),
-            {name: _mapped(self._arena.alias, kwargs[name]) for name in kwargs},
-        )
+        args = _mapped(self._arena.alias, args)
+        kwargs = {name: _mapped(self._arena.alias, value) for name, value in kwargs.items()}
         if mutable:
             self._calls.append(partial(func, *args, **kwargs))
             return result
@@ -64,7 +65,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    """Those of an operation's arguments, also in lists."""
+    """The tensors among an operation's arguments, also in lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -73,13 +74,14 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """An argument with each of its tensors changed."""
     if isinstance(value, torch.Tensor):
         return change(value)
     return type(value)(_mapped(change, part) for part in value) if isinstance(value, list | tuple) else value
 
 
-def _takes_by_number(func: Any, args: Any) -> bool:
-    """Whether it indexes by integers: the size of what a mask selects depends on its values."""
+def _indexes_by_integers(func: Any, args: Any) -> bool:
+    """Whether an operation is indexing without masks, which select a number of elements that depends on their values."""
     if func._overloadpacket is not torch.ops.aten.index:
         return False
     return all(index is None or index.dtype == torch.int64 for index in args[1])
@@ -92,19 +94,19 @@ def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
 def _written_to(
     func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], kept: list[torch.Tensor]
 ) -> Callable[[], Any]:
-    """A call of the operation that writes its results to ``kept``, by an ``out`` overload if one gives the same.
+    """Returns a call of the operation that writes its results to ``kept``, by an ``out`` overload if one computes the same.
 
-    Copies ``found`` there now.
+    Copies ``found``, the results of this run, there now.
     """
     for x, y in zip(kept, found, strict=True):
         x.copy_(y)
     if func._overloadpacket.__name__ in ("_to_copy", "clone"):
         return partial(kept[0].copy_, args[0])
-    if func not in _variants:
-        _variants[func] = _find_variant(func, args, kwargs, found)
-    variant = _variants[func]
-    if variant is not None:
-        return partial(variant[0], *args, **kwargs, **dict(zip(variant[1], kept, strict=True)))
+    if func not in _out_overloads:
+        _out_overloads[func] = _find_out_overload(func, args, kwargs, found)
+    overload = _out_overloads[func]
+    if overload is not None:
+        return partial(overload[0], *args, **kwargs, **dict(zip(overload[1], kept, strict=True)))
 
     def compute_and_copy() -> None:
         for x, y in zip(kept, _tensors([func(*args, **kwargs)]), strict=True):
@@ -113,26 +115,27 @@ def _written_to(
     return compute_and_copy
 
 
-_variants: dict[Any, tuple[Any, list[str]] | None] = {}
+_out_overloads: dict[Any, tuple[Any, list[str]] | None] = {}
 
 
-def _find_variant(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
-    """The overload that writes its results to given tensors, and the names of these arguments."""
+def _find_out_overload(func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> tuple[Any, list[str]] | None:
+    """The overload that writes its results to given tensors, and the names of its arguments for them; None if none does."""
     for name in func._overloadpacket.overloads():
-        variant = getattr(func._overloadpacket, name)
-        names = [argument.name for argument in variant._schema.arguments if argument.is_out]
+        overload = getattr(func._overloadpacket, name)
+        names = [argument.name for argument in overload._schema.arguments if argument.is_out]
         if not names or len(names) != len(found):
             continue
         outs = [torch.empty_like(x) for x in found]
-        places = [x.data_ptr() for x in outs]
+        addresses = [x.data_ptr() for x in outs]
         try:
-            variant(*args, **kwargs, **dict(zip(names, outs, strict=True)))
-        except (RuntimeError, TypeError):  # another overload's
+            overload(*args, **kwargs, **dict(zip(names, outs, strict=True)))
+        except (RuntimeError, TypeError):  # made for other arguments
             continue
-        if places == [x.data_ptr() for x in outs] and all(map(same_bits, found, outs)):
-            return variant, names
+        if addresses == [x.data_ptr() for x in outs] and all(map(same_bits, found, outs)):
+            return overload, names
     return None
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors are equal, NaNs included."""
     return x.shape == y.shape and x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num())

@@ -1,8 +1,7 @@
 """Vectors of 16 float32 and raw pointers for kernels compiled by Numba, through its extension interface.
 
-What a compiler makes of loops by itself is several times slower where sums must stay in registers; with vectors spelled
-out in LLVM's instructions it has no choice. LLVM turns them into what the machine has (one AVX-512 register, two of
-AVX2, four of NEON).
+Where sums must stay in registers, loops that the compiler vectorises by itself are several times slower than vectors
+written as LLVM instructions. LLVM maps these to the machine's registers (one of AVX-512, two of AVX2, four of NEON).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _sources() -> str:
 
 
 def _marked(function: Callable[..., None]) -> Callable[..., None]:
-    """The same function with one more thing that its closure holds, which Numba's cache tells it apart by."""
+    """The same function with ``_sources()`` in its closure, so that it is part of the key in Numba's cache."""
     code = function.__code__
     code = code.replace(co_freevars=(*code.co_freevars, "sources"))
     closure = (*(function.__closure__ or ()), CellType(_sources()))
@@ -46,7 +45,7 @@ def _marked(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def compiled(function: Callable[..., None], **options: Any) -> Any:
-    """For Python to call; the machine code is kept for the next process where there is a folder for it."""
+    """Compile a function that Python calls; the machine code is cached on disk where Numba can write."""
     options = {"nogil": True, "error_model": "numpy", **options}
     function = _marked(function)
     try:
@@ -56,7 +55,7 @@ def compiled(function: Callable[..., None], **options: Any) -> Any:
 
 
 def kernel(function: Callable[..., None]) -> Any:
-    """The same as a C function of a pointer to int64 and of a piece's number (see ``parallel``); it has an ``address``."""
+    """Compile a C function of a pointer to int64 and a piece's number (see ``parallel``); it has an ``address``."""
     signature = types.void(types.CPointer(types.int64), types.int64)
     options = {"nopython": True, "fastmath": set(FAST), "error_model": "numpy"}
     function = _marked(function)
@@ -67,7 +66,7 @@ def kernel(function: Callable[..., None]) -> Any:
 
 
 class Emitter:
-    """Writes instructions on vectors into a function that is being compiled."""
+    """Emits vector instructions into a function that is being compiled."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -87,26 +86,26 @@ class Emitter:
         return self.broadcast_lane(one, 0)
 
     def broadcast_lane(self, vector: Any, number: int) -> Any:
-        """One lane's number in every lane."""
+        """The number of one lane in every lane."""
         return self.builder.shuffle_vector(
             vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(INTS, [number] * LANES)
         )
 
     def load(self, pointer: Any, first: int, kind: Any, count: int) -> Any:
-        """``count`` numbers of type ``kind`` from the ``first`` one on."""
+        """A vector of ``count`` numbers of type ``kind``, from the ``first`` one at a pointer on."""
         b = self.builder
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
         return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
 
     def prefetch(self, at: Any) -> None:
-        """Have a cache line brought into the second-level cache; ``at`` is an ``i8*`` and may point anywhere."""
+        """Prefetch a cache line into the second-level cache; ``at`` is an ``i8*`` and may be invalid."""
         kind = ir.FunctionType(ir.VoidType(), [at.type, INT, INT, INT])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
         read, second_level, data = 0, 2, 1
         self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, second_level, data))])
 
     def rounded(self, x: Any) -> Any:
-        """The bits of the nearest bfloat16, a tie to the even one."""
+        """The bits of the nearest bfloat16, ties to even."""
         b = self.builder
         bits, sixteen, one, half = (
             b.bitcast(x, INTS),
@@ -116,7 +115,7 @@ class Emitter:
         return b.trunc(b.lshr(bits, sixteen), ir.VectorType(ir.IntType(16), LANES))
 
     def exp(self, x: Any) -> Any:
-        """For numbers up to 0; below -87 it stays at e**-87."""
+        """``e**x`` for x up to 0; below -87 it is e**-87."""
         b = self.builder
         y = b.fmul(x, ir.Constant(FLOATS, [1.4426950408889634] * LANES), flags=FAST)
         y = self.call(f"llvm.maxnum.v{LANES}f32", FLOATS, y, ir.Constant(FLOATS, [-126.0] * LANES))
@@ -131,7 +130,7 @@ class Emitter:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address(context, array, index):
-    """Pointer to an element of a C-contiguous array, counted as if it had one dimension."""
+    """Pointer to an element of a C-contiguous array, indexed as if it had one dimension."""
     signature = types.CPointer(array.dtype)(array, index)
 
     def generate(context, builder, signature, args):
@@ -142,7 +141,7 @@ def address(context, array, index):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def advance(context, at, numbers):
-    """A pointer so many numbers further on."""
+    """A pointer ``numbers`` elements further on."""
 
     def generate(context, builder, signature, args):
         return builder.gep(args[0], [args[1]])
@@ -168,14 +167,14 @@ def array_at(place, kind, first, count):
 
 
 def float_bits(number: float) -> int:
-    """A float64 as the int64 of the same bits, for ``real``."""
-    found: int = struct.unpack("q", struct.pack("d", number))[0]
-    return found
+    """The bits of a float64 as an int64, for ``float_from_bits``."""
+    bits: int = struct.unpack("q", struct.pack("d", number))[0]
+    return bits
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def float_from_bits(context, bits):
-    """The float64 of an int64's bits."""
+    """The float64 with the bits of an int64."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())
@@ -185,7 +184,7 @@ def float_from_bits(context, bits):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def call(context, place, arguments, piece):
-    """Call the function at an address with a pointer and a number."""
+    """Call the function at address ``place`` with a pointer and a number."""
     signature = types.void(place, arguments, piece)
 
     def generate(context, builder, signature, args):
@@ -198,7 +197,7 @@ def call(context, place, arguments, piece):
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def prefetch(context, pointer, numbers):
-    """Have so many numbers (a literal) brought into the second-level cache."""
+    """Prefetch ``numbers`` numbers (a literal) into the second-level cache."""
     signature = types.void(pointer, numbers)
     size = numbers.literal_value * pointer.dtype.bitwidth // 8
 

@@ -1,7 +1,7 @@
-"""A list of calls that compute one step of a model, made while the step runs, to be called again for the next.
+"""A list of the calls that compute one step of a model, recorded while the step runs and called again for other steps.
 
-Our own kernels get addresses instead of tensors, so that torch does not see what they do: they are called through ``run``,
-which puts them on the tape of the thread that is recording.
+Kernels of this package take addresses instead of tensors, so torch's dispatcher does not see them: they are called
+through ``run``, which appends them to the tape of the thread that is recording.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _recording = threading.local()
 
 
 class Tape:
-    """Attributes: calls: in order, each without arguments."""
+    """Recorded calls. Attributes: calls: in order, each without arguments."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], Any]] = []
@@ -26,7 +26,7 @@ class Tape:
             call()
 
     def join(self) -> None:
-        """Replace neighbours by one call where their type has a function for it (``joined``)."""
+        """Replace consecutive calls of one type by one call, where the type has a function ``joined`` for that."""
         calls: list[Callable[[], Any]] = []
         for kind, neighbours in groupby(self.calls, type):
             alike = list(neighbours)
@@ -35,7 +35,7 @@ class Tape:
 
 
 def run(call: Callable[[], None]) -> None:
-    """Make a call, and put it on the tape of this thread if there is one."""
+    """Make a call, and append it to the tape of this thread if it is recording."""
     tape = getattr(_recording, "tape", None)
     if tape is not None:
         tape.calls.append(call)
@@ -44,7 +44,7 @@ def run(call: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def record(tape: Tape) -> Iterator[None]:
-    """While entered, what this thread calls through ``run`` is put on the tape."""
+    """While entered, calls of this thread through ``run`` are appended to the tape."""
     _recording.tape = tape
     try:
         yield

@@ -1,6 +1,6 @@
-"""A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512's registers.
+"""A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512 registers.
 
-A strip is ``[steps, 32]`` of float32, or ``[steps, 32, 2]`` of bfloat16, of which two numbers are multiplied at once.
+A strip is float32 ``[steps, 32]``, or bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this CPU is one of those that this file is for. Where it has AMX, oneDNN multiplies bfloat16 with that."""
+    """Whether this CPU has the instructions for a dtype. With AMX, oneDNN's bfloat16 products are faster: False."""
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES or not numba.config.ENABLE_AVX or dtype not in _DTYPES:
         return False
     has = binding.get_host_cpu_features()
@@ -36,11 +36,13 @@ def available(dtype: torch.dtype) -> bool:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def multiply_rows(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead, line, rows, most):
-    """``rows`` of x times a strip, plus rows of ``begin``, into ``out``; at most ``most`` (a literal).
+def multiply_rows(
+    context, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead, line, rows, most
+):
+    """Write ``rows`` rows of x times a strip, plus the rows of ``initial``, to ``out``; at most ``most`` (a literal) rows.
 
-    Strides are numbers from row to row. ``begin`` is float32; bfloat16 (as uint16) is rounded to in the end where ``out``
-    is that. For each cache line of the strip ``line`` bytes more are asked for, from ``ahead`` on.
+    Strides are in numbers, from row to row. ``initial`` is float32; sums are rounded where ``out`` is bfloat16 (as uint16).
+    With each cache line of the strip that is read, the next ``line`` bytes from ``ahead`` on are prefetched.
     """
 
     def generate(context, builder, signature, args):
@@ -57,25 +59,25 @@ def multiply_rows(context, x, x_stride, strip, begin, begin_stride, steps, out, 
         return context.get_dummy_value()
 
     return types.void(
-        x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead, line, rows, most
+        x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead, line, rows, most
     ), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def multiply_tile(context, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows):
-    """The same for ``rows`` (a literal), where memory is near and nothing need be asked for."""
+def multiply_tile(context, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows):
+    """The same for ``rows`` rows (a literal), without prefetching, for strips that are in the cache."""
 
     def generate(context, builder, signature, args):
         _Tile(builder, rows.literal_value, bf16=x.dtype.bitwidth == 16).write(*args[:-1])
         return context.get_dummy_value()
 
-    return types.void(x, x_stride, strip, begin, begin_stride, steps, out, out_stride, rows), generate
+    return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows), generate
 
 
 class _Tile(Emitter):
-    """The instructions for so many rows; ``bf16`` is bfloat16.
+    """Emits the product for a fixed number of rows, of bfloat16 numbers with ``bf16``.
 
-    The inner loop is spelled out in assembler: of the same instructions LLVM makes one that runs out of registers.
+    The inner loop is inline assembly, because LLVM spills registers when it compiles the same instructions.
     """
 
     def __init__(self, builder: Any, rows: int, bf16: bool) -> None:
@@ -83,47 +85,47 @@ class _Tile(Emitter):
         self.rows, self.bf16 = rows, bf16
         self.unrolled = 4 if rows <= 4 else 2
 
-    def write(self, x, x_stride, strip, begin, begin_stride, steps, out, out_stride, ahead=None, line=None):
+    def write(self, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead=None, line=None):
         b = self.builder
         self.strip, self.line = b.bitcast(strip, INT.as_pointer()), line
         self.ahead = ahead and b.bitcast(ahead, ir.IntType(8).as_pointer())
-        starts = (b.gep(x, [b.mul(x_stride, self.whole(row))]) for row in range(0, self.rows, 3))
+        starts = (b.gep(x, [b.mul(x_stride, self.int64(row))]) for row in range(0, self.rows, 3))
         self.starts = [b.bitcast(start, INT.as_pointer()) for start in starts]
-        self.row_bytes = b.mul(x_stride, self.whole(2 if self.bf16 else 4))
+        self.row_bytes = b.mul(x_stride, self.int64(2 if self.bf16 else 4))
         self.sums = []  # LLVM keeps them in registers
         for row in range(self.rows):
-            initial = b.gep(begin, [b.mul(begin_stride, self.whole(row))])
-            numbers = (self.load(initial, LANES * i, FLOAT, LANES) for i in range(2))
+            first = b.gep(initial, [b.mul(initial_stride, self.int64(row))])
+            numbers = (self.load(first, LANES * i, FLOAT, LANES) for i in range(2))
             self.sums += [cgutils.alloca_once_value(b, number) for number in numbers]
-        rounds = b.udiv(steps, self.whole(self.unrolled))
+        rounds = b.udiv(steps, self.int64(self.unrolled))
         with cgutils.for_range(b, rounds) as loop:
-            self.steps(b.mul(loop.index, self.whole(self.unrolled)), self.unrolled)
-        first = b.mul(rounds, self.whole(self.unrolled))
+            self.steps(b.mul(loop.index, self.int64(self.unrolled)), self.unrolled)
+        first = b.mul(rounds, self.int64(self.unrolled))
         with cgutils.for_range(b, b.sub(steps, first)) as loop:
             self.steps(b.add(first, loop.index), 1)
         for number, total in enumerate(self.sums):
             row, half = divmod(number, 2)
-            place = b.gep(out, [b.add(b.mul(out_stride, self.whole(row)), self.whole(LANES * half))])
-            found = self.rounded(b.load(total)) if out.type.pointee == ir.IntType(16) else b.load(total)
-            b.store(found, b.bitcast(place, found.type.as_pointer()), align=2)
+            place = b.gep(out, [b.add(b.mul(out_stride, self.int64(row)), self.int64(LANES * half))])
+            result = self.rounded(b.load(total)) if out.type.pointee == ir.IntType(16) else b.load(total)
+            b.store(result, b.bitcast(place, result.type.as_pointer()), align=2)
 
     def steps(self, first: Any, count: int) -> None:
-        """``count`` steps from the ``first`` one on."""
+        """Emit ``count`` steps from the ``first`` one on."""
         b = self.builder
         for i in range(2 * count if self.ahead else 0):
-            number = b.add(b.mul(first, self.whole(2)), self.whole(i))
+            number = b.add(b.mul(first, self.int64(2)), self.int64(i))
             self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]))
-        places = [b.gep(self.strip, [b.mul(first, self.whole(STRIP))])]
+        places = [b.gep(self.strip, [b.mul(first, self.int64(STRIP))])]
         places += [b.gep(start, [first]) for start in self.starts]
         results = self.multiply_add([*(b.load(total) for total in self.sums), *places, self.row_bytes], count)
         for number, total in enumerate(self.sums):
             b.store(b.extract_value(results, number), total)
 
     def multiply_add(self, given: list[Any], count: int) -> Any:
-        """The sums and two vectors of the strip, after ``count`` steps.
+        """Emit the inner loop's assembly; returns the sums and two vectors of the strip, after ``count`` steps.
 
-        ``given`` has the sums, where the strip begins, where every third row of x does, and how many bytes there are from
-        row to row. A row's number is loaded into all lanes by the instruction that multiplies it.
+        ``given`` is the sums, pointers to the strip and to every third row of x, and the row stride in bytes: an address
+        of x86 can add one or two strides. The multiplying instruction broadcasts the number of x itself.
         """
         sums = len(self.sums)
         outputs = sums + 2
@@ -149,5 +151,5 @@ class _Tile(Emitter):
         return self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
 
     @staticmethod
-    def whole(number: int) -> Any:
+    def int64(number: int) -> Any:
         return ir.Constant(ir.IntType(64), number)

@@ -1,6 +1,6 @@
-"""Attention for CPUs: what the compiled kernels can read where it lies, they do (``calls``); the rest is gathered.
+"""Attention for CPUs: compiled kernels that read blocks in place (``calls``), with gathered blocks as the fallback.
 
-Gathered are prompts on a CPU without 512-bit vectors, and everything without Numba or in float16.
+The fallback computes prompts on a CPU without 512-bit vectors, and everything without Numba or in float16.
 """
 
 from __future__ import annotations

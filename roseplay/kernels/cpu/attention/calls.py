@@ -1,8 +1,8 @@
-"""Appending to KV blocks and attending to them where they lie, compiled by Numba where that is installed.
+"""Appending to KV blocks and attending to them in place, compiled by Numba where that is installed.
 
-Gathering blocks first, as plain torch must, reads and writes every key and value once more. Here are the calls; the loops
-over rows and blocks are in ``decode_loops`` and ``prompt_loops``, what is done with a block in ``decode_vectors`` and
-``prompt_vectors``.
+Gathering blocks first, as plain torch must, reads and writes every key and value once more. This file has the calls; the
+loops over rows and blocks are in ``decode_loops`` and ``prompt_loops``, the computation on a block in ``decode_vectors``
+and ``prompt_vectors``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ try:
     from roseplay.kernels.cpu.attention import decode_loops, prompt_loops
     from roseplay.kernels.cpu.parallel import share_out
     from roseplay.kernels.cpu.rows import share_rows
-except ImportError:  # an extra: without it all is gathered
+except ImportError:  # Numba is an extra
     decode_loops = None  # type: ignore[assignment]
 
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def available(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a cache of this dtype can be read in place."""
+    """Whether a cache of this dtype, on this device, can be read in place."""
     return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
@@ -50,13 +50,14 @@ def attend_in_place(
     decodes: Decodes,
     params: AttentionParams,
 ) -> None:
-    """Rows of one query attend to their cached tokens.
+    """Single queries attend to their cached tokens.
 
     Args:
         q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
-        out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; the rows' tokens are written, others left alone.
-        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16; values alike.
-        params: its window is the one that ``decodes`` were planned for.
+        out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; only the tokens of ``decodes`` are written.
+        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16.
+        values: ``[blocks, kv_heads, block_size, v_dim]``, of the same dtype.
+        decodes: planned for the window of ``params``.
 
     Scores and sums are float32 whatever the cache holds.
     """
@@ -83,13 +84,14 @@ def attend_in_place(
         threads,
         *decodes.arguments(),
     ]
-    # Converted sinks are the step's own tensor, made again by a replay: to hold on to them would keep their place.
+    # Sinks that were converted are a tensor of the step, which a replay computes again: a reference would keep its memory
+    # from being reused.
     hold = (floats, decodes, sink if params.sinks is None else None)
     share_out(kernel, arguments, len(decodes.tokens) * shares, hold)
 
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
-    """Queries of the spans for ``attend_prompts``; None where it cannot attend with q and keys of these shapes."""
+    """Most queries of a span for ``attend_prompts``; None if it does not support the dtype or shape of q and keys."""
     if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
         return None
     return prompt_loops.span_queries(q.shape[1] // keys.shape[1])
@@ -103,9 +105,9 @@ def attend_prompts(
     spans: Spans,
     params: AttentionParams,
 ) -> None:
-    """Spans of queries attend to what is cached up to each of them; the rest is as with ``attend_in_place``.
+    """Spans of queries attend to the cached tokens up to each of them; arguments are as for ``attend_in_place``.
 
-    In bfloat16 what a token weighs is rounded before it is multiplied by the value, as torch does.
+    In bfloat16, probabilities are rounded before they are multiplied by values, as torch does.
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
     group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
@@ -124,17 +126,17 @@ def attend_prompts(
 
 
 def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:
-    """Scaling and softcap, 0 for none; the sinks, of which there is one that is not looked at where there are none."""
+    """float32 arrays: scaling and softcap (0 for none); the sinks (one that is not read, for none)."""
     sink = np.zeros(1, np.float32) if params.sinks is None else params.sinks.float().contiguous().numpy()
     return np.array([params.scaling, params.softcap or 0.0], np.float32), sink
 
 
 def _head_shares(kv_heads: int, threads: int) -> int:
-    """In how many shares a row's KV heads are worked on: at least one a thread where there are as many, so that threads
-    get equal work however long the rows are; and no more, because the heads of a block lie side by side."""
+    """How many pieces of work the KV heads of a row are split into: at least one a thread where there are enough heads, so
+    that threads get equal work however long the rows are; and no more, because the heads of a block are adjacent."""
     return next(shares for shares in range(min(threads, kv_heads), kv_heads + 1) if kv_heads % shares == 0)
 
 
 def _heads_dense(x: torch.Tensor) -> torch.Tensor:
-    """``[tokens, heads, dim]`` with a token's heads side by side; tokens may be further apart."""
+    """``x [tokens, heads, dim]``, copied unless the heads of a token are contiguous; tokens may have any stride."""
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()

@@ -1,7 +1,7 @@
-"""One stretch of a block's tokens attended by the query heads of a group, in explicit vectors of 16 float32.
+"""The query heads of a group attend to up to 16 tokens of a block, in explicit vectors of 16 float32.
 
-A number's place in the vectors (``lane_order``) is not its place in memory where bfloat16 is read: two of them are
-loaded as one 32-bit number, whose upper half is the second and, shifted up, whose lower half the first.
+In bfloat16, the order of numbers in vectors (``lane_order``) is not that in memory: two numbers are loaded as one 32-bit
+word, of which the upper half is the second number and the lower half, shifted up, the first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numba.extending import intrinsic
 
 from roseplay.kernels.cpu.simd import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emitter
 
-LOWEST = -3e38  # not infinity: the instructions may assume that numbers are finite
+LOWEST = -3e38  # not -inf: fast-math instructions may assume finite numbers
 
 
 def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which of a token's ``dim`` numbers lies in each lane, -1 for none; whole vectors of 16."""
+    """The index of the number in each lane, of a token's ``dim`` numbers in whole vectors of 16; -1 for an unused lane."""
     pairs = dim // (2 * LANES) * 2 * LANES if bf16 else 0
     order = np.arange(pairs).reshape(-1, LANES, 2).transpose(0, 2, 1).reshape(-1)
     rest = np.full(-(-(dim - pairs) // LANES) * LANES, -1)
@@ -28,17 +28,17 @@ def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 class AttentionEmitter(Emitter):
-    """The steps of attention to 16 tokens; ``bf16`` blocks are bfloat16."""
+    """Emits the steps of attention to 16 tokens; with ``bf16``, keys and values are bfloat16."""
 
     def __init__(self, builder: Any, bf16: bool) -> None:
         super().__init__(builder)
         self.bf16 = bf16
 
-    def state(self, pointer: Any, vectors: int) -> list[Any]:
+    def load_vectors(self, pointer: Any, vectors: int) -> list[Any]:
         return [self.load(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
 
-    def token(self, pointer: Any, number: int, dim: int) -> list[Any]:
-        """Key or value of the token ``number``, in ``lane_order``."""
+    def load_token(self, pointer: Any, number: int, dim: int) -> list[Any]:
+        """The key or value of the token ``number``, as vectors in ``lane_order``."""
         b, begin, vectors = self.builder, number * dim, []
         pairs = dim // (2 * LANES) if self.bf16 else 0
         sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
@@ -55,32 +55,30 @@ class AttentionEmitter(Emitter):
             vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.bf16 else part)
         return vectors
 
-    def merge(self, x: Any, y: Any, width: int) -> Any:
-        """Add lanes that are ``width`` apart, of two vectors at once: x's sums go where the lane has not the bit ``width``."""
+    def add_pairs(self, x: Any, y: Any, width: int) -> Any:
+        """Add lanes that are ``width`` apart, in two vectors at once: sums of x go to lanes without the bit ``width``, sums
+        of y to the others."""
         near = [(LANES if lane & width else 0) + (lane & ~width) for lane in range(LANES)]
         far = [lane + width for lane in near]
         b = self.builder
-        return b.fadd(
-            *(b.shuffle_vector(x, y, ir.Constant(INTS, lanes)) for lanes in (near, far)),
-            flags=FAST,
-        )
+        return b.fadd(*(b.shuffle_vector(x, y, ir.Constant(INTS, lanes)) for lanes in (near, far)), flags=FAST)
 
     def scores(self, queries: list[list[Any]], keys: Any, tokens: int, k_dim: int) -> list[Any]:
-        """For each head a vector: the products of its query with 16 tokens' keys, a lane a token.
+        """For each head a vector: the dot products of its query with the keys of 16 tokens, one token a lane.
 
-        The 16 vectors of partial products are added up in pairs, which halves their number four times. From the
-        ``tokens`` th on a lane repeats the last token.
+        The 16 vectors of partial sums are added in pairs, which halves their number four times. Lanes from ``tokens`` on
+        repeat the last token.
         """
         waiting: list[list[tuple[int, Any]]] = [[] for _ in queries]
         for number in range(LANES):
-            key = self.token(keys, min(number, tokens - 1), k_dim)
+            key = self.load_token(keys, min(number, tokens - 1), k_dim)
             for query, pending in zip(queries, waiting, strict=True):
                 total = self.builder.fmul(query[0], key[0], flags=FAST)
                 for x, y in zip(query[1:], key[1:], strict=True):
                     total = self.fma(x, y, total)
                 width = 1
                 while pending and pending[-1][0] == width:
-                    total, width = self.merge(pending.pop()[1], total, width), 2 * width
+                    total, width = self.add_pairs(pending.pop()[1], total, width), 2 * width
                 pending.append((width, total))
         return [pending[0][1] for pending in waiting]
 
@@ -93,24 +91,26 @@ class AttentionEmitter(Emitter):
         tanh = b.fdiv(b.fsub(one, e), b.fadd(one, e))
         return b.fmul(cap, self.call(f"llvm.copysign.v{LANES}f32", FLOATS, tanh, x))
 
-    def seen(self, begin: Any, end: Any, tokens: int) -> Any:
-        """The lanes whose token is one of ``begin`` to ``end - 1``."""
+    def visible(self, begin: Any, end: Any, tokens: int) -> Any:
+        """A mask of the lanes whose token is one of ``begin`` to ``end - 1``, and below ``tokens``."""
         b, lanes = self.builder, ir.Constant(INTS, list(range(LANES)))
         there = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < tokens for lane in range(LANES)])
         first, last = (self.broadcast(b.trunc(bound, INT)) for bound in (begin, end))
         return b.and_(there, b.and_(b.icmp_signed(">=", lanes, first), b.icmp_signed("<", lanes, last)))
 
-    def online_softmax_update(self, scores: Any, seen: Any, top: Any, weight: Any) -> tuple[Any, Any]:
-        """Take a head's 16 scores into its running maximum and sum; returns their probabilities
-        and what the past is to be multiplied by."""
+    def online_softmax_update(self, scores: Any, visible: Any, top: Any, weight: Any) -> tuple[Any, Any]:
+        """Update a head's running maximum (``top``) and sum (``weight``) with 16 scores.
+
+        Returns their unnormalised probabilities, and the factor for earlier sums, in all lanes.
+        """
         b = self.builder
-        scores = b.select(seen, scores, ir.Constant(FLOATS, [LOWEST] * LANES))
+        scores = b.select(visible, scores, ir.Constant(FLOATS, [LOWEST] * LANES))
         old = b.load(top)
         highest = self.call(f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, scores)
         highest = self.call("llvm.maxnum.f32", FLOAT, highest, old)
         rescale = self.exp(self.broadcast(b.fsub(old, highest)))
         probabilities = self.exp(b.fsub(scores, self.broadcast(highest)))
-        probabilities = b.select(seen, probabilities, ir.Constant(FLOATS, [0.0] * LANES))
+        probabilities = b.select(visible, probabilities, ir.Constant(FLOATS, [0.0] * LANES))
         zero = ir.Constant(FLOAT, 0.0)
         sum_ = self.call(f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, zero, probabilities)
         past = b.fmul(b.load(weight), b.extract_element(rescale, ir.Constant(INT, 0)))
@@ -126,8 +126,8 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
     Args:
         query: pointer to the heads' queries, times the scale, each in ``lane_order`` and whole vectors.
         keys, values: pointers to the first token's; float32, or bfloat16 as uint16.
-        begin, end: the tokens that are seen, counted from the first.
-        softcap: 0 for none, as ``shape`` must say too.
+        begin, end: the visible tokens, counted from the first.
+        softcap: used where ``shape`` says that there is one.
         top, weight, total: pointers to each head's running maximum, sum, and weighted values (in ``lane_order``).
         shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
     """
@@ -143,20 +143,20 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
         def of_head(pointer, head, numbers):
             return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
 
-        queries = [emit.state(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
-        seen = emit.seen(begin, end, tokens)
+        queries = [emit.load_vectors(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
+        visible = emit.visible(begin, end, tokens)
         probabilities, totals = [], []
         for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
             if capped:
                 scores = emit.cap(scores, emit.broadcast(softcap))
             probability, rescale = emit.online_softmax_update(
-                scores, seen, of_head(top, head, 1), of_head(weight, head, 1)
+                scores, visible, of_head(top, head, 1), of_head(weight, head, 1)
             )
-            past = emit.state(of_head(total, head, v_vectors * LANES), v_vectors)
+            past = emit.load_vectors(of_head(total, head, v_vectors * LANES), v_vectors)
             probabilities.append(probability)
             totals.append([builder.fmul(x, rescale, flags=FAST) for x in past])
         for number in range(tokens):
-            value = emit.token(values, number, v_dim)
+            value = emit.load_token(values, number, v_dim)
             for head in range(heads):
                 probability = emit.broadcast_lane(probabilities[head], number)
                 totals[head] = [emit.fma(probability, x, y) for x, y in zip(value, totals[head], strict=True)]

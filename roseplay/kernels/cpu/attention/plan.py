@@ -1,6 +1,6 @@
-"""Which of a batch's tokens attend one by one and which in spans of a prompt; worked out once a step.
+"""Which tokens of a batch attend one by one and which in spans of a prompt; computed once a step.
 
-The arrays are what the kernels are given by address.
+Kernels get the arrays by address.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import numpy as np
 
 from roseplay.model.batch import Ints, PagedBatch
 
-# Up to so many queries of a row attend one by one, each as if it were a decode.
+# Rows of up to this many tokens attend token by token, each as if it were a decode.
 SHORT_QUERIES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """Single tokens, each a row for a kernel that reads blocks in place.
+    """Single tokens, each a row of the decode kernel.
 
     Attributes:
-        tokens: ``[rows]``, each row's token in the batch; all arrays are contiguous.
-        tables: ``[rows, most blocks]``; the row sees its request's tokens ``firsts`` to ``seq_lens - 1``.
+        tokens: ``[rows]``, each row's token in the batch; all arrays are contiguous int64.
+        tables: ``[rows, most blocks]``, block tables.
+        seq_lens, firsts: ``[rows]``: the row sees its request's tokens ``firsts`` to ``seq_lens - 1``.
     """
 
     tokens: Ints
@@ -31,27 +32,30 @@ class Decodes:
     _arguments: list[int] = field(default_factory=list)
 
     def arguments(self) -> list[int]:
-        """For the kernel: the arrays' addresses, the number of rows, the width of the tables."""
+        """The kernel's arguments: the arrays' addresses, the number of rows, the width of the tables."""
         if not self._arguments:
             arrays = (self.tokens, self.tables, self.seq_lens, self.firsts)
             self._arguments.extend([*(array.ctypes.data for array in arrays), *self.tables.shape])
         return self._arguments
 
     def refill(self, seq_lens: Ints, window: int | None) -> None:
-        """As many rows of another step in the same arrays; the tables are the batch's own where all its rows are in here."""
+        """Overwrite the arrays with as many rows of another step, ``seq_lens`` ``[rows]``.
+
+        ``tables`` are then not copied: they are the batch's own, because all its rows are decodes.
+        """
         self.seq_lens[:] = seq_lens
         self.firsts[:] = np.maximum(0, seq_lens - window) if window else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Queries that lie side by side, of one request, for a kernel that reads blocks in place; all arrays are contiguous.
+    """Consecutive queries of one request, each span a row of the prompt kernel; all arrays are contiguous int64.
 
     Attributes:
-        tokens: ``[spans]``, each one's first query in the batch.
-        counts: ``[spans]``, its queries.
-        positions: ``[spans]``, of its first query in the request; it sees the tokens up to itself.
-        tables: ``[spans, most blocks]``.
+        tokens: ``[spans]``, the token in the batch of each span's first query.
+        counts: ``[spans]``, the number of its queries.
+        positions: ``[spans]``, the position of its first query in the request.
+        tables: ``[spans, most blocks]``, block tables.
     """
 
     tokens: Ints
@@ -60,7 +64,7 @@ class Spans:
     tables: Ints
 
     def arguments(self) -> list[int]:
-        """For the kernel: the arrays' addresses, the number of spans, the width of the tables."""
+        """The kernel's arguments: the arrays' addresses, the number of spans, the width of the tables."""
         arrays = (self.tokens, self.counts, self.positions, self.tables)
         return [*(array.ctypes.data for array in arrays), *self.tables.shape]
 
@@ -70,7 +74,7 @@ class Plan:
 
     Attributes:
         prompts: rows of more than ``SHORT_QUERIES`` tokens.
-        decodes_of: the tokens of the other rows, by the windows that were asked for; None where there are none.
+        decodes_of: by window, the tokens of all other rows; None where there are none.
     """
 
     def __init__(self, batch: PagedBatch) -> None:
@@ -82,14 +86,14 @@ class Plan:
 
     @classmethod
     def of(cls, batch: PagedBatch) -> Plan:
-        """The same one for all layers."""
+        """The batch's plan, which all layers share."""
         plan: Plan | None = batch.memo.get("plan")
         if plan is None:
             plan = batch.memo["plan"] = cls(batch)
         return plan
 
     def decodes(self, window: int | None) -> Decodes | None:
-        """The tokens that attend one by one: decodes, and a few of a prompt; None if there is none."""
+        """The tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
         if window not in self.decodes_of:
             self.decodes_of[window] = self._plan_decodes(window)
         return self.decodes_of[window]
@@ -109,7 +113,9 @@ class Plan:
             tokens, seq_lens, tables = np.arange(rows.size), batch.host_seq_lens.copy(), batch.host_block_tables
         else:
             counts = counts[rows]
-            back = np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1  # tokens of its row that follow
+            back = (
+                np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1
+            )  # how many tokens of its row follow
             tokens = np.repeat(batch.host_cu_seqlens_q[rows + 1], counts) - 1 - back
             seq_lens = np.repeat(batch.host_seq_lens[rows], counts) - back
             tables = np.repeat(batch.host_block_tables[rows], counts, axis=0)
@@ -121,7 +127,7 @@ class Plan:
         rows = np.repeat(self.prompts, -(-counts[self.prompts] // most))
         first_of_row = np.concatenate([[True], np.diff(rows) > 0])
         number = np.arange(rows.size)
-        begins = (number - np.maximum.accumulate(np.where(first_of_row, number, 0))) * most  # in the row's queries
+        begins = (number - np.maximum.accumulate(np.where(first_of_row, number, 0))) * most  # offset in the row
         return Spans(
             batch.host_cu_seqlens_q[rows] + begins,
             np.minimum(most, counts[rows] - begins),

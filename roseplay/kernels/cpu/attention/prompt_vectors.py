@@ -1,4 +1,4 @@
-"""What prompt attention does between its two products, in explicit vectors: softmax, and laying out keys and values."""
+"""Prompt attention apart from its two products, in explicit vectors: softmax, and laying out keys and values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _WIDE = ir.VectorType(ir.IntType(16), 2 * LANES)
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def online_softmax_update(context, scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, capped):
-    """Take a query's scores into its running softmax; returns how much of what it has so far remains.
+    """Update a query's online softmax with scores; returns the factor for its earlier sums.
 
     Args:
-        scores: pointer to float32, whole vectors of 16; written over.
-        probabilities: pointer to what each token weighs: float32, or bfloat16 as uint16.
-        begin, end: the tokens that are seen, counted from the first score.
-        softcap: 0 for none, as ``capped`` (a literal) must say too.
+        scores: pointer to float32, whole vectors of 16; overwritten.
+        probabilities: pointer to the unnormalised probabilities that are written: float32, or bfloat16 as uint16.
+        begin, end: the visible tokens, counted from the first score.
+        softcap: used if ``capped`` (a literal) is not 0.
         top, weight: pointers to the running maximum and sum.
     """
 
@@ -34,15 +34,15 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
         def place(at, index):
             return builder.gep(at, [builder.mul(index, ir.Constant(index.type, LANES))])
 
-        def seen(index):
+        def visible(index):
             first = builder.mul(index, ir.Constant(index.type, LANES))
-            return emit.seen(builder.sub(begin, first), builder.sub(end, first), LANES)
+            return emit.visible(builder.sub(begin, first), builder.sub(end, first), LANES)
 
         with cgutils.for_range(builder, vectors) as loop:
             at = place(scores, loop.index)
             x = builder.fmul(emit.load(at, 0, FLOAT, LANES), emit.broadcast(scaling))
             x = emit.cap(x, emit.broadcast(softcap)) if capped.literal_value else x
-            x = builder.select(seen(loop.index), x, lowest)
+            x = builder.select(visible(loop.index), x, lowest)
             builder.store(x, builder.bitcast(at, FLOATS.as_pointer()), align=4)
             builder.store(emit.call(f"llvm.maxnum.v{LANES}f32", FLOATS, x, builder.load(highest)), highest)
         old = builder.load(top)
@@ -50,7 +50,7 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
         best = emit.call("llvm.maxnum.f32", FLOAT, best, old)
         with cgutils.for_range(builder, vectors) as loop:
             x = emit.load(place(scores, loop.index), 0, FLOAT, LANES)
-            probability = builder.select(seen(loop.index), emit.exp(builder.fsub(x, emit.broadcast(best))), zeros)
+            probability = builder.select(visible(loop.index), emit.exp(builder.fsub(x, emit.broadcast(best))), zeros)
             builder.store(builder.fadd(builder.load(total), probability), total)
             if probabilities.type.pointee == ir.IntType(16):
                 probability = emit.rounded(probability)
@@ -69,7 +69,7 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
 
 @intrinsic  # type: ignore[untyped-decorator]
 def transpose_16x16(context, rows, stride, columns, column_stride):
-    """16 rows of 16 words, ``stride`` words apart, to 16 columns: their transpose."""
+    """Transpose 16 rows of 16 words (32 bits); strides are in words."""
 
     def generate(context, builder, signature, args):
         emit = Emitter(builder)
@@ -97,7 +97,7 @@ def transpose_16x16(context, rows, stride, columns, column_stride):
 
 @intrinsic  # type: ignore[untyped-decorator]
 def interleave_pairs(context, first, second, pairs):
-    """32 numbers of one row and 32 of another as 32 pairs; bfloat16 as uint16."""
+    """Write 32 bfloat16 (as uint16) of one row and 32 of another as 32 pairs."""
 
     def generate(context, builder, signature, args):
         emit = Emitter(builder)
