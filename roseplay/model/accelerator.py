@@ -1,6 +1,7 @@
 """How kernels make a model's steps faster: an ``Accelerator``, registered for a type of device.
 
-It and ``AttentionBackend`` are all that the model knows of kernels. Without any, the model computes the same, slower.
+This and ``AttentionBackend`` are the only interfaces between the model and kernels. Without kernels the model computes the
+same tokens, more slowly.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ Forward = Callable[[PagedBatch], torch.Tensor]
 
 
 class Accelerator:
-    """Computes the steps of one model runner; this one leaves them as they are, a subclass may do better.
+    """Computes the steps of one model runner. This base class leaves every step to the model.
 
     Args:
-        forward: computes a batch's logits, ``[wanted, vocabulary]``, by the model as it is.
-        loaded: the model, which ``prepare`` has changed.
+        forward: computes a batch's logits, ``[wanted, vocabulary]``, by running the model.
+        loaded: the model, after ``prepare``.
         backend: its attention.
 
     Attributes:
-        runs_ahead: whether steps may be launched before the one before them is over; on a GPU they always may.
-        num_graphs: sizes of steps that are replayed as CUDA graphs.
+        runs_ahead: whether a step may be launched before the previous one has ended; on a GPU it always may.
+        num_graphs: the number of step sizes that are replayed as CUDA graphs.
         no_graphs: why a GPU's steps are not replayed as graphs; None where they are, and on other devices.
     """
 
@@ -41,26 +42,26 @@ class Accelerator:
 
     @property
     def replays(self) -> bool:
-        """Whether there are steps that it replays."""
+        """Whether some steps are replayed."""
         return False
 
     @staticmethod
     def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
-        """Change a model that was just loaded, so that it computes the same faster: lay out weights, fuse operations."""
+        """Change a model that was just loaded so that it is faster: lay out weights, fuse operations."""
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:
-        """As ``sampler.likeliest``."""
+        """The same as ``sampler.likeliest``."""
         return likeliest(logits)
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
-        """Compute a step, as a replay where one fits.
+        """Compute a step, by a replay if one fits.
 
         Args:
-            drawn: what the step before drew, still on the device, for the batch's placeholders.
+            drawn: tokens drawn by the previous step, still on the device, for the batch's placeholders.
 
-        Returns the logits of ``host.logits_rows`` in the model's dtype, until the next step, and whether a replay gave
-        them; None for a step that the model is to compute as it is.
+        Returns the logits of ``host.logits_rows`` in the model's dtype, valid until the next step, and whether a replay
+        computed them; None if the model is to compute the step.
         """
         return None
 
@@ -69,9 +70,10 @@ _accelerators: dict[str, type[Accelerator]] = {}
 
 
 def register_accelerator(device_type: str, accelerator: type[Accelerator]) -> None:
-    """Have models on this type of device (``"cpu"``, ``"cuda"``) use it, from the next one that is loaded."""
+    """Use ``accelerator`` for models that are loaded from now on to this type of device (``"cpu"``, ``"cuda"``)."""
     _accelerators[device_type] = accelerator
 
 
 def accelerator_for(device: torch.device) -> type[Accelerator]:
+    """The accelerator registered for a device, else the base class."""
     return _accelerators.get(device.type, Accelerator)

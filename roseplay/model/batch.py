@@ -1,4 +1,4 @@
-"""A step's tokens, packed into one row: what goes into the model, and where its keys and values go."""
+"""A step's tokens packed into one row: the model's input, and where its keys and values go."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What the step before drew, still on the device: the next step may be packed before the host has seen it.
+    """Tokens drawn by the previous step, still on the device: the next step may be packed before the host has read them.
 
     Attributes:
         tokens: int64 ``[drawn]``.
-        row_of: a request's id to its row in ``tokens``.
+        row_of: the row in ``tokens`` of each request id.
     """
 
     tokens: torch.Tensor
@@ -33,20 +33,20 @@ class Drawn:
 
 @dataclass(slots=True)
 class PagedBatch:
-    """Tokens of several requests one after the other. A *row* is an entry that computes tokens.
+    """Tokens of several requests, concatenated. A *row* is an entry of the step that computes tokens.
 
-    Tensors are int64 on the model's device; the arrays with the same meaning beside them are the host's copies,
-    so that nobody has to ask the device for them.
+    Tensors are int64 on the model's device; the arrays named ``host_...`` are copies on the host, so that reading them does
+    not wait for the device.
 
     Attributes:
         input_ids, positions: ``[tokens]``.
         slot_mapping: ``[tokens]``: ``block * block_size + offset`` of each token's key and value.
         cu_seqlens_q: ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``.
-        seq_lens: ``[rows]``: tokens of the request that are in the cache once this step has appended.
+        seq_lens: ``[rows]``: tokens of the request in the cache after this step's append.
         block_tables: ``[rows, most blocks]``, padded with 0.
         logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
-        batched_append: one write a layer; else one a row and layer.
-        memo: what a backend worked out in one layer and needs in the others.
+        batched_append: keys and values are written once per layer, else once per row and layer.
+        memo: what a backend computed in one layer and uses in the others.
     """
 
     input_ids: torch.Tensor
@@ -73,11 +73,11 @@ class PagedBatch:
 
 @dataclass(slots=True)
 class HostBatch:
-    """A ``PagedBatch`` before it goes to the device; the attributes mean the same.
+    """A ``PagedBatch`` on the host; attributes of the same name mean the same.
 
     Attributes:
-        placeholder_positions: in ``input_ids``, of tokens that the step before draws and the host does not know yet (they
-            are 0 here).
+        placeholder_positions: indices in ``input_ids`` of tokens that the previous step draws and the host does not know
+            yet (``input_ids`` has 0 there).
         drawn_rows: their rows in ``Drawn.tokens``.
         cuda_graphs: whether the step may be replayed as a CUDA graph.
     """
@@ -107,12 +107,16 @@ class HostBatch:
         """Whether every row is a single token."""
         return self.num_tokens == self.num_rows
 
-    def upload(self, device: torch.device, drawn: Drawn | None = None) -> PagedBatch:
-        """Onto the device, in one copy that nobody waits for; tokens that ``drawn`` holds are put in their places there."""
-        arrays = [
+    def arrays(self) -> list[Ints]:
+        """All arrays, in the order in which they are copied to the device."""
+        return [
             self.input_ids, self.positions, self.slot_mapping, self.cu_seqlens_q, self.seq_lens, self.logits_rows,
             self.block_tables, self.placeholder_positions, self.drawn_rows,
         ]  # fmt: skip
+
+    def upload(self, device: torch.device, drawn: Drawn | None = None) -> PagedBatch:
+        """Copy to the device, in one asynchronous copy, and replace placeholders by tokens of ``drawn`` there."""
+        arrays = self.arrays()
         packed = pack_ints(arrays, device).to(device, non_blocking=True)
         ids, positions, slots, cu_seqlens_q, seq_lens, rows, tables, placeholders, drawn_rows = packed.split(
             [array.size for array in arrays]
@@ -135,7 +139,7 @@ class HostBatch:
 
 
 def put_drawn(ids: torch.Tensor, placeholders: torch.Tensor, drawn_rows: torch.Tensor, drawn: Drawn | None) -> None:
-    """Put the tokens that the step before drew in place of the placeholders among ``ids``, all on the device."""
+    """Replace the placeholders among ``ids`` by the tokens that the previous step drew; all on the device."""
     if placeholders.shape[0] and drawn is not None:
         ids.index_copy_(0, placeholders, drawn.tokens.index_select(0, drawn_rows))
 
@@ -152,11 +156,12 @@ def pack_step(
     """Pack a step's entries; ``None`` when none of them computes a token.
 
     Args:
-        wanted: indices of entries whose last token's logits are wanted, each once; ``logits_rows`` is in their order.
-        drawn: what the step before drew; placeholders stand for its tokens.
+        wanted: indices of entries whose last token's logits are wanted, without duplicates; ``logits_rows`` is in their
+            order.
+        drawn: tokens drawn by the previous step, for placeholders.
 
-    Raises ``ValueError`` when the step does not fit together: tokens, blocks or slots that do not exist, or two
-    tokens for one slot.
+    Raises ``ValueError`` when the step is inconsistent: tokens, blocks or slots that do not exist, or two tokens for one
+    slot.
     """
     entries = [entry for entry in step.entries if entry.num_tokens]
     if not entries:
@@ -211,7 +216,7 @@ def pack_step(
 def build_batch(
     step: Step, wanted: list[int], *, num_blocks: int, block_size: int, vocab_size: int, device: torch.device
 ) -> PagedBatch | None:
-    """``pack_step``, then onto the device, for steps whose tokens are all known."""
+    """``pack_step`` and ``upload``, for steps without placeholders."""
     host = pack_step(step, wanted, num_blocks=num_blocks, block_size=block_size, vocab_size=vocab_size)
     return None if host is None else host.upload(device)
 
@@ -219,11 +224,11 @@ def build_batch(
 def dummy_batch(
     num_tokens: int, *, row_tokens: int, block_size: int, num_logits: int = 1, start: int = 0, token: int = 0
 ) -> HostBatch:
-    """Tokens of nobody in block 0, which no request owns: to try a model, to warm it up, to record its steps.
+    """A batch in block 0, which no request owns: to try a model, to warm it up, to record its steps.
 
     Args:
-        row_tokens: of every row but the last one, which has the rest.
-        num_logits: the last so many tokens' logits are wanted.
+        row_tokens: tokens of every row but the last, which has the rest.
+        num_logits: the logits of this many last tokens are wanted.
         start: position of each row's first token.
         token: the id of all tokens.
     """
@@ -242,10 +247,10 @@ def dummy_batch(
 
 
 def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, block_size: int) -> HostBatch:
-    """The same step at a fixed size, for a graph that was captured at it; padding touches block 0 only.
+    """The same step padded to a fixed size, for a graph that was captured at it; padding only writes to block 0.
 
-    A batch of decodes becomes one: each row of padding is a token that sees itself. Otherwise all tokens of padding are
-    one row's, and rows behind it are empty. ``block_tables`` gets no more rows than are read.
+    If ``num_tokens == num_rows``, each row of padding is a decode, a token that sees itself. Otherwise all tokens of padding
+    are in one row, and the rows after it are empty. ``block_tables`` gets no more rows than are read.
     """
     extra = num_tokens - host.num_tokens
     rows = num_rows - host.num_rows
@@ -279,7 +284,7 @@ def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, blo
 
 
 def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
-    """Raises ``ValueError`` when the step before did not draw for one of them."""
+    """The rows of requests in ``drawn``. Raises ``ValueError`` when the previous step drew no token for one of them."""
     row_of = drawn.row_of if drawn is not None else {}
     missing = [request_id for request_id in request_ids if request_id not in row_of]
     if missing:
@@ -288,7 +293,7 @@ def _find_drawn(request_ids: list[int], drawn: Drawn | None) -> Ints:
 
 
 def _check_entries(entries: list[StepEntry], block_size: int) -> None:
-    """Raises ``ValueError`` for the first one whose tokens or blocks are not there."""
+    """Raises ``ValueError`` for the first entry whose tokens or blocks do not exist."""
     for entry in entries:
         request, start, end = entry.request, entry.start, entry.start + entry.num_tokens
         known, blocks = len(request.token_ids), len(request.block_table)
@@ -299,7 +304,7 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
 
 
 def _pack_block_tables(entries: list[StepEntry], seq_lens: Ints, num_blocks: int, block_size: int) -> Ints:
-    """``[rows, most blocks]``, only the blocks that hold ``seq_lens`` tokens, the rest 0."""
+    """``[rows, most blocks]``: the blocks that hold ``seq_lens`` tokens, padded with 0. Raises ``ValueError``."""
     used = -(-seq_lens // block_size)
     tables = np.zeros((len(entries), int(used.max())), np.int64)
     lengths = used.tolist()

@@ -1,4 +1,4 @@
-"""What an error of a step says about the device: it had no memory, it is lost, or neither."""
+"""Classifying the errors of a step: the device had no memory, the device is lost, or neither."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import torch
 
 from roseplay.core.step import DeviceLostError, StepTooLargeError
 
-# A CPU's allocators, CUDA outside of torch's allocator, cuBLAS and cuDNN say it with errors of other types than
-# torch.OutOfMemoryError; these words are in them, in lower case.
+# CPU allocators, CUDA outside of torch's allocator, cuBLAS and cuDNN raise other types than torch.OutOfMemoryError; their
+# messages contain these words, compared in lower case.
 _NO_MEMORY = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "std::bad_alloc",
     "status_alloc_failed",
 )  # fmt: skip
-# Libraries on a GPU raise plain RuntimeErrors, both for one launch that failed and for a device that is gone.
+# GPU libraries raise plain RuntimeErrors, both for a single launch that failed and for a lost device.
 _OF_DEVICE = ("cuda", "cublas", "cudnn", "triton error", "hip error")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory was short, on a GPU or a CPU."""
+    """Whether an error means that a GPU or the host had no memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def judge(error: Exception, device: torch.device) -> Exception:
-    """``StepTooLargeError``, ``DeviceLostError`` or, where it is neither, the error itself.
+    """Returns a ``StepTooLargeError``, a ``DeviceLostError`` or, if it is neither, the error itself.
 
-    An error that may come from a broken device, but does not say so, is settled by trying the device.
+    For an error of a GPU library that does not say whether the device is lost, this tries the device.
     """
     if is_out_of_memory(error):
-        return StepTooLargeError(_in_short(error))
+        return StepTooLargeError(_short(error))
     if isinstance(error, torch.AcceleratorError):
         return _lost(error)
     if isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _OF_DEVICE):
@@ -41,7 +41,7 @@ def judge(error: Exception, device: torch.device) -> Exception:
 
 
 def try_device(device: torch.device) -> None:
-    """Have the device compute something, and wait for it. Raises whatever it raises."""
+    """Compute something on the device and wait for it. Raises what torch raises, and ``RuntimeError`` for a wrong result."""
     x = torch.ones((16, 16), device=device)
     if (x @ x).sum().item() != 16**3:
         raise RuntimeError(f"{device} computes wrong numbers")
@@ -51,8 +51,8 @@ def _lost(error: Exception) -> DeviceLostError:
     return DeviceLostError(f"the device is lost ({_first_line(error)})")
 
 
-def _in_short(error: Exception) -> str:
-    """Without the advice that torch adds."""
+def _short(error: Exception) -> str:
+    """The error's first line, without the advice that torch adds."""
     return _first_line(error).split(". ", 1)[0] if isinstance(error, torch.OutOfMemoryError) else _first_line(error)
 
 

@@ -11,7 +11,7 @@ from roseplay.model.attention import Paged, carry
 
 
 class PackedForward:
-    """Calls a model on a packed row of tokens, and keeps only the logits that are wanted."""
+    """Calls a model on a packed row of tokens, for the logits that are wanted."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -20,7 +20,7 @@ class PackedForward:
     def __call__(self, paged: Paged) -> torch.Tensor:
         """Logits ``[wanted, vocabulary]`` in the model's dtype, as ``batch.logits_rows`` says."""
         batch = paged.batch
-        # The first 0 of the last tokens are all.
+        # logits_to_keep=0 means all.
         keep = {"logits_to_keep": 0 if batch.logits_rows is None else batch.logits_rows} if self._keeps_rows else {}
         with carry(paged):
             output = self.model(

@@ -1,4 +1,4 @@
-"""How much of a GPU the KV cache may have: what is left beside weights and the largest step, which is run to see."""
+"""How much of a GPU's memory the KV cache may take: what weights and the largest step, which is measured, leave."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the largest step that is tried, and requests whose logits it takes.
+# Tokens of the largest step that is tried, and the rows of logits that it computes.
 STEP_TOKENS = 8192
 STEP_LOGITS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A step of ``tokens`` ran, and took ``activation_bytes`` at its peak beside what was there before."""
+    """The largest step that fits, ``tokens``, and the peak of memory that it allocated, ``activation_bytes``."""
 
     tokens: int
     activation_bytes: int
 
 
 def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda: Any = torch.cuda) -> Profile:
-    """Run a step of so many tokens, of half as many where memory is short, and see what it takes.
+    """Run a step of ``tokens`` tokens and measure its memory; repeat with half as many while memory is short.
 
     Args:
-        run: a step of the given number of tokens.
-        cuda: ``torch.cuda``, or what stands for it in a test.
+        run: runs a step of the given number of tokens.
+        cuda: ``torch.cuda``, or a test's substitute for it.
 
-    Raises ``torch.OutOfMemoryError`` when not even a single token finds memory.
+    Raises ``torch.OutOfMemoryError`` when there is no memory for a single token.
     """
     while True:
         cuda.empty_cache()
@@ -56,7 +56,7 @@ def profile(run: Callable[[int], None], tokens: int, device: torch.device, cuda:
 
 
 def greediest_requests(count: int) -> list[Request]:
-    """Requests whose tokens take the most memory to draw: all penalties, a cut that sorts the vocabulary, log-probabilities."""
+    """Requests that need the most memory to draw: all penalties, top-p, which sorts the vocabulary, log-probabilities."""
     params = SamplingParams(
         temperature=1.0,
         top_p=0.9,
@@ -70,17 +70,17 @@ def greediest_requests(count: int) -> list[Request]:
 
 
 def kv_cache_bytes(utilization: float, activation_bytes: int, device: torch.device, cuda: Any = torch.cuda) -> int:
-    """What the KV cache may take, in bytes; below 0 when there is nothing left.
+    """Bytes that the KV cache may take; negative when nothing is left.
 
     Args:
-        utilization: share of the GPU's memory that everything on it may take, others' included.
+        utilization: the fraction of the GPU's memory that may be in use, by this and all other processes.
     """
     free, total = cuda.mem_get_info(device)
     return int(total * utilization) - (total - free) - activation_bytes
 
 
 def free_bytes(device: torch.device, cuda: Any = torch.cuda) -> tuple[int, int]:
-    """What of a GPU's memory is free, and all of it, in bytes. What this process holds unused is given back first."""
+    """Returns a GPU's free and total memory in bytes, after releasing what this process caches."""
     cuda.empty_cache()
     free, total = cuda.mem_get_info(device)
     return free, total

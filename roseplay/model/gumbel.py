@@ -1,10 +1,10 @@
 """Random numbers that depend on (seed, position, token id) and on nothing else.
 
-A sampler that draws from a stream gives a request other tokens when its batch changes. Here each number is a hash of
-where it is used (a counter-based generator, as Salmon et al. proposed, "Parallel random numbers: as easy as 1, 2,
-3", 2011): the request's seed and the position of the token to draw are mixed into two 32-bit keys (splitmix64), and
-these with the token id by the 32-bit finaliser "lowbias32" of Chris Wellons. The integers are bit-equal on every
-device; the logarithms that turn them into Gumbel noise may differ in their last bit.
+With a generator that has a state, a request would draw other tokens when its batch changes. Here each number is a hash
+(a counter-based generator, after Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the request's seed
+and the position of the drawn token are hashed to two 32-bit keys (splitmix64), and these with the token id by the 32-bit
+finaliser "lowbias32" of Chris Wellons. The integers are equal on every device; the logarithms that turn them into Gumbel
+noise may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _MASK64 = (1 << 64) - 1
 
 
 def row_keys(seed: int, position: int) -> tuple[int, int]:
-    """Two signed 32-bit keys of a row, from its request's seed (any integer) and the position of the token drawn."""
+    """Two signed 32-bit keys of a row, from its request's seed (any integer) and the position of the drawn token."""
     mixed = _splitmix64(_splitmix64(seed & _MASK64) ^ ((position * 0xD1342543DE82EF95) & _MASK64))
     return _signed(mixed >> 32), _signed(mixed & 0xFFFFFFFF)
 
 
 def gumbel(keys: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """Gumbel noise, float32 ``[rows, vocab_size]``: adding it to logits and taking the largest draws from their softmax.
+    """Gumbel noise, float32 ``[rows, vocab_size]``: the argmax of logits plus noise is a sample from their softmax.
 
     Args:
-        keys: int32 ``[rows, 2]``, of ``row_keys``.
+        keys: int32 ``[rows, 2]``, from ``row_keys``.
     """
     return _gumbel(_scrambled_token_ids(vocab_size, keys.device) ^ keys[:, :1], keys[:, 1:])
 
 
 def gumbel_of(keys: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """The same noise of single tokens: ``keys`` ``[n, 2]`` of each one's row, ``tokens`` ``[n]``; float32 ``[n]``."""
+    """The same noise for single tokens, float32 ``[n]``: ``keys`` ``[n, 2]`` of their rows, ``tokens`` ``[n]``."""
     return _gumbel(_scrambled_token_ids(vocab_size, keys.device)[tokens] ^ keys[:, 0], keys[:, 1])
 
 
 def _gumbel(x: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     _lowbias32(x, key)
-    x = _shift_right(x, 9)  # 23 bits: a half is added to them exactly in float32, so 0 and 1 never occur
+    x = _shift_right(x, 9)  # 23 bits: adding 0.5 is exact in float32, so 0 and 1 never occur
     uniform = x.to(torch.float32).add_(0.5).mul_(2.0**-23)
     return uniform.log_().neg_().log_().neg_()
 
@@ -61,7 +61,7 @@ def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _lowbias32(x: torch.Tensor, key: torch.Tensor | int) -> None:
-    """Mix int32 in place, with a second key halfway; products wrap around."""
+    """Hash int32 in place, with a second key halfway; products wrap around."""
     x ^= _shift_right(x, 16)
     x *= 0x7FEB352D
     x ^= key

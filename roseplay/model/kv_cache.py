@@ -25,7 +25,7 @@ class LayerShape:
 
 
 def bytes_per_token(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
-    """Bytes that all layers together keep for one token."""
+    """Bytes of one token's keys and values in all layers."""
     return sum(shape.numbers_per_token for shape in shapes.values()) * dtype.itemsize
 
 
@@ -33,10 +33,10 @@ class KVCache:
     """Keys and values of all layers, in blocks of ``block_size`` tokens.
 
     ``keys[layer]`` is ``[num_blocks, num_kv_heads, block_size, k_dim]``, ``values[layer]`` the same with ``v_dim``.
-    Blocks are head-major: what one head of one block holds lies in one piece, which is what attention reads.
-    Layers of one shape are slices of one tensor, so that copying a block copies it in all of them at once.
+    Blocks are head-major: the tokens of one head in one block are contiguous, as attention reads them. Layers of one shape
+    are slices of one tensor, so that one operation copies a block in all of them.
 
-    The memory starts out as zeros, so that what padding reads is never NaN.
+    The memory is zeroed, so that padding never reads NaN.
 
     Args:
         shapes: by ``layer_idx`` of the attention module.
@@ -152,4 +152,4 @@ def _meminfo_available() -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return 4 * 2**30  # no Linux: a modest guess
+    return 4 * 2**30  # not Linux: a cautious guess

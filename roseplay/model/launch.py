@@ -1,4 +1,4 @@
-"""A step that has been launched: its tokens are on their way, and ``result`` waits for them."""
+"""A launched step, whose result can be waited for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAD_LOGITS = (
 
 
 class DeviceTimer:
-    """The time from a step's first work on the device to its last; nothing on a CPU, which does it at once."""
+    """Measures the time from a step's first work on a GPU to its last; on a CPU it measures nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self._events: list[torch.cuda.Event] = []
@@ -33,7 +33,7 @@ class DeviceTimer:
             self._events.append(event)
 
     def read_ns(self) -> int | None:
-        """Between the first mark and the last one; waits for it. None on a CPU."""
+        """Nanoseconds from the first mark to the last; waits for the last. None on a CPU."""
         if not self._on_gpu:
             return None
         begin, *_, end = self._events
@@ -43,12 +43,12 @@ class DeviceTimer:
 
 @dataclass(slots=True)
 class LaunchedStep:
-    """A step on the device.
+    """A step that was launched.
 
     Attributes:
-        draws: its tokens; None when nothing is drawn.
+        draws: its drawn tokens; None when nothing is drawn.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
-        observe: called with the step and the seconds it took.
+        observe: called with the step and the seconds that it took.
     """
 
     step: Step
@@ -61,7 +61,7 @@ class LaunchedStep:
     observe: Callable[[Step, float], None]
 
     def result(self) -> StepResult:
-        """Wait for the step. Raises ``DeviceLostError`` for what a GPU says afterwards: then its context is lost."""
+        """Wait for the step. Raises ``DeviceLostError`` when the GPU reports an error that lost its context."""
         try:
             return self._wait()
         except Exception as error:

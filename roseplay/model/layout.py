@@ -1,4 +1,4 @@
-"""Finding out what each attention layer caches: run the model once and look."""
+"""Finding out what each attention layer caches, by running the model once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roseplay.model.kv_cache import LayerShape
 
 
 class RecordingBackend:
-    """An ``AttentionBackend`` that keeps the shapes it is given and attends to nothing."""
+    """An ``AttentionBackend`` that records the shapes it is called with, and returns zeros."""
 
     name = "recording"
 
@@ -30,15 +30,15 @@ class RecordingBackend:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         if q.shape[1] % k.shape[1]:
-            raise RuntimeError(f"{q.shape[1]} query heads do not share out over {k.shape[1]} key heads")
+            raise RuntimeError(f"{q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
         return q.new_zeros((q.shape[0], q.shape[1], v.shape[2]))
 
 
 @torch.inference_mode()
 def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
-    """What each layer caches, by ``layer_idx``, and how many logits the model gives.
+    """Returns what each layer caches, by ``layer_idx``, and how many logits the model computes for a token.
 
-    Raises ``RuntimeError`` when the model does not reach our attention as it should.
+    Raises ``RuntimeError`` when the model does not call our attention once in each layer.
     """
     backend = RecordingBackend()
     batch = dummy_batch(2, row_tokens=2, block_size=2).upload(model.device)

@@ -1,4 +1,4 @@
-"""What the loader makes, and everything that computes takes."""
+"""A loaded model with what is known about it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class LoadedModel:
 
     Attributes:
         model: in eval mode, on ``device``, in ``dtype``.
-        config: transformers' own.
-        name: as it was asked for.
+        config: the transformers config.
+        name: the name, path or hub id that was asked for.
         max_model_len: longest prompt plus answer, in tokens.
-        eos_token_ids: of the generation config, else of the config.
+        eos_token_ids: from the generation config, else from the config.
         kv_shapes: what each attention layer caches, by ``layer_idx``.
-        vocab_size: logits that a token gives; ``num_embeddings``: token ids that may go in.
-        num_parameters: tied ones counted once; ``weight_bytes``: what one step reads of them.
+        vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
+        num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads.
     """
 
     model: PreTrainedModel

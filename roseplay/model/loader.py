@@ -1,4 +1,4 @@
-"""Loading a transformers decoder so that its attention is ours."""
+"""Loading a transformers decoder, with its attention replaced by ours."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length
 
 
 def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
-    """Load ``"tiny-chat"`` (the embedded model), a directory, a hub id, or take a model in memory.
+    """Load ``"tiny-chat"`` (the embedded model), a directory or a hub id, or take a model in memory.
 
-    Only a hub id may cause a download, and only if it is not cached. With ``config.random_weights`` the model is
-    built from its config alone. A model in memory stays as it is: what runs is a copy of its modules that shares
-    its weights (a full copy if ``config`` asks for another device or dtype; ``auto`` keeps both).
+    Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
+    alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
+    ``config`` asks for another device or dtype; ``auto`` keeps both).
 
-    Raises ``UnsupportedModelError``, one line that says what to do, when the model is not found or not supported.
+    Raises ``UnsupportedModelError``, with a message of one line that says what to do, when the model is not found or not
+    supported.
     """
     with exclusive.loading:
         return _load(model, config)
@@ -64,7 +65,7 @@ def _load(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
 
 
 def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name: str) -> int:
-    """The model's length limit, once it is clear that its family works."""
+    """Check that a model's family is supported; returns its ``max_model_len``."""
     check_config(hf_config, name=name)
     if model_class is not None:
         check_class(model_class, hf_config.model_type, name=name)
@@ -114,7 +115,7 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
 
 
 def _weight_bytes(model: PreTrainedModel) -> int:
-    """Bytes of all parameters but those that only an embedding holds, of which a step reads a few rows."""
+    """Bytes of all parameters, without those that only an embedding uses, of which a step reads a few rows."""
     holders = [module for module in model.modules() if not isinstance(module, torch.nn.Embedding)]
     read = {id(p): p for module in holders for p in module.parameters(recurse=False)}
     return sum(p.numel() * p.element_size() for p in read.values())
@@ -144,7 +145,7 @@ def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> A
 
 
 def _build_random(hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """Random weights by the model's own initialisation; the same for the same ``config.seed``."""
+    """A model with random weights by its own initialisation; equal for equal ``config.seed``."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), quiet():
         torch.manual_seed(config.seed)
@@ -186,7 +187,7 @@ def _read_weights(
 
 
 def choose_device(device: str) -> torch.device:
-    """Raises ``UnsupportedModelError`` for a GPU that is not there."""
+    """The device of the setting ``device``. Raises ``UnsupportedModelError`` for a GPU that does not exist."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
@@ -209,7 +210,7 @@ def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dty
 
 
 def _multiplies_bfloat16() -> bool:
-    """Whether the CPU has instructions for it (AVX512-BF16 or AMX); without, it is slower than float32."""
+    """Whether the CPU has bfloat16 instructions (AVX512-BF16 or AMX); without them bfloat16 is slower than float32."""
     checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return any(check() for check in checks if check is not None)
 
@@ -221,9 +222,9 @@ def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:
         if asked is None:
             raise UnsupportedModelError(f"the config of {name} does not say how long its context is: set max_model_len")
         return asked
-    # Dynamic rotary embeddings stretch past the length the config names, by their factor.
-    stretched = [p.get("factor") or 1.0 for p in rope_parameters(text) if "dynamic" in p["rope_type"]]
-    limit = int(limit * min(stretched, default=1.0))
+    # Dynamic rotary embeddings extend the length in the config by their factor.
+    factors = [p.get("factor") or 1.0 for p in rope_parameters(text) if "dynamic" in p["rope_type"]]
+    limit = int(limit * min(factors, default=1.0))
     if asked is not None and asked > limit:
         raise UnsupportedModelError(f"max_model_len is {asked:,}, {name} goes up to {limit:,}: set it to that or less")
     return limit if asked is None else asked

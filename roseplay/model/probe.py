@@ -1,7 +1,7 @@
-"""Trying a family that no test proves: a small random copy of its config, packed and paged, against eager attention.
+"""Probing a family that no test covers: a small random model, packed and paged, is compared with eager attention.
 
-Some models carry their attention pattern only in the mask that we never build, or share keys between layers. Such
-a model would answer, and answer wrong; so it is tried with few layers, small windows and prompts longer than those.
+Some models express their attention pattern only in a mask, which we do not build, or share keys between layers: they would
+run and compute wrong tokens. The small model has few layers, and prompts longer than its small windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from roseplay.model.support import refuse
 
 VOCABULARY, WINDOW, MOST_LAYERS, MOST_PARAMETERS = 256, 8, 8, 400_000_000
 BLOCK_SIZE = 4
-# Largest difference of logits, as a share of their spread. Rounding gives 1e-6, a missed window 1e-1 and more.
+# Largest accepted difference of logits, relative to their standard deviation. Rounding causes 1e-6, a missing window 1e-1.
 TOLERANCE = 1e-3
 
 _ALIASES = {
@@ -37,10 +37,10 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_exp
 
 
 def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> None:
-    """Raise ``UnsupportedModelError`` when a small copy differs from eager attention, or cannot be tried.
+    """Raise ``UnsupportedModelError`` when a small copy differs from eager attention, or cannot be built or run.
 
     Args:
-        build: a float32 model with eager attention from a config.
+        build: makes a float32 model with eager attention from a config.
     """
     failures: list[str] = []
     for widths in (True, False):
@@ -75,7 +75,7 @@ def _build(config: Any, build: Callable[[Any], PreTrainedModel]) -> PreTrainedMo
 
 
 def shrink(config: Any, *, widths: bool) -> Any:
-    """A copy of a config with few layers of each kind, small windows and vocabulary, and (``widths``) narrow layers."""
+    """A copy of a config with few layers of each kind, a small vocabulary, small windows and, with ``widths``, few heads."""
     values = config.to_dict()
     for part in [values, *(v for v in values.values() if isinstance(v, dict) and _find(v, "layers"))]:
         _shrink_layers(part)
@@ -102,7 +102,7 @@ def _find(part: dict[str, Any], what: str) -> str | None:
 
 
 def _shrink_layers(part: dict[str, Any]) -> None:
-    """As few layers as show each kind (but four, so that neighbours of a kind meet)."""
+    """Keep as few layers as have one of each kind, and at least four, so that layers of a kind are adjacent."""
     layers = _find(part, "layers")
     if layers is None:
         return
@@ -141,7 +141,7 @@ def _shrink_widths(part: dict[str, Any]) -> None:
 
 @torch.no_grad()
 def randomise(model: PreTrainedModel, seed: int = 0) -> None:
-    """Weights with which attention is far from uniform and every bias, norm and sink matters."""
+    """Set random weights for which attention is far from uniform and every bias, norm and sink has an effect."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -153,9 +153,9 @@ def randomise(model: PreTrainedModel, seed: int = 0) -> None:
 
 @torch.inference_mode()
 def compare_with_eager(model: PreTrainedModel) -> float:
-    """Largest difference between paged and eager logits, as a share of their spread.
+    """The largest difference between paged and eager logits, relative to the standard deviation of these.
 
-    Two prompts of different lengths, the longer one in two chunks, then a decode of each.
+    Computes two prompts of different lengths, the longer one in two chunks, then a decode of each.
     """
     generator = torch.Generator().manual_seed(1)
     prompts = [

@@ -1,7 +1,7 @@
-"""The model runner: executes one step. Copies blocks, packs the batch, runs the model, draws the tokens.
+"""The model runner: executes a step. Copies blocks, packs the batch, runs the model, draws the tokens.
 
-``launch`` gives a GPU all of a step's work and waits for nothing, so that the next step can be launched behind it; the
-tokens that it draws stay on the device for that one (``Drawn``). ``execute`` launches and waits.
+``launch`` enqueues all work of a step on a GPU without waiting, so that the next step can be launched while it runs; the
+drawn tokens stay on the device for that step (``Drawn``). ``execute`` launches and waits.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 
-_WARM_UP_PROMPT = 64  # tokens: more than any backend's short ones
+_WARM_UP_PROMPT = 64  # tokens; more than backends compute token by token
 
 
 class ModelRunner:
-    """Owns the model, the KV cache and the saved logits; answers each ``Step`` with a ``StepResult``.
+    """Owns the model, the KV cache and the saved logits; computes a ``StepResult`` for each ``Step``.
 
-    A step that does not fit together raises ``ValueError`` before anything is computed. A step that raises later may
-    have written its own tokens' keys and values, and nothing else.
+    An inconsistent step raises ``ValueError`` before anything is computed. A step that raises later may have written the
+    keys and values of its own tokens, and nothing else.
 
     Args:
         loaded: the model; several runners may share one.
         config: sizes the KV pool (see ``choose_num_blocks``), sets torch's threads, names the attention backend.
 
     Attributes:
-        num_blocks: block 0 included. block_size: tokens. logits_bytes: of one saved row of logits.
-        runs_ahead: whether steps may be launched before the one before them is over.
-        memory_limit: tokens of a step that there was memory for when it was tried; None where nothing was tried.
-        times: how long steps take.
+        num_blocks: block 0 included. block_size: in tokens. logits_bytes: of one saved row of logits.
+        runs_ahead: whether a step may be launched before the previous one has ended.
+        memory_limit: tokens of the largest step that fits a GPU's memory; None on other devices.
+        times: predicts how long steps take.
     """
 
     memory_limit: int | None
@@ -61,7 +61,7 @@ class ModelRunner:
         self.logits_bytes = 4 * loaded.vocab_size
         self._on_gpu = loaded.device.type == "cuda"
         if self._on_gpu:
-            torch.cuda.set_device(loaded.device)  # of this thread: events and streams are made on it
+            torch.cuda.set_device(loaded.device)  # for this thread: its events and streams are created there
         accelerator = accelerator_for(loaded.device)
         self.runs_ahead = self._on_gpu or accelerator.runs_ahead
         self._forward = PackedForward(loaded.model)
@@ -84,7 +84,7 @@ class ModelRunner:
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """End a request, unless it ignores them."""
+        """Token ids that end a request, unless it ignores them."""
         return self.loaded.eos_token_ids
 
     def info(self) -> EngineInfo:
@@ -110,7 +110,7 @@ class ModelRunner:
 
     @property
     def max_step_tokens(self) -> int | None:
-        """Most tokens of a step: on a GPU those it has memory for, on a CPU those it computes in about ``speed.STEP_S``."""
+        """Most tokens of a step: as many as a GPU has memory for, or as a CPU computes in about ``speed.STEP_S``."""
         return self.memory_limit if self._on_gpu else max(16, self.block_size, self.times.tokens_in(speed.STEP_S))
 
     def predict_s(self, step: Step) -> float:
@@ -118,33 +118,33 @@ class ModelRunner:
         return self.times.predict_s(step)
 
     def free_memory(self) -> FreeMemory:
-        """What others could take now."""
+        """Memory that is available now, on the host and on the GPU."""
         if not self._on_gpu:
             return FreeMemory(free_memory())
         return FreeMemory(free_memory(), *gpu_memory.free_bytes(self.loaded.device))
 
     def clear(self) -> None:
-        """Forget all saved logits."""
+        """Delete all saved logits."""
         self._sampler.saved_logits.clear()
 
     def close(self) -> None:
-        """Let go of the model, the KV pool and all that refers to them; the runner cannot be used any more."""
+        """Release the model and the KV pool; the runner cannot be used any more."""
         on_gpu = self._on_gpu
-        self.__dict__.clear()  # its parts refer back to it
-        if on_gpu:  # else the next engine of the process would find this memory taken
+        self.__dict__.clear()  # breaks reference cycles
+        if on_gpu:  # or the next engine of the process would find this memory in use
             gc.collect()
             torch.cuda.empty_cache()
 
     def execute(self, step: Step) -> StepResult:
-        """Run one step. Raises ``ValueError`` when it does not fit together, and whatever the model raises."""
+        """Run one step. Raises ``ValueError`` when it is inconsistent, and whatever the model raises."""
         return self.launch(step).result()
 
     @torch.inference_mode()
     def launch(self, step: Step) -> LaunchedStep:
-        """Give the device one step's work; on a CPU this runs it. Raises as ``execute``.
+        """Enqueue a step on a GPU; on a CPU, run it. Raises as ``execute``.
 
-        A placeholder among the step's tokens stands for the token that the step launched before it draws. Raises
-        ``StepTooLargeError`` too, when the device has no memory for the step, and ``DeviceLostError``.
+        A placeholder among the step's tokens is the token that the previously launched step draws. Also raises
+        ``StepTooLargeError`` when the device has no memory for the step, and ``DeviceLostError``.
         """
         try:
             with exclusive.stepping if self.runs_ahead else contextlib.nullcontext():
@@ -155,11 +155,11 @@ class ModelRunner:
                 raise
             if isinstance(found, DeviceLostError):
                 raise found from error
-        self._release_memory()  # now that no frame of the step holds its tensors
+        self._release_memory()  # here, where no frame of the step references its tensors
         raise found
 
     def _release_memory(self) -> None:
-        """Give the device back what torch keeps for later."""
+        """Return memory that torch's allocator caches to the GPU."""
         if self._on_gpu:
             torch.cuda.empty_cache()
 
@@ -195,7 +195,8 @@ class ModelRunner:
         )
 
     def _compute(self, host: HostBatch | None) -> tuple[torch.Tensor, bool | None]:
-        """Logits in the model's dtype, a row for each wanted entry, until the next step; and whether a replay gave them."""
+        """Returns logits in the model's dtype, a row for each wanted entry, valid until the next step; and whether a replay
+        computed them, None if there are no replays."""
         if host is None:
             empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
             return empty, None
@@ -222,7 +223,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _profile(self, attention: str) -> gpu_memory.Profile:
-        """What the largest step takes, on a cache that has nothing but the block which no request owns."""
+        """The memory that the largest step needs, measured on a minimal KV cache."""
         backend = make_backend(attention, self._make_cache(2))
         limit, device = self.loaded.max_model_len, self.loaded.device
 
@@ -231,15 +232,17 @@ class ModelRunner:
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=self.block_size, num_logits=most)
             logits = self._forward(Paged(backend, host.upload(device)))
             requests = gpu_memory.greediest_requests(logits.shape[0])
-            gathered = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # as beside saved logits
+            gathered = torch.cat([logits.float(), logits.float()[:1]])[
+                :-1
+            ].clone()  # the copies that saved logits cause
             Logprobs(gathered, requests, draw(gathered, requests, wait=False))
 
         return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 
     @torch.inference_mode()
     def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig) -> Accelerator:
-        """Run the model on a decode, a short prompt and a longer one, so that nobody waits for what a first run sets up;
-        start the accelerator; then see how long steps take."""
+        """Run the model on a decode, a short prompt and a longer one, so that no request waits for what a first run sets up;
+        create the accelerator; then measure how long steps take."""
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:

@@ -1,13 +1,13 @@
 """Drawing the next tokens of a batch from its logits.
 
-Order of what is done to a row: repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of
-what top-k left), min-p. Each of the three cuts is a threshold that depends on the row alone, and noise depends on
-(seed, position, token) alone, so a request draws the same tokens whatever it is batched with.
+Operations on a row, in order: repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of the
+tokens that top-k keeps), min-p. Top-k, top-p and min-p are thresholds that depend only on the row, and noise depends only
+on (seed, position, token), so a request draws the same tokens whatever it is batched with.
 
-A row that nothing can be drawn from (a NaN, +inf, or nothing but -inf) gives ``NO_TOKEN``.
+A row from which nothing can be drawn (it has a NaN, +inf, or only -inf) gets ``NO_TOKEN``.
 
-On a GPU nothing here waits for the device: tokens are drawn there, stay there for the step behind, and the host reads
-them when it comes to it (``draw``). On a CPU the few tokens that the cuts leave are picked out first.
+On a GPU nothing here waits for the device: drawn tokens stay there for the next step, and the host reads them later. On a
+CPU noise is computed only for the tokens that the thresholds keep.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from roseplay.model.gumbel import gumbel, gumbel_of, row_keys
 from roseplay.model.top_k_top_p import cut_threshold
 from roseplay.model.upload import Download, pack_ints, to_device
 
-# Temperatures below are greedy: dividing by them would overflow before it changed a token.
+# Lower temperatures are treated as greedy: dividing by them would overflow.
 GREEDY_BELOW = 1e-5
-# Logits worked on at once on a CPU, so that what is made of them stays in its cache: four times faster than all.
+# Logits processed at once on a CPU, so that temporaries stay in its cache: four times as fast as all rows at once.
 ROWS_TIMES_VOCABULARY = 2**18
 NO_TOKEN = -1
 
 
 def sample(logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
-    """``draw``, and wait for it."""
+    """The tokens of ``draw``, on the host."""
     tokens: list[int] = draw(logits, requests).tolist()
     return tokens
 
@@ -51,10 +51,10 @@ def draw(
 
     Args:
         logits: raw, ``[rows, vocabulary]``; not changed.
-        requests: of each row.
-        drawn: what the step before drew, where a request ends with a placeholder.
-        wait: whether the host may wait for the device; only on a CPU by default, where that costs nothing.
-        argmax: computes the same as ``likeliest``, faster.
+        requests: the request of each row.
+        drawn: tokens drawn by the previous step, for requests that end with a placeholder.
+        wait: whether the host may wait for the device; by default only on a CPU, where that costs nothing.
+        argmax: a faster ``likeliest``.
     """
     wait = logits.device.type == "cpu" if wait is None else wait
     if any(_is_penalised(request.sampling) for request in requests):
@@ -71,21 +71,21 @@ def draw(
 
 def likeliest(logits: torch.Tensor) -> torch.Tensor:
     """Each row's first token of the largest logit, or ``NO_TOKEN``: int64 ``[rows]`` of ``[rows, vocabulary]``."""
-    tokens = logits.argmax(-1)  # of a NaN, where there is one
+    tokens = logits.argmax(-1)  # the index of a NaN, if there is one
     return _drop_unusable(tokens, logits.gather(1, tokens[:, None])[:, 0])
 
 
 def _drop_unusable(tokens: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
-    """``NO_TOKEN`` in the place of tokens whose row's largest logit is no finite number."""
+    """Replace tokens of rows whose largest logit is not finite by ``NO_TOKEN``."""
     return tokens.masked_fill_(largest.isfinite().logical_not_(), NO_TOKEN)
 
 
 class Logprobs:
-    """Log-probabilities of drawn tokens and of the likeliest ones, on their way from the device.
+    """Log-probabilities of drawn tokens and of the likeliest ones, which are copied from the device.
 
     Args:
         logits: raw, ``[rows, vocabulary]``.
-        tokens: int64 ``[rows]``, those drawn.
+        tokens: the drawn tokens, int64 ``[rows]``.
     """
 
     def __init__(self, logits: torch.Tensor, requests: Sequence[Request], tokens: torch.Tensor) -> None:
@@ -101,7 +101,7 @@ class Logprobs:
         self._download = Download(chosen, values, ids)
 
     def read(self) -> list[TokenLogprobs | None]:
-        """A row each, None where none were asked for."""
+        """Wait for the log-probabilities of each row; None for rows that did not ask for them."""
         result: list[TokenLogprobs | None] = [None] * len(self._wanted)
         if self._rows:
             chosen, values, ids = (tensor.tolist() for tensor in self._download.read())
@@ -114,7 +114,7 @@ class Logprobs:
 def token_logprobs(
     logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
 ) -> list[TokenLogprobs | None]:
-    """``Logprobs``, and wait for them."""
+    """The log-probabilities of ``Logprobs``, on the host."""
     return Logprobs(logits, requests, to_device(tokens, torch.int64, logits.device)).read()
 
 
@@ -123,7 +123,7 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 
 def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn | None = None) -> torch.Tensor:
-    """A copy with penalties: repetition over prompt and answer (CTRL's), presence and frequency over the answer."""
+    """A copy with penalties: repetition (as in CTRL) for prompt and answer, presence and frequency for the answer."""
     logits, device, vocabulary = logits.float().clone(), logits.device, logits.shape[-1]
     rows = [row for row, request in enumerate(requests) if _is_penalised(request.sampling)]
     if not rows:
@@ -145,9 +145,9 @@ def _penalised(logits: torch.Tensor, requests: Sequence[Request], drawn: Drawn |
 def _count_tokens(
     requests: Sequence[Request], vocabulary: int, device: torch.device, drawn: Drawn | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """How often each token is in prompt and answer, and in the answer: float32 ``[rows, vocabulary]`` both.
+    """Returns how often each token is in prompt and answer, and in the answer alone, both float32 ``[rows, vocabulary]``.
 
-    A token that has no logit is not counted; one that the host does not know yet is taken from ``drawn``.
+    Tokens without a logit are not counted; placeholders are counted as the tokens in ``drawn``.
     """
     lengths = [request.num_tokens for request in requests]
     tokens = np.fromiter(chain.from_iterable(request.token_ids for request in requests), np.int64, sum(lengths))
@@ -171,14 +171,14 @@ def _count_tokens(
 
 
 def _draw(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
-    """int64 ``[rows]``, a few rows at a time on a CPU."""
+    """The drawn tokens, int64 ``[rows]``, computed for a few rows at a time on a CPU."""
     step = max(1, ROWS_TIMES_VOCABULARY // logits.shape[-1]) if logits.device.type == "cpu" else len(requests)
     parts = [_draw_rows(logits[i : i + step], requests[i : i + step], wait) for i in range(0, len(requests), step)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _draw_rows(logits: torch.Tensor, requests: Sequence[Request], wait: bool) -> torch.Tensor:
-    """The largest of scaled logits plus Gumbel noise, among the tokens that the cuts leave; or ``NO_TOKEN``."""
+    """The token with the largest sum of scaled logit and Gumbel noise, of those that the thresholds keep; or ``NO_TOKEN``."""
     params = [request.sampling for request in requests]
     logits = logits.float() / to_device([p.temperature for p in params], torch.float32, logits.device)[:, None]
     return _drop_unusable(_draw_scaled(logits, requests, params, wait), logits.amax(-1))

@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def find_source(model: str) -> tuple[str, bool]:
-    """A directory, or a hub id as it is; and whether it is a directory. Looks at files only, never at the network.
+    """Returns the directory of a model, or its hub id unchanged; and whether it is a directory. Does not use the network.
 
-    Raises ``UnsupportedModelError`` when it can be neither.
+    Raises ``UnsupportedModelError`` when the name is neither.
     """
     if model == EMBEDDED:
         return str(embedded_model()), True
@@ -42,7 +42,7 @@ def find_source(model: str) -> tuple[str, bool]:
 
 
 def embedded_model() -> Path:
-    """The directory of tiny-chat: inside the installed package, or in the repository that is run in place."""
+    """The directory of tiny-chat, in the installed package or in the repository."""
     package = Path(str(resources.files("roseplay")))
     for place in (package / "assets" / EMBEDDED, package.parent / "assets" / EMBEDDED):
         if (place / "config.json").is_file():
@@ -51,7 +51,7 @@ def embedded_model() -> Path:
 
 
 def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
-    """``load(local_files_only)`` from what is on this machine; only if that fails from the hub, with its progress bars.
+    """Returns ``load(local_files_only)``, with files on this machine or, if that fails, from the hub with progress bars.
 
     Raises ``UnsupportedModelError`` when a hub id is neither cached nor found.
     """
@@ -76,7 +76,7 @@ def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
 
 
 def _hub_answers() -> bool:
-    """Whether it is worth asking: without a network its client tries for half a minute, and says so line by line."""
+    """Whether the hub can be reached: without a network its client retries for half a minute, printing each attempt."""
     if constants.HF_HUB_OFFLINE:
         return False
     if urllib.request.getproxies():
@@ -91,7 +91,7 @@ def _hub_answers() -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """transformers without progress bars and warnings: what matters of them is checked and said here."""
+    """Disable transformers' progress bars and warnings: this package reports what matters to users itself."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Drawing a step's tokens: which logits each entry draws from, logits kept for later steps, and what is drawn at once."""
+"""Drawing a step's tokens: the logits that each entry draws from, saved logits, and drawing in parts if memory is short."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Part = TypeVar("Part")
 
 
 class Draws:
-    """A step's tokens on their way from the device.
+    """A step's drawn tokens, which are copied from the device.
 
     Args:
         entries: indices of the step's entries that draw.
-        tokens: int64, of each; ``NO_TOKEN`` where the logits cannot be drawn from.
-        logprobs: of some rows each, in order.
+        tokens: int64 ``[entries]``; ``NO_TOKEN`` where nothing can be drawn.
+        logprobs: of consecutive parts of the entries.
     """
 
     def __init__(self, entries: list[int], tokens: torch.Tensor, logprobs: list[Logprobs]) -> None:
@@ -32,7 +32,7 @@ class Draws:
         self._logprobs = logprobs
 
     def read(self) -> list[tuple[int, int | None, TokenLogprobs | None]]:
-        """Entry, token or None, and log-probabilities where they were asked for. Waits for the device."""
+        """Wait for the device; returns the entry, its token or None, and its log-probabilities if they were asked for."""
         tokens = self._tokens.read()[0].tolist()
         logprobs = [value for part in self._logprobs for value in part.read()]
         return [
@@ -42,15 +42,15 @@ class Draws:
 
 
 class StepSampler:
-    """Draws a step's tokens, on fewer rows at once where memory is short.
+    """Draws a step's tokens, for fewer rows at once if memory is short.
 
     Args:
-        release_memory: called before another try with fewer rows.
+        release_memory: called before a retry with fewer rows.
         argmax: computes ``sampler.likeliest``.
 
     Attributes:
         saved_logits: float32 ``[vocabulary]`` by key.
-        drawn: the last step's tokens, for the step behind it.
+        drawn: the last step's tokens, for the next step.
     """
 
     def __init__(self, release_memory: Callable[[], None], argmax: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -61,7 +61,7 @@ class StepSampler:
         self.drawn: Drawn | None = None
 
     def wanted(self, step: Step) -> list[int]:
-        """Entries whose last token's logits are needed: to draw from, or to save. Raises ``ValueError``."""
+        """Entries whose last token's logits are drawn from or saved. Raises ``ValueError`` for an inconsistent step."""
         wanted: dict[int, None] = {}
         for i, entry in enumerate(step.entries):
             if entry.save_logits_key is not None:
@@ -80,7 +80,7 @@ class StepSampler:
         return list(wanted)
 
     def sample(self, step: Step, wanted: list[int], logits: torch.Tensor) -> Draws | None:
-        """Save logits, draw tokens, and keep these for the next step; None when nothing is drawn.
+        """Save logits and draw tokens; returns None when nothing is drawn.
 
         Args:
             wanted: entries that ``logits`` has a row of, in order.
@@ -99,7 +99,7 @@ class StepSampler:
             rows = self._gather_logits(step, entries, row_of, logits)
             requests = [step.entries[i].request for i in entries]
             tokens = draw(rows, requests, self.drawn, argmax=self._argmax)
-            known = tokens.clamp(min=0)  # what has no token goes on from any until the host knows
+            known = tokens.clamp(min=0)  # a request without a token continues with any, until the host reads it
             return tokens, known, Logprobs(rows, requests, known)
 
         tokens, known, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)
@@ -107,7 +107,7 @@ class StepSampler:
         return Draws(sampling, _joined(tokens), list(logprobs))
 
     def _in_parts(self, entries: list[int], run: Callable[[list[int]], Part]) -> list[Part]:
-        """``run`` on all entries at once, or on as many as there is memory for. Raises what it raises for a single one."""
+        """Call ``run`` for all entries at once, or for as many as memory suffices for. Raises its error for a single entry."""
         while True:
             size = min(len(entries), self._limit.most or len(entries))
             try:
@@ -119,12 +119,12 @@ class StepSampler:
                 self._limit.passed(size)
                 return parts
             self._limit.failed(size)
-            self._release_memory()  # now that no frame of the try holds its tensors
+            self._release_memory()  # here, where no frame of the failed call references its tensors
 
     def _gather_logits(
         self, step: Step, sampling: list[int], row_of: dict[int, int], logits: torch.Tensor
     ) -> torch.Tensor:
-        """The logits that each of these entries draws from, in order."""
+        """The logits that each of these entries draws from, ``[sampling, vocabulary]``."""
         saved: list[torch.Tensor] = []
         rows: list[int] = []
         for i in sampling:
@@ -132,7 +132,7 @@ class StepSampler:
             if entry.logits_entry is not None:
                 rows.append(row_of[entry.logits_entry])
             else:
-                assert entry.logits_key is not None  # ``wanted`` has looked
+                assert entry.logits_key is not None  # checked by ``wanted``
                 rows.append(logits.shape[0] + len(saved))
                 saved.append(self.saved_logits[entry.logits_key])
         if rows == list(range(logits.shape[0])):

@@ -1,4 +1,4 @@
-"""Which models can be served, told from their config before any weight is read; the others are refused by name."""
+"""Which models can be served: decided from the config, before any weight is read. Others are refused with a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-# Families whose packed, paged and chunked logits the tests hold against eager attention. Others are tried at load.
+# Families whose packed, paged and chunked logits the tests compare with eager attention. Others are probed when loaded.
 PROVEN = frozenset(
     {
         "cohere2", "deepseek_v3", "exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss",
@@ -15,7 +15,7 @@ PROVEN = frozenset(
     }
 )  # fmt: skip
 
-# Kinds of layers that are attention. Anything else in ``layer_types`` keeps another state than keys and values.
+# Layer types that are attention. Any other in ``layer_types`` keeps a state other than keys and values.
 ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 
 
@@ -24,6 +24,7 @@ class UnsupportedModelError(ValueError):
 
 
 def refuse(name: str, why: str) -> UnsupportedModelError:
+    """The error for a model that cannot be served, to be raised."""
     return UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
 
 
@@ -43,7 +44,7 @@ def check_config(config: Any, *, name: str) -> None:
 
 
 def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | None:
-    """The class that a config's model will have; None when it comes with the checkpoint, as remote code.
+    """The class of a config's model; None if it is remote code, which comes with the checkpoint.
 
     Raises ``UnsupportedModelError`` when there is none.
     """
@@ -57,7 +58,7 @@ def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | Non
 
 
 def check_class(model_class: type, kind: str, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when a model class keeps a state, or does not let others do its attention."""
+    """Raise ``UnsupportedModelError`` when a model class keeps a recurrent state, or its attention cannot be replaced."""
     if getattr(model_class, "_is_stateful", False):
         raise refuse(name, f"{kind} keeps a recurrent or convolutional state, which is no KV cache")
     if not getattr(model_class, "_supports_attention_backend", False):
@@ -65,7 +66,7 @@ def check_class(model_class: type, kind: str, *, name: str) -> None:
 
 
 def needs_probe(config: Any, model_class: type | None) -> bool:
-    """Whether this is anything but transformers' own class of a proven family."""
+    """Whether a model is not transformers' own class of a proven family."""
     return (
         config.model_type not in PROVEN
         or model_class is None

@@ -14,10 +14,10 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.j
 
 
 def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of a model given as to ``load_model``; None where there is none.
+    """The tokenizer of a model, given as for ``load_model``; None if it has none.
 
-    A directory without tokenizer files has none. A model in memory has one when it remembers where it came from.
-    Raises ``UnsupportedModelError`` when the tokenizer is there and cannot be loaded.
+    A directory without tokenizer files has none. A model in memory has one if its config has the path or hub id that it
+    was loaded from. Raises ``UnsupportedModelError`` when there is a tokenizer that cannot be loaded.
     """
     if isinstance(model, PreTrainedModel):
         origin = model.config.name_or_path

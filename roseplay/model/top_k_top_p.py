@@ -1,11 +1,10 @@
-"""Where top-k, top-p and min-p cut a row of logits: a threshold each, without sorting the vocabulary.
+"""The logit thresholds of top-k, top-p and min-p, on a CPU without sorting the vocabulary.
 
-A row's logits are counted into buckets by their distance from the largest; the bucket in which the k-th token, or
-the p-th part of the probability, lies is found from the counts, and only that bucket is sorted. A threshold depends
-on its row alone, whatever the other rows are. Tokens that equal the threshold are all kept.
+A row's logits are counted in buckets by their distance from the largest; the counts give the bucket that has the k-th
+token, or in which the cumulative probability reaches p, and only that bucket is sorted. A threshold depends only on its
+own row. All tokens equal to the threshold are kept.
 
-To sort one bucket is to ask how many tokens it has, for which a GPU would have to be waited for: there whole rows are
-sorted, which it does well.
+Sorting one bucket needs its number of tokens on the host, which would wait for a GPU: there whole rows are sorted.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from roseplay.config import SamplingParams
 from roseplay.model.upload import to_device
 
 BUCKETS = 1024
-# Distances beyond this share the last bucket: such tokens have no probability to speak of.
+# Larger distances share the last bucket: the probability of these tokens is negligible.
 FARTHEST = 40.0
 
 
 def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sort: bool = False) -> torch.Tensor | None:
-    """``[rows]``: the least logit that top-k, then top-p of the rest, and min-p keep; None when nothing is cut.
+    """Returns the least logit that top-k, then top-p of the rest, and min-p keep, ``[rows]``; None if all are kept.
 
     Args:
         logits: after temperature, float32 ``[rows, vocabulary]``.
-        sort: whole rows, so that the device is asked for nothing.
+        sort: sort whole rows, so that the host does not wait for the device.
     """
     vocabulary, device = logits.shape[-1], logits.device
     top_k = [min(p.top_k, vocabulary) if p.top_k else vocabulary for p in params]
@@ -36,7 +35,7 @@ def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sor
     searched = [row for row in range(len(params)) if top_k[row] < vocabulary or top_p[row] < 1.0]
     if not searched and not any(p.min_p > 0.0 for p in params):
         return None
-    # Of min_p 0 the logarithm is minus infinity.
+    # log(0) is -inf, which keeps all tokens.
     threshold = logits.amax(-1) + to_device([p.min_p for p in params], torch.float32, device).log_()
     if searched:
         whole = len(searched) == len(params)
@@ -50,7 +49,7 @@ def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sor
 
 @dataclass(slots=True)
 class _Buckets:
-    """``of_token`` ``[rows, vocabulary]``: bucket of each token, 0 the largest logits'; ``weights``: exp(-distance)."""
+    """``of_token`` ``[rows, vocabulary]``: the bucket of each token, 0 for the largest logits; ``weights``: exp(-distance)."""
 
     logits: torch.Tensor
     of_token: torch.Tensor
@@ -60,18 +59,18 @@ class _Buckets:
     def of(cls, logits: torch.Tensor) -> _Buckets:
         distance = logits.amax(-1, keepdim=True) - logits
         width = distance.clamp(max=FARTHEST).amax(-1, keepdim=True).clamp_(min=1e-30) / (BUCKETS - 1)
-        # Clamped as integers too, for what is not a number.
+        # Clamped again as integers, because NaN converts to any integer.
         of_token = (distance / width).clamp_(max=BUCKETS - 1).long().clamp_(0, BUCKETS - 1)
         return cls(logits, of_token, distance.neg_().exp_())
 
     def before(self, amounts: torch.Tensor) -> torch.Tensor:
-        """float64 ``[rows, BUCKETS + 1]``: the sum of tokens' ``amounts`` in the buckets before each one."""
+        """The sum of ``amounts`` of all tokens in the buckets before each bucket, float64 ``[rows, BUCKETS + 1]``."""
         sums = torch.zeros((amounts.shape[0], BUCKETS + 1), dtype=torch.float64, device=amounts.device)
         sums[:, 1:].scatter_add_(1, self.of_token, amounts.double())
         return sums.cumsum_(-1)
 
     def threshold(self, amounts: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """``[rows, 1]``: the logit at which the sum of ``amounts``, largest logits first, reaches ``wanted`` ``[rows, 1]``."""
+        """The logit at which the sum of ``amounts``, in descending order of logits, reaches ``wanted``, both ``[rows, 1]``."""
         before = self.before(amounts)
         bucket = ((before < wanted).sum(-1, keepdim=True) - 1).clamp_(0, BUCKETS - 1)
         row, token = (self.of_token == bucket).nonzero(as_tuple=True)
@@ -88,7 +87,7 @@ class _Buckets:
 
 
 def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """``[rows]``: the least logit that top-k and then top-p keep."""
+    """The least logit that top-k and then top-p keep, ``[rows]``."""
     vocabulary, device = logits.shape[-1], logits.device
     buckets = _Buckets.of(logits)
     least = logits.new_full((logits.shape[0], 1), float("-inf"))
@@ -105,9 +104,9 @@ def _search(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch
 
 
 def _search_sorted(logits: torch.Tensor, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """The same by sorting rows: no step of it needs a number on the host."""
+    """The same by sorting rows, which needs no value on the host."""
     vocabulary, device = logits.shape[-1], logits.device
-    most = max(top_k) if min(top_p) == 1.0 else vocabulary  # with top-k alone nothing behind the largest k matters
+    most = max(top_k) if min(top_p) == 1.0 else vocabulary  # with top-k alone, only the largest k matter
     values = logits.topk(most, -1).values if most < vocabulary else logits.sort(-1, descending=True).values
     k = to_device(top_k, torch.int64, device)[:, None]
     least = torch.where(k < vocabulary, values.gather(1, k.clamp(max=most) - 1), float("-inf"))

@@ -1,4 +1,4 @@
-"""From the host to the device and back without waiting: through pinned memory, in the stream's order."""
+"""Copies between host and device that do not wait: through pinned memory, in stream order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch
 def to_device(
     values: Sequence[float] | Sequence[Sequence[float]], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """A tensor of ``values`` on ``device``. The caching host allocator keeps the pinned copy until it has been read."""
+    """A tensor of ``values`` on ``device``. torch's pinned-memory allocator keeps the host copy until it has been read."""
     return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 def pack_ints(arrays: Sequence[npt.NDArray[np.int64]], device: torch.device) -> torch.Tensor:
-    """The arrays one after the other, int64, still on the host, pinned when ``device`` is a GPU."""
+    """The arrays concatenated, int64, on the host, in pinned memory if ``device`` is a GPU."""
     packed = torch.empty(sum(array.size for array in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
     np.concatenate([array.reshape(-1) for array in arrays], out=packed.numpy())
     return packed
 
 
 class Download:
-    """Tensors on their way to the host; ``read`` waits for them.
+    """Asynchronous copies of tensors to the host; ``read`` waits for them.
 
-    One event stands behind all copies, so that waiting for it is the only time the host waits for the device.
+    One event is recorded after all copies, so that the host waits only once.
     """
 
     def __init__(self, *tensors: torch.Tensor) -> None:

@@ -1,4 +1,5 @@
-"""Attention: the interface, and the plain backends. Importing it registers these and transformers' hook."""
+"""Attention: the interface, and the backends in plain torch. Importing it registers these, and our attention function in
+transformers."""
 
 from roseplay.model.attention.gather import GatherBackend
 from roseplay.model.attention.interface import (

@@ -1,4 +1,4 @@
-"""Writing keys and values into their slots, in one write a layer or one a request."""
+"""Writing keys and values to their slots, in one write per layer or one per request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from roseplay.model.kv_cache import KVCache
 
 
 def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-    """Write ``k`` ``[tokens, kv_heads, k_dim]`` and ``v`` into ``batch.slot_mapping``'s slots of ``layer``.
+    """Write ``k`` ``[tokens, kv_heads, k_dim]`` and ``v`` ``[tokens, kv_heads, v_dim]`` to the slots of ``layer``.
 
     One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
     the write was batched (roseinfer 038). Both leave the same cache.
 
-    What is not a finite number becomes 0: masked as it may be, it would spoil whoever reads past the end of its own
-    tokens into what this request leaves behind (0 x NaN is NaN).
+    Numbers that are not finite become 0. A later owner of the block may read past its own last token; the mask gives these
+    a weight of 0, but 0 times NaN is NaN.
     """
     k, v = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (k, v))
-    blocks, offsets = _places(cache, batch)
+    blocks, offsets = _slots(cache, batch)
     keys, values = cache.keys[layer], cache.values[layer]
     if batch.batched_append:
         keys[blocks, :, offsets] = k
@@ -31,9 +31,9 @@ def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, b
         values[blocks[begin:end], :, offsets[begin:end]] = v[begin:end]
 
 
-def _places(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Block and offset of each token; the same for all layers, so worked out once a step."""
-    places = batch.memo.get("places")
-    if places is None:
-        places = batch.memo["places"] = (batch.slot_mapping // cache.block_size, batch.slot_mapping % cache.block_size)
-    return places
+def _slots(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Block and offset of each token's slot; the same for all layers, so computed once a step."""
+    slots = batch.memo.get("slots")
+    if slots is None:
+        slots = batch.memo["slots"] = (batch.slot_mapping // cache.block_size, batch.slot_mapping % cache.block_size)
+    return slots

@@ -1,4 +1,5 @@
-"""torch's own attention, request by request, on keys and values gathered from their blocks: right on every device."""
+"""torch's own attention, request by request, on keys and values gathered from their blocks. Runs on every device, and is
+the fallback where there are no kernels."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class GatherBackend:
             count, past = end - begin, seq_len - (end - begin)
             if not count:
                 continue
-            # Blocks that lie behind every query's window are not gathered.
+            # Blocks before every query's window are not gathered.
             start = max(0, past - window + 1) // self.cache.block_size if window else 0
             first_key = start * self.cache.block_size
             if past:
@@ -77,14 +78,13 @@ class GatherBackend:
                 if params.plain:
                     result = _sdpa(*part, mask, False, params.scaling)
                 else:
-                    result = _spelled_out(*part, mask, params)
+                    result = _attend_with_scores(*part, mask, params)
                 out[begin + at : begin + stop] = result[0].transpose(0, 1)
 
     def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, start: int, seq_len: int) -> torch.Tensor:
-        """``[1, kv_heads, tokens, dim]``, from a row's block ``start`` on.
+        """A row's keys or values from its block ``start`` on, ``[1, kv_heads, tokens, dim]``, contiguous.
 
-        What one head has in one block is taken as a part, so that a head's tokens come out in one piece. Which parts is
-        worked out once a step.
+        Selects the part of each head in each block, so that one copy is enough. The indices are computed once a step.
         """
         num_blocks, heads, block_size, dim = blocks.shape
         parts = batch.memo.get((row, start, heads))
@@ -98,19 +98,20 @@ class GatherBackend:
 def _mask(
     first_query: int, queries: int, first_key: int, last_key: int, window: int | None, device: torch.device
 ) -> torch.Tensor:
-    """Which keys each query sees, bool ``[queries, keys]``, both given by their positions."""
-    behind = torch.arange(first_query, first_query + queries, device=device)[:, None]
-    behind = behind - torch.arange(first_key, last_key, device=device)
-    return (behind >= 0) & (behind < window) if window else behind >= 0
+    """Which keys each query sees, bool ``[queries, keys]``, for queries and keys at consecutive positions."""
+    distance = torch.arange(first_query, first_query + queries, device=device)[:, None]
+    distance = distance - torch.arange(first_key, last_key, device=device)
+    return (distance >= 0) & (distance < window) if window else distance >= 0
 
 
 def _sdpa(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scaling: float
 ) -> torch.Tensor:
-    """``q`` ``[1, heads, queries, k_dim]``, ``k`` and ``v`` ``[1, kv_heads, keys, dim]``; like ``q`` with ``v_dim``."""
+    """``q`` is ``[1, heads, queries, k_dim]``, ``k`` and ``v`` ``[1, kv_heads, keys, dim]``; returns ``[1, heads, queries,
+    v_dim]``."""
     _, heads, queries, dim = q.shape
     kv_heads = k.shape[1]
-    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: they are its queries
+    if queries == 1 and heads != kv_heads:  # the heads of a group read the same keys: compute them as queries
         grouped = q.reshape(1, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, scale=scaling).reshape(1, heads, 1, -1)
     return F.scaled_dot_product_attention(
@@ -118,10 +119,10 @@ def _sdpa(
     )
 
 
-def _spelled_out(
+def _attend_with_scores(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, params: AttentionParams
 ) -> torch.Tensor:
-    """The same for what SDPA cannot do; scores in float32."""
+    """The same with softcap and sinks, which SDPA does not support; scores in float32."""
     _, heads, queries, dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     grouped = q.reshape(1, kv_heads, -1, dim)

@@ -1,9 +1,9 @@
-"""Attention as an interface of two calls, and the function through which transformers' models reach it.
+"""Attention as an interface of two calls, and the function through which transformers' models call it.
 
-A model loaded with ``attn_implementation="roseplay"`` calls ``roseplay_attention`` in each layer; the step's
-metadata comes along in the model's keyword arguments, and ``module.layer_idx`` picks the layer of the KV cache.
-transformers builds no mask for an implementation that has none registered, so causality, windows and the bounds
-between requests are the backend's own.
+A model loaded with ``attn_implementation="roseplay"`` calls ``roseplay_attention`` in each layer; the batch is passed
+through the model's keyword arguments, and ``module.layer_idx`` selects the layer of the KV cache. transformers builds no
+mask for an implementation that has none registered, so backends implement causality, windows and the bounds between
+requests.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class AttentionParams:
     """How a layer attends.
 
     Attributes:
-        scaling: of the scores.
-        window: a token sees itself and the ``window - 1`` before it.
+        scaling: factor of the scores.
+        window: a token sees itself and the ``window - 1`` tokens before it; None for all.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
-        sinks: ``[heads]``: a score that takes part in each softmax and has no value (GPT-OSS).
+        sinks: ``[heads]``: a score that is part of each softmax and has no value (GPT-OSS).
     """
 
     scaling: float
@@ -41,21 +41,21 @@ class AttentionParams:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a softmax of scaled scores, as torch's own attention computes it."""
+        """Whether it is a softmax of scaled scores, which torch's own attention can compute."""
         return self.softcap is None and self.sinks is None
 
 
 class AttentionBackend(Protocol):
-    """How keys and values get into the KV cache, and how queries read them.
+    """How keys and values are written to the KV cache, and how queries read them.
 
-    ``q`` is ``[tokens, heads, k_dim]``, ``k`` ``[tokens, kv_heads, k_dim]``, ``v`` ``[tokens, kv_heads, v_dim]``,
-    with any strides as long as the last dimension is dense. Tokens are those of the batch, in its order.
+    ``q`` is ``[tokens, heads, k_dim]``, ``k`` ``[tokens, kv_heads, k_dim]``, ``v`` ``[tokens, kv_heads, v_dim]``, with any
+    strides but a contiguous last dimension. Tokens are those of the batch, in its order.
     """
 
     name: str
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        """Write the batch's keys and values into their slots: one write, or one a row (``batch.batched_append``)."""
+        """Write the batch's keys and values to their slots, in one write or in one per row (``batch.batched_append``)."""
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
@@ -63,7 +63,7 @@ class AttentionBackend(Protocol):
         """Each token attends to its request's tokens up to its own position; called after ``append``.
 
         Args:
-            k, v: the batch's own keys and values, for what needs no look into the cache.
+            k, v: the batch's own keys and values, for requests that have no others.
 
         Returns ``[tokens, heads, v_dim]``.
         """
@@ -74,19 +74,19 @@ _defaults: dict[str, str] = {}
 
 
 def register_backend(name: str, make: Callable[[KVCache], AttentionBackend], *, default_on: str | None = None) -> None:
-    """Make a backend known by its name, and as the best one for a type of device (``"cpu"``, ``"cuda"``)."""
+    """Register a backend by name, and as the default for a type of device (``"cpu"``, ``"cuda"``)."""
     BACKENDS[name] = make
     if default_on is not None:
         _defaults[default_on] = name
 
 
 def default_backend(device: torch.device) -> str:
-    """The name of the best backend for a device: what was registered for it, else the one that is right on all."""
+    """The name of a device's default backend: the one registered for it, else ``gather``, which runs on all."""
     return _defaults.get(device.type, "gather")
 
 
 def make_backend(name: str, cache: KVCache) -> AttentionBackend:
-    """Raises ``ValueError`` for a name that nothing is registered under."""
+    """A new backend on a cache. Raises ``ValueError`` for a name that is not registered."""
     if name not in BACKENDS:
         raise ValueError(f"there is no attention backend {name!r}: use one of {', '.join(sorted(BACKENDS))}")
     return BACKENDS[name](cache)
@@ -94,7 +94,7 @@ def make_backend(name: str, cache: KVCache) -> AttentionBackend:
 
 @dataclass(slots=True)
 class Paged:
-    """What a model's forward carries to its attention layers, as the keyword argument ``paged``."""
+    """What a model's forward passes to its attention layers, as the keyword argument ``paged``."""
 
     backend: AttentionBackend
     batch: PagedBatch
@@ -105,7 +105,7 @@ _carried = threading.local()
 
 @contextlib.contextmanager
 def carry(paged: Paged) -> Iterator[None]:
-    """Keep ``paged`` at hand for the families whose layers drop keyword arguments on the way (Nemotron)."""
+    """While entered, ``paged`` also reaches attention of models whose layers do not pass keyword arguments on (Nemotron)."""
     _carried.paged = paged
     try:
         yield
@@ -129,8 +129,8 @@ def roseplay_attention(
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention function: append, then attend.
 
-    ``query``, ``key``, ``value`` are ``[1, heads, tokens, dim]``; returns ``[1, tokens, heads, v_dim]`` and no weights.
-    Raises ``RuntimeError`` when the model asks for something that no backend does.
+    ``query``, ``key``, ``value`` are ``[1, heads, tokens, dim]``. Returns ``[1, tokens, heads, v_dim]`` and no weights.
+    Raises ``RuntimeError`` when the model needs something that no backend supports.
     """
     name = type(module).__name__
     paged = paged or getattr(_carried, "paged", None)

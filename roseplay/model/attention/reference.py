@@ -1,4 +1,4 @@
-"""Attention spelled out in plain torch, request by request, in float32: the truth that other backends are held to."""
+"""Attention written out in plain torch, request by request, in float32: what other backends are tested against."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roseplay.model.kv_cache import KVCache
 
 
 class ReferenceBackend:
-    """Slow and simple; see ``AttentionBackend`` for the calls. It reads only the cache, never ``k`` and ``v``."""
+    """See ``AttentionBackend`` for the calls. Reads keys and values only from the cache."""
 
     name = "reference"
 
@@ -25,7 +25,7 @@ class ReferenceBackend:
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
     ) -> torch.Tensor:
         out = q.new_zeros((q.shape[0], q.shape[1], v.shape[-1]))
-        # The device's own numbers, as a kernel reads them.
+        # The tensors, as a kernel reads them, not the host's copies.
         bounds, seq_lens = batch.cu_seqlens_q.tolist(), batch.seq_lens.tolist()
         for row, (begin, end, seq_len) in enumerate(zip(bounds, bounds[1:], seq_lens, strict=False)):
             if begin == end:
@@ -35,9 +35,8 @@ class ReferenceBackend:
             group = q.shape[1] // keys.shape[0]
             keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
 
-            scores = (
-                q[begin:end].transpose(0, 1).float() @ keys.transpose(1, 2) * params.scaling
-            )  # [heads, queries, seq_len]
+            # [heads, queries, seq_len]
+            scores = q[begin:end].transpose(0, 1).float() @ keys.transpose(1, 2) * params.scaling
             if params.softcap is not None:
                 scores = params.softcap * torch.tanh(scores / params.softcap)
             position = torch.arange(seq_len - (end - begin), seq_len, device=q.device)[:, None]
