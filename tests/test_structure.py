@@ -13,16 +13,14 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 
 # Small modules that any part above core may use.
-SHARED = {"clock", "settings", "config", "json_text", "arguments"}
-
-# Small modules that any part above core may use.
-SHARED = {"clock", "settings", "config", "json_text", "arguments"}
+SHARED = {"clock", "settings", "config", "json_text", "json_schema", "arguments"}
 
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
     "settings": set(),
     "clock": set(),
     "json_text": set(),
+    "json_schema": set(),
     "config": {"settings"},
     "arguments": {"settings"},
     "core": {"config"},

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from roseplay.config import EngineConfig
+from roseplay.json_schema import check
 from roseplay.json_text import strict_json
-from roseplay.lab.schema import DOCUMENT, check
+from roseplay.lab.schema import DOCUMENT
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
 from roseplay.settings import current_names, former_names

@@ -14,8 +14,9 @@ import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
+from roseplay.json_schema import Schema, check
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
-from roseplay.recording.schema import FORMAT, HEADER, MARK, Schema, check, frame_schema
+from roseplay.recording.schema import FORMAT, HEADER, MARK, frame_schema
 from roseplay.settings import current_names, defaults_of
 
 
