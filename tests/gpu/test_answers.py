@@ -30,8 +30,9 @@ from tests.gpu.answers import (
     same_until_a_tie,
     small_model,
 )
+from tests.gpu.conftest import ON_GPU
 
-slow_without_a_gpu = [] if torch.cuda.is_available() else [pytest.mark.slow]
+slow_without_a_gpu = [] if ON_GPU else [pytest.mark.slow]
 
 
 def wrong_answers(folder: str, device: str) -> tuple[list[int], EngineInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from roseplay.kernels.cuda.attention.tiles import choose_splits
 from roseplay.model.attention import make_backend
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
+from tests.gpu.conftest import ON_GPU
 from tests.model.attention_cases import (
     ROWS,
     TOLERANCE,
@@ -34,9 +34,8 @@ from tests.model.test_families import worst_difference
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
-DEVICE = torch.device("cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda")
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 SLOW_PARTS = 16
-ON_GPU = DEVICE.type == "cuda"
 models_on_the_cpu = pytest.mark.skipif(ON_GPU, reason="its models are on the CPU; test_answers runs models on the GPU")
 CASE = Case("mixed", (24, 16), (6, 2), None, torch.float32, 4, None, False, True, True)
 
