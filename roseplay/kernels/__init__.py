@@ -1,6 +1,6 @@
-"""What ``roseplay.model`` computes, computed faster: kernels for CPUs (``cpu``) and for GPUs (``cuda``).
+"""Kernels that compute the steps of ``roseplay.model`` faster, on CPUs (``cpu``) and on GPUs (``cuda``).
 
-Importing it registers them; the model takes those of its device and knows none by name.
+Importing this package registers them; the model uses those registered for its device and does not import any.
 """
 
 from roseplay.kernels.cpu.accelerator import CPUAccelerator

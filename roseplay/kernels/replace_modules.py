@@ -1,4 +1,4 @@
-"""Replacing a model's modules by faster ones, where random inputs show that these compute the same."""
+"""Replacing a model's modules by faster ones, after comparing both on random inputs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.activations import FastGELUActivation, NewGELUActivation
 
-_TOKENS = 3  # of a trial
+_TOKENS = 3  # of the random inputs
 _ROTARY = "apply_rotary_pos_emb"
 
 
 @torch.inference_mode()
 def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Module | None]) -> int:
-    """Replace each module by what ``make`` returns for it, unless that is None; returns how many."""
+    """Replace each module by what ``make`` returns for it, unless that is None; returns the number of replacements."""
     replaced = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -29,9 +29,9 @@ def replace_modules(model: PreTrainedModel, make: Callable[[nn.Module], nn.Modul
 
 
 def replace_gelus(model: PreTrainedModel) -> int:
-    """Replace GELUs that are written out term by term (GPT-2's ``gelu_new``) by torch's own; returns how many.
+    """Replace GELUs that are written out term by term (GPT-2's ``gelu_new``) by torch's; returns their number.
 
-    Both are the tanh approximation and agree but for rounding. Written out it is seven passes over the widest activations
+    Both are the tanh approximation and agree up to rounding. Written out it is seven passes over the widest activations
     of the model, a few percent of a decode step on a CPU.
     """
 
@@ -42,7 +42,7 @@ def replace_gelus(model: PreTrainedModel) -> int:
 
 
 def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """The weight ``[dim]`` and the epsilon of a module that by its name and attributes is an RMS norm, else None."""
+    """The weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm, else None."""
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
@@ -52,20 +52,20 @@ def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
 
 @torch.inference_mode()
 def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
-    """Whether both compute the same for random ``[1, tokens, dim]``; False where either raises."""
+    """Whether both compute the same for a random ``[1, tokens, dim]``; False if either raises."""
     x = random_like((1, _TOKENS, dim), like)
     try:
         return same(plain(x), new(x))
-    except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name said
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # not the module that its name suggests
         return False
 
 
 @torch.inference_mode()
 def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Callable[..., bool]) -> int:
-    """Have attention modules rotate queries and keys by ``rotate(q, k, cos, sin)``, where that ``fits`` and agrees with
-    their own function; returns how many.
+    """Let attention modules apply rotary embeddings by ``rotate(q, k, cos, sin)``, for inputs that it ``fits``, if it
+    agrees with their own function; returns the number of modules.
 
-    A module's forward looks up the rotary function in the globals of its modelling file: the module gets a copy of its
+    A module's forward looks up the rotary function in the globals of its modelling file, so the module gets a copy of its
     forward with other globals.
     """
     trials: dict[tuple[Any, int], bool] = {}
@@ -82,13 +82,11 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
         if not isinstance(plain, FunctionType) or not isinstance(dim, int) or dim % 2:
             continue
         if (plain, dim) not in trials:
-            trials[plain, dim] = _rotates_alike(plain, rotate, fits, dim, next(model.parameters()))
+            trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, next(model.parameters()))
         if not trials[plain, dim]:
             continue
         names = {**forward.__globals__, _ROTARY: _choose(plain, rotate, fits)}
-        copied = FunctionType(
-            forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
-        )  # fmt: skip
+        copied = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
         copied.__kwdefaults__ = forward.__kwdefaults__
         module.forward = MethodType(copied, module)  # type: ignore[method-assign]
         replaced += 1
@@ -96,7 +94,7 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
 
 
 def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:
-    """A function that calls the new one where it fits, else the old one."""
+    """A function that calls ``rotate`` for inputs that it fits, else ``plain``."""
 
     def apply(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *args: Any, **more: Any) -> Any:
         if args or more or not fits(q, k, cos, sin):
@@ -106,7 +104,7 @@ def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callabl
     return apply
 
 
-def _rotates_alike(
+def _rotations_agree(
     plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool], dim: int, like: torch.Tensor
 ) -> bool:
     q, k = (random_like((1, _TOKENS, heads, dim), like).transpose(1, 2) for heads in (4, 2))
@@ -120,14 +118,14 @@ def _rotates_alike(
 
 
 def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Of ``like``'s dtype and device; always the same values, and torch's generator is left alone."""
+    """Random numbers of ``like``'s dtype and device, the same in every call, without using torch's global generator."""
     generator = torch.Generator(like.device).manual_seed(sum(shape))
     return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
 
 
-def same(right: torch.Tensor, found: torch.Tensor) -> bool:
-    """Whether both are the same but for rounding, by a few units in the last place."""
-    if right.shape != found.shape or right.dtype != found.dtype:
+def same(expected: torch.Tensor, found: torch.Tensor) -> bool:
+    """Whether two tensors are equal up to rounding, a few units in the last place."""
+    if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
-    tolerance = 4 * torch.finfo(right.dtype).eps
-    return torch.allclose(right.float(), found.float(), rtol=tolerance, atol=tolerance * float(right.abs().max()))
+    tolerance = 4 * torch.finfo(expected.dtype).eps
+    return torch.allclose(expected.float(), found.float(), rtol=tolerance, atol=tolerance * float(expected.abs().max()))

@@ -1,4 +1,4 @@
-"""Everything that makes steps on a CPU faster, but for attention: packed weights, fused operations, recorded steps."""
+"""What makes steps on a CPU faster apart from attention: packed weights, fused operations, recorded steps."""
 
 from __future__ import annotations
 

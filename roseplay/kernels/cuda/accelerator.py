@@ -1,4 +1,4 @@
-"""Everything that makes steps on a GPU faster, but for attention: fused operations, and steps as CUDA graphs."""
+"""What makes steps on a GPU faster apart from attention: fused operations, and steps as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.loaded_model import LoadedModel
 
-_WARM_UP_TILE = 128  # tokens of a prompt that takes the largest tiles
+_WARM_UP_TILE = 128  # tokens of a prompt that is computed with the largest tiles
 
 
 class CudaAccelerator(Accelerator):
-    """Attributes: buckets: sizes of the graphs; graphs: those that were captured."""
+    """Fused operations and CUDA graphs for models on a GPU.
+
+    Attributes:
+        buckets: sizes of the graphs; a subclass may set others.
+        graphs: the captured graphs.
+    """
 
     runs_ahead = True
     buckets = make_buckets()
@@ -47,6 +52,7 @@ class CudaAccelerator(Accelerator):
 
     @staticmethod
     def graph_factory(device: torch.device) -> Callable[[], Graph]:
+        """Returns a function that makes empty graphs."""
         return cuda_graphs(device)
 
     @property
@@ -65,7 +71,7 @@ class CudaAccelerator(Accelerator):
 
 
 def _compile_variants(forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int) -> None:
-    """Run steps with every attention kernel that may be needed, so that nobody waits for one to be compiled."""
+    """Run steps with every variant of the attention kernels, so that no request waits for one to be compiled."""
     limit = loaded.max_model_len
     for _ in backend.variants(-(-limit // block_size) * block_size):
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):

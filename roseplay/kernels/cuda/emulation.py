@@ -1,6 +1,6 @@
-"""The GPU's way of running steps on a CPU: graphs that record and call again, and steps that run one ahead.
+"""Running steps on a CPU as on a GPU: with graphs, which call the recorded function again, and with steps that run ahead.
 
-It makes nothing faster. It lets tests, and ``roseplay bench gpu --device cpu``, go through the same code as a GPU does.
+This is not faster. It runs the GPU's code in tests, and in ``roseplay bench gpu --device cpu``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from roseplay.model.accelerator import accelerator_for, register_accelerator
 
 @contextlib.contextmanager
 def emulate_gpu(decodes: tuple[int, ...] = (1, 2, 4, 8, 16), mixed: tuple[int, ...] = (16, 64)) -> Iterator[None]:
-    """Models that are loaded meanwhile, in this process, run their steps as on a GPU.
+    """While entered, models that this process loads to the CPU run their steps as on a GPU.
 
     Args:
-        decodes, mixed: sizes of graphs, see ``make_buckets``; capturing those of a GPU takes longer than tests run.
+        decodes, mixed: sizes of graphs, see ``make_buckets``; by default few, because capturing takes time.
     """
     cpu = accelerator_for(torch.device("cpu"))
 

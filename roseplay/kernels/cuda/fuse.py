@@ -1,8 +1,7 @@
-"""Small operations of a decoder in one kernel each, for a GPU.
+"""Small operations of a decoder in one kernel each, on a GPU.
 
-A decode of a small model is hundreds of kernels that each take a microsecond or two whatever they do, also in a graph. A
-norm that is spelled out is seven of them, and torch has one that does the same; a rotary embedding is ten, and Triton makes
-them one.
+A decode of a small model is hundreds of kernels, each of which takes at least a microsecond or two, even in a graph. A
+norm that is written out is seven of them, for which torch has one; a rotary embedding is ten, which are one in Triton.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ def fuse(model: PreTrainedModel) -> None:
 
 
 def fuse_norms(model: PreTrainedModel) -> int:
-    """Returns how many."""
+    """Replace RMS norms by torch's kernel; returns their number."""
     return replace_modules(model, TorchRMSNorm.of)
 
 
 def fuse_rotary(model: PreTrainedModel) -> int:
-    """Let attention modules rotate queries and keys in one launch; returns how many. Needs Triton."""
+    """Let attention modules rotate queries and keys in one launch; returns their number. Needs Triton."""
     from roseplay.kernels.cuda import rotary as rotary_triton
 
     return replace_rotary(model, rotary_triton.rotate, rotary_triton.fits)
 
 
 class TorchRMSNorm(nn.Module):
-    """``x`` over its root mean square, times ``weight``, by torch's own kernel; it rounds once, at the end."""
+    """RMS norm by torch's own kernel, which rounds once, at the end."""
 
     def __init__(self, weight: nn.Parameter, eps: float) -> None:
         super().__init__()
@@ -44,7 +43,7 @@ class TorchRMSNorm(nn.Module):
 
     @classmethod
     def of(cls, module: nn.Module) -> TorchRMSNorm | None:
-        """For an RMS norm that multiplies by its weight."""
+        """The replacement of an RMS norm that scales by its weight; None for other modules."""
         parts = parts_of_rms_norm(module)
         if parts is None or isinstance(module, cls):
             return None

@@ -1,10 +1,10 @@
 """Whole steps as CUDA graphs: the launches of a step are captured once for each of some sizes, and replayed.
 
-A model's step is hundreds of small launches, many of which cost the host more than the GPU. A CUDA graph is one launch, and
-reads its inputs where they were when it was captured: here in one set of static buffers, which every step's batch is
-padded for and copied into. As in vLLM and nano-vllm there is a graph for each of a few padded sizes, captured largest
-first, all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention that is launched
-the same for any batch that fits the buffers, as the Triton backend is.
+A model's step is hundreds of small launches, many of which take the host longer than the GPU. A CUDA graph is one launch,
+and reads its inputs from the addresses at which it was captured: here a set of static buffers, to which every step's
+padded batch is copied. As in vLLM and nano-vllm there is a graph for each of a few padded sizes, captured largest first,
+all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention whose launches are the
+same for any batch that fits the buffers, as the Triton backend's are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
 
-# Padded sizes of steps, in tokens: those of single tokens only, and any. The latter come with as many rows as there may be
-# decodes, with those of a default batch, and with few: of prompts alone, or nearly, for which attention takes larger tiles.
+# Padded sizes in tokens, of steps of decodes only and of mixed steps. Each size of a mixed step has three numbers of rows:
+# as many as there may be decodes, those of a default batch, and few, for steps that are mostly prompts, for which attention
+# uses larger tiles.
 DECODES = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 MIXED = (32, 64, 128, 256, 384, 512, 768, 1024)
 SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
@@ -33,7 +34,8 @@ SOME_ROWS, TOKENS_OF_A_ROW, LEAST_FEW = 33, 128, 32
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A padded size: ``tokens`` in ``rows`` rows, the logits of ``logits`` tokens. Decodes have a row for each token."""
+    """A padded size: ``tokens`` in ``rows`` rows, with logits of ``logits`` tokens. Steps of decodes have as many rows as
+    tokens."""
 
     tokens: int
     rows: int
@@ -44,14 +46,14 @@ class Bucket:
         return self.tokens == self.rows
 
     def holds(self, host: HostBatch) -> bool:
-        """Whether the step fits. Padding needs a row of its own beside prompts, none beside decodes."""
+        """Whether the step fits. Beside prompts, padding needs a row of its own."""
         if host.num_tokens > self.tokens or host.logits_rows.shape[0] > self.logits:
             return False
         return host.decodes_only if self.decodes_only else host.num_rows < self.rows
 
 
 def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MIXED) -> list[Bucket]:
-    """Smallest first, decodes before mixed steps of any size. Mixed ones have a row more than they hold, for padding."""
+    """Buckets of steps of decodes, then of mixed steps, each smallest first. Mixed ones have an extra row for padding."""
     found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
         most = min(tokens, max(decodes))
@@ -63,14 +65,14 @@ def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MI
 
 
 class Graph(Protocol):
-    """A recording of what a function launches, which can be replayed."""
+    """The launches of a function, captured to be replayed."""
 
     def capture(self, run: Callable[[], None]) -> None: ...
     def replay(self) -> None: ...
 
 
 class CudaGraph:
-    """A CUDA graph; all that are made with one ``pool`` share its memory."""
+    """A CUDA graph; graphs with the same ``pool`` share memory."""
 
     def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -78,9 +80,11 @@ class CudaGraph:
         self._stream = stream
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Run once as it is, for what a first run sets up and to see that nothing waits for the device; then capture.
+        """Run once without capturing, to initialise what a first run does and to check that nothing waits for the device;
+        then capture.
 
-        Raises whatever ``run`` raises, and ``RuntimeError`` for what cannot be recorded; torch's allocator is then as before.
+        Raises what ``run`` raises, and ``RuntimeError`` for operations that cannot be captured; torch's allocator is then
+        as before.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), waiting_is_an_error():
@@ -99,12 +103,12 @@ class CudaGraph:
     def _abandon(self) -> None:
         """End a capture that failed.
 
-        A stream whose capture has become invalid makes ``capture_end`` raise before it tells torch's allocator, which would
-        go on to put what is allocated into the graphs' pool, and to keep what is freed.
+        If the capture has become invalid, ``capture_end`` raises before it informs torch's allocator, which would go on to
+        allocate from the graphs' pool and to keep freed memory.
         """
         with contextlib.suppress(Exception):
             self._graph.capture_end()
-        with contextlib.suppress(Exception):  # raises when the allocator was told
+        with contextlib.suppress(Exception):  # raises if the allocator was informed
             end_allocation(self._pool)
         self._graph.reset()
 
@@ -113,7 +117,7 @@ class CudaGraph:
 
 
 def end_allocation(pool: Any) -> None:
-    """Have torch's allocator allocate no more in a pool, and release the pool. Raises when it does not allocate there."""
+    """Stop torch's allocator from allocating in a pool, and release the pool. Raises if it does not allocate there."""
     device = torch.cuda.current_device()
     torch._C._cuda_endAllocateToPool(device, pool)
     torch._C._cuda_releasePool(device, pool)
@@ -121,9 +125,9 @@ def end_allocation(pool: Any) -> None:
 
 @contextlib.contextmanager
 def waiting_is_an_error() -> Iterator[None]:
-    """While entered, torch raises ``RuntimeError`` for whatever waits for a CUDA device.
+    """While entered, torch raises ``RuntimeError`` for operations that wait for a CUDA device.
 
-    It does so in all threads, so that no other thread may load a model or launch a step meanwhile.
+    This applies to all threads, so it takes the locks under which other engines load models and launch steps.
     """
     with exclusive.loading, exclusive.stepping:
         before = torch.cuda.get_sync_debug_mode()
@@ -142,7 +146,7 @@ def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
 
 
 class RecordedGraph:
-    """A graph for a CPU, for tests: a replay calls the captured function again, on the same buffers."""
+    """A graph for a CPU (see ``emulation``): a replay calls the captured function again, on the same buffers."""
 
     def __init__(self) -> None:
         self._run: Callable[[], None] | None = None
@@ -158,7 +162,7 @@ class RecordedGraph:
 
 
 class _OnDeviceOnly:
-    """Stands for what changes from replay to replay and may not be read on the host: reading it raises."""
+    """Replaces the host's copies of what changes from replay to replay: reading it raises ``RuntimeError``."""
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError("it reads lengths or block tables on the host, which a graph cannot")
@@ -168,13 +172,13 @@ class _OnDeviceOnly:
 
 
 class StepGraphs:
-    """Graphs of a model's steps by size, and the static buffers they read and write.
+    """Graphs of a model's steps by size, and their static buffers.
 
     Args:
-        forward: a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
+        forward: computes a batch's logits, ``[len(batch.logits_rows), vocabulary]``.
         table_columns: blocks of the longest request.
         new_graph: makes an empty graph.
-        buckets: sizes, smallest first.
+        buckets: sizes, see ``make_buckets``.
 
     Attributes:
         refused: why there are no graphs, None when there are.
@@ -211,9 +215,9 @@ class StepGraphs:
         return len(self._graphs)
 
     def capture(self) -> None:
-        """Capture all sizes, the largest first, so that smaller ones fit into its memory. Only block 0 is touched.
+        """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache.
 
-        A model that cannot be captured is left to run as it is: ``refused`` says why.
+        If the model cannot be captured, there are no graphs and ``refused`` says why.
         """
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
             batch, graph = self._static_batch(bucket), self._new_graph()
@@ -228,24 +232,24 @@ class StepGraphs:
             self._graphs[bucket] = graph
 
     def find(self, host: HostBatch) -> Bucket | None:
-        """The smallest size that holds the step; None when it has to run as it is."""
+        """The smallest size that holds the step; None if no graph can compute it."""
         if not host.cuda_graphs or not host.batched_append:
             return None
         return next((bucket for bucket in self.buckets if bucket in self._graphs and bucket.holds(host)), None)
 
     def replay(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None = None) -> torch.Tensor:
-        """The step's logits, in the model's dtype, until the next replay."""
+        """The step's logits in the model's dtype, valid until the next replay."""
         self._load(bucket, host, drawn)
         self._graphs[bucket].replay()
         return self._logits[: host.logits_rows.shape[0]]
 
     def _run(self, batch: PagedBatch) -> None:
-        batch.memo.clear()  # what an earlier run put there is out of date
+        batch.memo.clear()  # written by an earlier run
         logits = self._forward(batch)
         self._logits[: logits.shape[0]].copy_(logits)
 
     def _static_batch(self, bucket: Bucket) -> PagedBatch:
-        """Views into the buffers, which hold a token in block 0 and padding."""
+        """Views of the buffers, which are loaded with one token in block 0 and padding."""
         padded = self._load(bucket, dummy_batch(1, row_tokens=1, block_size=self._block_size), None)
         ids, positions, slots, cu_seqlens_q, seq_lens, rows = self._ints[: _ints(bucket)].split(_sections(bucket))
         unknown: Any = _OnDeviceOnly()
@@ -257,13 +261,13 @@ class StepGraphs:
             seq_lens=seq_lens,
             block_tables=self._tables[: bucket.rows],
             logits_rows=rows,
-            host_cu_seqlens_q=padded.cu_seqlens_q,  # says whether all rows are single tokens; that stays
+            host_cu_seqlens_q=padded.cu_seqlens_q,  # only tells whether all rows are single tokens, which does not change
             host_seq_lens=unknown,
             host_block_tables=unknown,
         )
 
     def _load(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None) -> HostBatch:
-        """The step's batch, padded, into the buffers: one copy to the device and what follows it there."""
+        """Pad the step's batch and copy it to the buffers, with one copy from the host; returns the padded batch."""
         padded = pad(
             host,
             num_tokens=bucket.tokens,
@@ -271,10 +275,7 @@ class StepGraphs:
             num_logits=bucket.logits,
             block_size=self._block_size,
         )
-        arrays = [
-            padded.input_ids, padded.positions, padded.slot_mapping, padded.cu_seqlens_q, padded.seq_lens,
-            padded.logits_rows, padded.block_tables, padded.placeholder_positions, padded.drawn_rows,
-        ]  # fmt: skip
+        arrays = padded.arrays()
         packed = pack_ints(arrays, self._device).to(self._device, non_blocking=True)
         static, tables, placeholders, drawn_rows = packed.split([_ints(bucket), *(a.size for a in arrays[-3:])])
         rows, columns = padded.block_tables.shape
@@ -285,9 +286,10 @@ class StepGraphs:
 
 
 def _sections(bucket: Bucket) -> list[int]:
-    """input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows."""
+    """Sizes of input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows."""
     return [bucket.tokens, bucket.tokens, bucket.tokens, bucket.rows + 1, bucket.rows, bucket.logits]
 
 
 def _ints(bucket: Bucket) -> int:
+    """Numbers in the static buffer of a bucket, without block tables."""
     return sum(_sections(bucket))

@@ -1,4 +1,4 @@
-"""Rotary embeddings of queries and keys in one Triton launch, where spelled out they are ten kernels a layer."""
+"""Rotary embeddings of queries and keys in one Triton launch; written out in torch they are ten kernels a layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def rotate_kernel(
     q, k, cos, sin, q_out, k_out, q_head_stride, q_token_stride, k_head_stride, k_token_stride, cos_stride, sin_stride,
     Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HALF: tl.constexpr, PAD: tl.constexpr,
 ):  # fmt: skip
-    """One token's one head, of ``q`` first and then of ``k``. Grid: tokens, heads of both."""
+    """Rotate one head of one token. Grid: tokens, heads of ``q`` and then of ``k``."""
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     dims = tl.arange(0, PAD)
@@ -35,7 +35,7 @@ def rotate_kernel(
 
 
 def fits(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
-    """Whether these are what ``rotate`` takes: one row of tokens, whole heads, each number beside the next."""
+    """Whether ``rotate`` takes these: one row of tokens, whole heads rotated, the last dimension contiguous."""
     alike = q.shape[0] == k.shape[0] == 1 and q.shape[2:] == k.shape[2:] and cos.shape == sin.shape
     dense = all(x.stride(-1) == 1 for x in (q, k, cos, sin))
     return alike and dense and cos.shape == (1, *q.shape[2:]) and q.dtype == k.dtype and q.shape[3] % 2 == 0

@@ -1,4 +1,4 @@
-"""Writing keys and values into their slots in Triton: both of a layer in one launch."""
+"""Writing the keys and values of a layer to their slots, in one Triton launch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def append_kernel(
     NUM_HEADS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
 ):  # fmt: skip
-    """The keys and values of one token and ``BLOCK_H`` KV heads. Grid: tokens, groups of heads.
+    """Write keys and values of one token and ``BLOCK_H`` KV heads. Grid: tokens, groups of heads.
 
-    ``k`` [tokens, kv_heads, k_dim] goes to ``keys`` [blocks, kv_heads, block_size, k_dim], the same for ``v``. A slot below
-    0 is one of block 0, which no request owns. What is no finite number becomes 0, as in ``append_paged``.
+    ``k`` [tokens, kv_heads, k_dim] is written to ``keys`` [blocks, kv_heads, block_size, k_dim], ``v`` to ``values``. A
+    negative slot means block 0, which no request owns. Numbers that are not finite become 0, as in ``append_paged``.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)

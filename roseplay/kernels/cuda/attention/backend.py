@@ -1,8 +1,8 @@
 """Attention for CUDA devices, in Triton; on a CPU it runs in Triton's interpreter (``TRITON_INTERPRET=1``), for tests.
 
-Nothing here asks the device for anything, and what is launched depends on shapes alone, so that a step can be captured
-in a CUDA graph and replayed with other numbers in the batch's tensors: for a graph whose batch was captured with one
-token a row, with batches of at most one token a row; for any other, with any batch that fits its tensors.
+Nothing here reads values from the device, and launches depend only on shapes, so that a step can be captured in a CUDA
+graph and replayed with other values in the batch's tensors. A graph captured with one token a row can be replayed for
+batches of at most one token a row, any other graph for every batch that fits its tensors.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
-# The interpreter has no multiprocessors; these many make it split contexts as a GPU does.
+# The interpreter has no multiprocessors; with this number it splits contexts as a GPU does.
 _INTERPRETED_PROCESSORS = 4
 _INTERPRETED_SHARED_MEMORY = 227 * 1024
-# Numbers of one layer's keys that a program of append moves: 16 bytes for each of its 128 threads.
+# Numbers of one layer's keys that a program of the append kernel copies: 16 bytes for each of its 128 threads.
 _APPEND_NUMBERS = 1024
-# Numbers of the parts that a program of the joining kernel holds.
+# Numbers of the parts that a program of the join kernel holds.
 _JOIN_NUMBERS = 8192
-# Keys of the smallest tile, with which contexts are cut into most splits.
+# Keys of the smallest tile, with which contexts have the most splits.
 _LEAST_BLOCK_N = 16
-
-
 _LOG2_E = math.log2(math.e)  # the kernels' exponentials are powers of 2
 
 
@@ -61,8 +59,8 @@ def available() -> bool:
 class TritonBackend:
     """See ``AttentionBackend`` for the calls.
 
-    Tokens behind the last row (padding of a bucket) attend to nothing and come out as zeros; their keys and values go to
-    the slots that the batch names, -1 meaning block 0.
+    The result of tokens after the last row (padding of a bucket) is 0; their keys and values go to the slots in the batch,
+    where -1 means block 0.
 
     Raises ``ValueError`` without Triton, or without a CUDA device unless Triton interprets.
     """
@@ -81,8 +79,8 @@ class TritonBackend:
         self._forced: tuple[int, int] | None = None  # splits, and keys of the longest context
 
     def variants(self, most_keys: int) -> Iterator[None]:
-        """Each time round, attention is launched with another number of splits of those that contexts of so many keys may
-        get: each is a kernel of its own, to be compiled before anybody waits for it."""
+        """In each iteration, attention is launched with another number of splits, of those that contexts of up to
+        ``most_keys`` keys may have: each is a kernel of its own, to be compiled before requests arrive."""
         try:
             splits = 1
             while splits <= max_splits(most_keys, _LEAST_BLOCK_N):
@@ -139,7 +137,7 @@ class TritonBackend:
         return out
 
     def _plan(self, layer: int, num_heads: int, batch: PagedBatch, window: int | None) -> _Plan:
-        """What to launch; the same in all layers of a kind, so worked out once a step."""
+        """What to launch; the same for layers of one shape, so computed once a step."""
         kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
         v_dim = self.cache.values[layer].shape[-1]
         name = ("triton", num_heads, kv_heads, k_dim, v_dim, window)
@@ -193,15 +191,15 @@ class TritonBackend:
 
     @cached_property
     def _device(self) -> tuple[int, int]:
-        """Multiprocessors, and bytes of shared memory that one program may have."""
+        """The number of multiprocessors, and the bytes of shared memory that a program may use."""
         if self.cache.device.type != "cuda":
             return _INTERPRETED_PROCESSORS, _INTERPRETED_SHARED_MEMORY
         import triton
 
         index = torch.device(self.cache.device).index
         index = torch.cuda.current_device() if index is None else index
-        told = triton.runtime.driver.active.utils.get_device_properties(index)
-        return told["multiprocessor_count"], told["max_shared_mem"]
+        properties = triton.runtime.driver.active.utils.get_device_properties(index)
+        return properties["multiprocessor_count"], properties["max_shared_mem"]
 
 
 def _one_token_a_row(batch: PagedBatch) -> bool:

@@ -1,8 +1,8 @@
 """Paged attention in Triton: one kernel for prompts, decodes and both together, and one that joins split contexts.
 
 After FlashAttention-2 (online softmax over tiles), FlashDecoding (split contexts), PagedAttention (block tables) and the
-unified kernel of vLLM (ragged rows found by binary search in a grid of a fixed size). Scores are kept in base 2, where
-the hardware's exponential is.
+unified kernel of vLLM (ragged rows found by binary search in a grid of a fixed size). Scores are scaled to base 2, because
+the hardware's exponential is 2**x.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import triton.language as tl
 
 @triton.jit
 def _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q: tl.constexpr):
-    """The row that a query tile belongs to; ``num_rows`` for tiles behind the last row.
+    """The row of a query tile; ``num_rows`` for tiles after the last row.
 
-    Row r's tiles begin at ``cu_seqlens_q[r] // BLOCK_Q + r``: rounded up this is never too few for the rows before.
+    The tiles of row r begin at ``cu_seqlens_q[r] // BLOCK_Q + r``, which leaves enough tiles for the rows before it.
     """
     low = 0
     high = num_rows
@@ -31,10 +31,10 @@ def _find_row(cu_seqlens_q, tile, num_rows, BLOCK_Q: tl.constexpr):
 
 @triton.jit
 def _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q: tl.constexpr, DECODE: tl.constexpr):
-    """What this program's query tile is: ``tile, row, q_begin, q_len, seq_len, begin``.
+    """This program's query tile: ``tile, row, q_begin, q_len, seq_len, begin``.
 
-    It begins at token ``begin`` of the ``q_len`` tokens of ``row``, which begin at token ``q_begin`` of the batch and end
-    a context of ``seq_len``. ``q_len`` is 0 for padding.
+    The tile begins at token ``begin`` of the ``q_len`` tokens of ``row``, which begin at token ``q_begin`` of the batch and
+    are the last of a context of ``seq_len`` tokens. ``q_len`` is 0 for padding.
     """
     if DECODE:  # one token a row, or none: no need to search
         tile = tl.program_id(0)
@@ -65,12 +65,12 @@ def _attend_tiles(
 ):  # fmt: skip
     """Online softmax over key tiles ``first`` to ``last - 1``.
 
-    ``acc`` [rows, V_PAD], ``total`` and ``top`` [rows] are the weighted sum, the weights' sum and the largest score so
-    far. Not ``MASKED``: every row sees every key. Else keys from ``end`` on are not read, neither they nor their blocks.
+    ``acc`` [rows, V_PAD], ``total`` and ``top`` [rows] are the weighted sum, the sum of weights and the largest score so
+    far. Without ``MASKED`` every row sees every key; with it, keys from ``end`` on and their block ids are not read.
     """
     k_dims = tl.arange(0, K_PAD)
     v_dims = tl.arange(0, V_PAD)
-    # Block ids are read a tile ahead, so that the pipeline need not wait for them before it fetches keys.
+    # Block ids are read one tile ahead, so that the pipeline does not wait for them before it loads keys.
     key = first * BLOCK_N + tl.arange(0, BLOCK_N)
     block = tl.load(table + key // BLOCK_SIZE, mask=key < end, other=0)
     for tile in tl.range(first, last):
@@ -96,7 +96,9 @@ def _attend_tiles(
             v = v.to(tl.float32)
 
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        if SOFTCAP:  # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities; scale and cap hold the rest
+        if (
+            SOFTCAP
+        ):  # tanh(x) = 1 - 2 / (exp(2x) + 1), which is right at both infinities; scale and cap have the factors
             scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))
         if MASKED:
             visible = here[None, :] & (key[None, :] <= position[:, None])
@@ -108,10 +110,10 @@ def _attend_tiles(
             base = tl.where(new_top == float("-inf"), 0.0, new_top)
         else:
             base = new_top
-        fade = tl.exp2(top - base)
+        rescale = tl.exp2(top - base)
         weights = tl.exp2(scores - base[:, None])
-        total = total * fade + tl.sum(weights, 1)
-        acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision=PRECISION)
+        total = total * rescale + tl.sum(weights, 1)
+        acc = tl.dot(weights.to(v.dtype), v, acc * rescale[:, None], input_precision=PRECISION)
         top = new_top
     return acc, total, top
 
@@ -124,8 +126,8 @@ def _attend_context(
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
-    """Key tiles ``first`` to ``last - 1``, with masks only where the tokens of the query tile do not all see all keys."""
-    if DECODE:  # one loop: masks cost nothing beside memory, a second loop would fill its pipeline again
+    """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where some token does not see some key."""
+    if DECODE:  # one loop: memory is the bottleneck, not masks, and a second loop would have to fill its pipeline
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, first, last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
@@ -133,7 +135,7 @@ def _attend_context(
         )  # fmt: skip
     else:
         whole_first = first
-        if WINDOW:  # tiles before this one hold keys that have left the window of the last token
+        if WINDOW:  # tiles before this one have keys outside the window of the last token
             whole_first = tl.minimum((tl.maximum(end - WINDOW, 0) + BLOCK_N - 1) // BLOCK_N, last)
             whole_first = tl.maximum(whole_first, first)
             acc, total, top = _attend_tiles(
@@ -141,7 +143,7 @@ def _attend_context(
                 keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
                 WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
             )  # fmt: skip
-        # Tiles from this one on hold keys that the first token does not see yet.
+        # Tiles from this one on have keys that the first token does not see.
         whole_last = tl.maximum(tl.minimum((first_position + 1) // BLOCK_N, last), whole_first)
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, whole_first, whole_last, keys, values, table,
@@ -167,17 +169,17 @@ def attend_kernel(
     SPLITS: tl.constexpr, DECODE: tl.constexpr,
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One query tile, the ``HEADS`` query heads of one KV head (or of a part of a large group), one split of the context.
+    """Attention of one query tile, with ``HEADS`` query heads of one KV head, to one split of the context.
 
     Grid: query tiles (``cdiv(num_tokens, BLOCK_Q) + num_rows``; ``DECODE``: rows), parts of heads, splits.
 
     Shapes: ``q`` [tokens, heads, k_dim], ``keys`` [blocks, kv_heads, block_size, k_dim]; ``out`` [tokens, heads, v_dim], or
-    with ``SPLITS`` > 1 float32 [splits, tokens, heads, v_dim] beside ``lse`` [splits, tokens, heads], the logarithm (base
-    2) of each part's weights, minus infinity where a part is empty and its ``out`` unwritten.
-    Tokens behind the last row come out as zeros.
+    with ``SPLITS`` > 1 float32 [splits, tokens, heads, v_dim], and ``lse`` [splits, tokens, heads] is the base-2 logarithm
+    of the sum of each part's weights, -inf for an empty part, whose ``out`` is not written. The result of tokens after the
+    last row is 0.
 
-    ``DECODE``: no row has more than one token, and the token of row r is r. ``scale`` takes products to scores in base 2;
-    ``SOFTCAP``: to twice the argument of tanh in base 2, ``cap`` from there to scores in base 2.
+    ``DECODE``: no row has more than one token, and the token of row r is r. ``scale`` converts dot products to scores in
+    base 2; with ``SOFTCAP``, to twice the argument of tanh in base 2, and ``cap`` converts the tanh to scores in base 2.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // HEADS
     PARTS: tl.constexpr = (GROUP + HEADS - 1) // HEADS
@@ -190,7 +192,7 @@ def attend_kernel(
     tile, row, q_begin, q_len, seq_len, begin = _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q, DECODE)
 
     if begin >= q_len:
-        if DECODE or row == num_rows:  # behind the last row: each tile has its own tokens again
+        if DECODE or row == num_rows:  # after the last row: these tiles write zeros to the padding tokens
             if DECODE:
                 token = tile + m // HEADS
                 mine = (m // HEADS == 0) & (of_group < GROUP)
@@ -237,7 +239,7 @@ def attend_kernel(
     top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, V_PAD), tl.float32)
-    if SINKS:  # a score without a value, which one split alone may count; 1 / ln(2) takes it to base 2
+    if SINKS:  # a score without a value, counted in the first split only; 1 / ln(2) converts it to base 2
         counts = mine & (tl.zeros_like(m) + split == 0)
         top = tl.load(sinks + head, mask=counts, other=float("-inf")).to(tl.float32) * 1.4426950408889634
         total = tl.where(counts, 1.0, 0.0)
@@ -253,7 +255,9 @@ def attend_kernel(
 
     if SPLITS > 1:
         tl.store(lse + place, top + tl.log2(total), mask=mine)
-    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]  # nothing seen: in this split, or in a row that is not used
+    acc = (
+        acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    )  # 0 if no key is visible: in this split, or in an unused row
     tl.store(
         out + place[:, None] * V_DIM + v_dims[None, :],
         acc.to(out.dtype.element_ty),
@@ -266,9 +270,9 @@ def join_kernel(
     out, parts, lse, num_tokens,
     NUM_HEADS: tl.constexpr, V_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Put the parts of split contexts together: the mean of ``parts`` [splits, tokens, heads, v_dim], weighted by ``lse``.
+    """Combine the parts of split contexts: the mean of ``parts`` [splits, tokens, heads, v_dim], weighted by 2**``lse``.
 
-    Grid: tokens, heads, pieces of ``BLOCK_V`` of the head. Parts whose weight is nothing are not read.
+    Grid: tokens, heads, pieces of ``BLOCK_V`` numbers of a head. Parts of weight 0 are not read.
     """
     place = tl.program_id(0).to(tl.int64) * NUM_HEADS + tl.program_id(1)
     dims = tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)

@@ -1,11 +1,11 @@
-"""How the Triton kernel cuts its work: tile sizes by head size, and how many parts long contexts are split into.
+"""How the Triton kernel partitions its work: tile sizes by head size, and the number of splits of long contexts.
 
-Everything here follows from shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with their
-padding, the width of the block tables, the heads. Nothing looks at how long a context really is.
+All of it depends only on shapes that are fixed when a CUDA graph is captured: numbers of tokens and rows with padding, the
+width of the block tables, the heads. The actual lengths of contexts are not used.
 
-A tile takes ``block_q`` tokens with all query heads of one KV head, since they read the same keys: ``block_m`` rows of
-a matrix product, of which a decode of a model with 4 query heads per KV head fills 4 of the least possible 16. The rest
-is wasted arithmetic, which a kernel that waits for memory has to spare.
+A tile has ``block_q`` tokens with all query heads of one KV head, because these read the same keys: ``block_m`` rows of a
+matrix product. A decode of a model with 4 query heads per KV head uses 4 rows of at least 16; the wasted arithmetic costs
+nothing in a kernel that is bound by memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Literal
 Kind = Literal["decode", "mixed", "prefill"]
 
 MOST_SPLITS = 64
-# Programs for each multiprocessor below which contexts are split: decodes wait for memory and want several at once,
-# prompts keep a multiprocessor busy alone.
+# Contexts are split if there are fewer programs for each multiprocessor: decodes are bound by memory and need several at
+# once, one prompt keeps a multiprocessor busy.
 _DECODES_PER_PROCESSOR, _PROMPTS_PER_PROCESSOR = 4, 1
-# A split shorter than this many tiles costs more to join than it gains.
+# Joining shorter splits, in tiles, costs more than splitting gains.
 _LEAST_TILES_OF_A_SPLIT = 2
 
 
@@ -31,7 +31,7 @@ class Tiles:
         block_m: rows of a query tile, ``block_q * heads`` of them used.
         block_n: keys of a tile; blocks of the cache may be smaller or larger.
         num_warps, num_stages: as Triton's launch options.
-        heads: query heads that one program takes, all of one KV head.
+        heads: query heads that one program computes, all of one KV head.
     """
 
     block_m: int
@@ -46,10 +46,10 @@ class Tiles:
         return self.block_m // self.heads
 
 
-# [bytes of a number][padded head size] -> tiles, chosen so that nothing spills out of the registers of a Hopper.
-# Decodes keep 32 kB of keys and values in flight, with three or four programs to a multiprocessor. Prompts take
-# as many rows as registers hold, for tensor cores that want 64 rows a warp group. Rows of few tokens beside decodes
-# ("mixed") take half as many, so that a decode wastes less. float32 is three products of tf32 and holds less of all.
+# [bytes of a number][padded head size] -> tiles, chosen so that a Hopper GPU spills no registers. Decodes keep 32 kB of
+# keys and values in flight, with three or four programs per multiprocessor. Prompts have as many rows as registers hold,
+# because tensor cores need 64 rows per warp group. Batches of decodes with short rows ("mixed") have half as many, so that
+# a decode wastes less. float32 is computed as three products of tf32, with smaller tiles.
 _TABLE: dict[int, dict[int, dict[Kind, Tiles]]] = {
     2: {
         64: {"decode": Tiles(16, 64, 4, 4), "mixed": Tiles(64, 64, 4, 3), "prefill": Tiles(128, 64, 8, 3)},
@@ -77,15 +77,15 @@ def choose_tiles(
     itemsize: int,
     shared_memory: int,
 ) -> Tiles:
-    """Tiles for ``group`` query heads on each KV head.
+    """Returns the tiles for ``group`` query heads on each KV head.
 
     Args:
         decode_only: no row has more than one token.
-        num_tokens, num_rows: of the batch, padding included; a batch is "mixed" when its rows fill no tile on average.
+        num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
         itemsize: bytes of a number in the cache.
-        shared_memory: bytes a program may have: fewer stages, then fewer keys, then fewer rows make it fit.
+        shared_memory: bytes that a program may use; stages, then keys, then rows are reduced until it fits.
 
-    Raises ``ValueError`` when nothing fits, or the head is larger than 512.
+    Raises ``ValueError`` when nothing fits, or a head has more than 512 numbers.
     """
     width = max(64, next_power_of_2(max(k_dim, v_dim)))
     if width > 512:
@@ -93,7 +93,7 @@ def choose_tiles(
     table = _TABLE[max(itemsize, 2)][width]
     tiles = _with_heads(table["prefill"], group)
     if decode_only:
-        # A large group may fill more than the least 16 rows, and its keys are then read once for more heads.
+        # A large group may fill more than 16 rows, so that its keys are read once for more heads.
         block_m = min(max(16, next_power_of_2(group)), table["mixed"].block_m)
         tiles = _with_heads(replace(table["decode"], block_m=block_m), group)
     elif num_tokens < num_rows * tiles.block_q:
@@ -117,18 +117,18 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
 
 
 def shared_bytes(tiles: Tiles, k_dim: int, v_dim: int, itemsize: int) -> int:
-    """An upper bound on the shared memory of a program: queries, keys and values of each stage, weights, and change."""
+    """An upper bound on the shared memory of a program: queries, keys and values of each stage, weights, and 4 KiB."""
     k, v = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim))
     numbers = tiles.block_m * k + tiles.num_stages * tiles.block_n * (k + v) + tiles.block_m * tiles.block_n
     return numbers * itemsize + 4096
 
 
 def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: int, num_processors: int) -> int:
-    """Parts that each context is cut into, a power of two: enough programs for all multiprocessors.
+    """Returns the number of splits of each context, a power of two, that gives all multiprocessors enough programs.
 
     Args:
-        programs: how many there are without splitting.
-        most_keys: that a query tile may have to read.
+        programs: the number of programs without splitting.
+        most_keys: most keys that a query tile may read.
     """
     wanted = num_processors * (_DECODES_PER_PROCESSOR if decode_only else _PROMPTS_PER_PROCESSOR)
     most = max_splits(most_keys, block_n)
@@ -139,7 +139,7 @@ def choose_splits(*, decode_only: bool, programs: int, most_keys: int, block_n: 
 
 
 def max_splits(most_keys: int, block_n: int) -> int:
-    """Most parts that contexts of up to so many keys are cut into, at least 1."""
+    """The largest number of splits of contexts of up to ``most_keys`` keys, at least 1."""
     return max(1, min(MOST_SPLITS, -(-most_keys // block_n) // _LEAST_TILES_OF_A_SPLIT))
 
 
