@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 
 # Small modules that any part above core may use.
-SHARED = {"clock", "settings", "config", "json_text", "json_schema", "arguments"}
+SHARED = {"clock", "settings", "config", "json_text", "json_schema", "arguments", "report_page", "texts"}
 
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "clock": set(),
     "json_text": set(),
     "json_schema": set(),
+    "report_page": set(),
+    "texts": set(),
     "config": {"settings"},
     "arguments": {"settings"},
     "core": {"config"},

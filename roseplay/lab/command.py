@@ -13,8 +13,9 @@ from roseplay.arguments import DEFAULT_MODEL
 from roseplay.lab import arms
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.job import Job
-from roseplay.lab.sentences import number
+from roseplay.lab.result_report import result_report
 from roseplay.lab.spec import ARMS, parse_experiment
+from roseplay.texts import number_text
 
 _POLL_S = 0.1
 
@@ -86,8 +87,6 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
     else:
         print("\n".join(summary_lines(document)))
     if options.report is not None:
-        from roseplay.lab.result_report import result_report  # plotly takes a while to import
-
         Path(options.report).write_text(result_report(document), encoding="utf-8")
 
 
@@ -103,8 +102,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         f"{'':<24}{'A':>12}{'B':>12}{'B / A':>9}",
     ]
     for row in document["summary"]["metrics"]:
-        a, b = ("-" if row[arm] is None else number(row[arm]) for arm in ("a", "b"))
-        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        a, b = (number_text(row[arm]) for arm in ("a", "b"))
+        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
         lines.append(f"{', '.join(filter(None, (row['title'], row['unit']))):<24}{a:>12}{b:>12}{ratio:>9}")
     return lines
 

@@ -12,6 +12,7 @@ from roseplay.lab.schema import DOCUMENT
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
 from roseplay.settings import current_names, former_names
+from roseplay.texts import setting_text
 
 VERSION = 1
 MAX_BYTES = 32 * 2**20
@@ -20,18 +21,15 @@ MAX_BYTES = 32 * 2**20
 def label(arm: Mapping[str, Any], differs: list[str]) -> str:
     """Returns an arm in a few words: the settings in which it differs from the other."""
     values = {**arm["knobs"], **arm["config"]}
-    return ", ".join(f"{name.replace('_', ' ')} {_word(name, values[name])}" for name in differs) or "the same"
+    return (
+        ", ".join(f"{name.replace('_', ' ')} {setting_text(values[name], 'unlimited')}" for name in differs)
+        or "the same"
+    )
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Returns the names of the knobs, then of the engine settings, in which two arms differ."""
     return [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
-
-
-def _word(name: str, value: Any) -> str:
-    if value is None:
-        return "unlimited"
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from roseplay.texts import number_text
 from roseplay.traffic.scenarios import SCENARIOS
 
 Row = Mapping[str, Any]
@@ -89,7 +90,7 @@ def _facts(row: Row, *, inside: bool = False) -> str:
     if row["a"] is None or row["b"] is None:
         return f"{row['title']} could not be measured"
     unit = row["unit"].removesuffix(" in SLO")
-    figures = [f"{number(row[arm])} {unit}".strip() for arm in ("b", "a")]
+    figures = [f"{number_text(row[arm])} {unit}".strip() for arm in ("b", "a")]
     ratio = f" (×{row['ratio']:.2g})" if row["ratio"] and 1e-3 < row["ratio"] < 1e3 else ""
     title = _inside(row["title"]) if inside else row["title"]
     return f"{title} {'is' if unit else 'are'} {figures[0]} in B and {figures[1]} in A{ratio}"
@@ -98,9 +99,3 @@ def _facts(row: Row, *, inside: bool = False) -> str:
 def _inside(title: str) -> str:
     """Returns a title as written within a sentence; acronyms such as TTFT keep their case."""
     return title[0].lower() + title[1:] if title[1].islower() else title
-
-
-def number(value: float) -> str:
-    """Returns about three significant digits, with thousands separated by a narrow space."""
-    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}".replace(",", "\u202f")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.play.web.lines import shown
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.texts import shown
 from roseplay.traffic.metrics import Percentiles
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 

@@ -15,8 +15,8 @@ from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
 from roseplay.play.settings import check_system
-from roseplay.play.web.lines import shown
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.texts import shown
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together

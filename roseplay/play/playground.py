@@ -23,11 +23,11 @@ from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
-from roseplay.play.web.lines import shown
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+from roseplay.texts import shown
 from roseplay.traffic.environment import environment
 from roseplay.traffic.prompts import Prompt
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from roseplay.config import SamplingParams
 from roseplay.json_text import json_object
-from roseplay.play.web.lines import shown
 from roseplay.settings import Whole, settings_of
+from roseplay.texts import shown
 
 MAX_SYSTEM_CHARS = 8000
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
-
-from roseplay.recording.palette import COLOURS
 from roseplay.recording.run import Run, changes_text
+from roseplay.report_page import COLOURS
+from roseplay.report_page import figure as new_figure
 from roseplay.traffic.metrics import percentile
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 MOST_MARKS = 24  # labels of knob changes that fit into a chart
 _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
@@ -17,7 +19,7 @@ _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 def itl(run: Run) -> go.Figure:
     """Inter-token latency: a point for each token, coloured by kind of request, with percentiles as lines."""
-    figure = _figure("ms")
+    figure = new_figure("seconds", "ms")
     gaps = run.gaps()
     groups: dict[str, list[Any]] = {}
     for gap in gaps:
@@ -46,7 +48,7 @@ def itl(run: Run) -> go.Figure:
 
 def ttft(run: Run) -> go.Figure:
     """Share of requests that had their first token within a time: a curve for each burst, and one for the rest."""
-    figure = _figure("% of requests", x="ms")
+    figure = new_figure("ms", "% of requests")
     groups: dict[str, list[float]] = {}
     for request in run.requests.values():
         if request.ttft is not None:
@@ -64,7 +66,7 @@ def ttft(run: Run) -> go.Figure:
 
 def step_tokens(run: Run) -> go.Figure:
     """Tokens that each step computed; a bar is as wide as its step took."""
-    figure = _figure("tokens")
+    figure = new_figure("seconds", "tokens")
     widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
     starts = [_seconds(run, step.t0) for step in run.steps]
     about = [f"step {step.step_id}, {step.t1 - step.t0:.1f} ms" for step in run.steps]
@@ -86,7 +88,7 @@ def step_tokens(run: Run) -> go.Figure:
 
 def kv_blocks(run: Run) -> go.Figure:
     """The block pool over time: shared, active, cached, free; a diamond marks a preemption."""
-    figure = _figure("blocks")
+    figure = new_figure("seconds", "blocks")
     layers = (
         ("shared", COLOURS["shared"]),
         ("active", COLOURS["ink3"]),
@@ -126,28 +128,6 @@ def _hue(name: str, number: int) -> str:
     if name.startswith("lane "):
         return COLOURS[f"c{(int(name[5:]) - 1) % 8}"]
     return COLOURS[f"c{4 + number % 4}"]
-
-
-def _figure(y: str, x: str = "seconds") -> go.Figure:
-    axis = {"gridcolor": COLOURS["grid"], "linecolor": COLOURS["line2"], "zeroline": False, "tickfont": {"size": 11}}
-    return go.Figure(
-        layout={
-            "template": "none",
-            "height": 300,
-            "margin": {"l": 56, "r": 78, "t": 34, "b": 40},
-            "paper_bgcolor": COLOURS["surface"],
-            "plot_bgcolor": COLOURS["surface"],
-            "font": {"family": "IBM Plex Sans, system-ui, sans-serif", "size": 12, "color": COLOURS["ink3"]},
-            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
-            "hoverlabel": {
-                "font": {"color": COLOURS["ink"]},
-                "bgcolor": COLOURS["raised"],
-                "bordercolor": COLOURS["line2"],
-            },
-            "xaxis": {**axis, "title": {"text": x, "standoff": 6}},
-            "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
-        }
-    )
 
 
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:

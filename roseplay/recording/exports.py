@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roseplay.recording.reader import Recording, parse
+from roseplay.recording.run_report import run_report
 from roseplay.recording.tokens import tokens
 from roseplay.recording.trace import trace
 
@@ -37,8 +38,4 @@ def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
 
 def make(kind: str, recording: Recording) -> bytes:
     """Returns a trace, table of tokens or report of a recording."""
-    if kind == "report":
-        from roseplay.recording.run_report import run_report  # plotly takes half a second to import
-
-        return run_report(recording)
-    return (trace if kind == "trace" else tokens)(recording)
+    return {"trace": trace, "tokens": tokens, "report": run_report}[kind](recording)

@@ -6,6 +6,7 @@ from typing import Any
 
 from roseplay.recording.reader import Recording
 from roseplay.recording.run_state import RequestRun, RunState, TokenRun
+from roseplay.texts import setting_text
 
 
 class Run:
@@ -64,15 +65,6 @@ class Run:
         return [
             (r, token, token.itl_ms) for r in self.requests.values() for token in r.tokens if token.itl_ms is not None
         ]
-
-
-def setting_text(value: Any, none: str = "∞") -> str:
-    """Returns a setting's value for people; ``none`` stands for null, which for a knob means no limit."""
-    if value is None:
-        return none
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def changes_text(changes: dict[str, list[Any]]) -> str:

@@ -28,12 +28,12 @@ from roseplay.play.settings import NAMES, Settings, read, whole_number
 from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
-from roseplay.play.web.lines import shown
 from roseplay.play.web.recording_routes import export_address
 from roseplay.recording.exports import KINDS
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
+from roseplay.texts import shown
 
 DEFAULT_PROMPT = "What is a KV block?"
 MAX_IDS = 10_000  # in one call of /stop

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.json_text import strict_json
 from roseplay.play.web.bodies import ClientLeftError, read_body, replayed
-from roseplay.play.web.lines import shown
+from roseplay.texts import shown
 
 OURS = ("/ui/", "/health")
 # Gradio's routes that stay open, by method.

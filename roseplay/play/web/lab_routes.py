@@ -13,6 +13,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.json_text import encode, strict_json
 from roseplay.lab.document import check_document, parse_document
 from roseplay.lab.lab import Lab, LabBusyError
+from roseplay.lab.result_report import result_report
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
 
@@ -68,8 +69,6 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
-        from roseplay.lab.result_report import result_report  # plotly takes a while to import
-
         return Response(result_report(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.post("/open")

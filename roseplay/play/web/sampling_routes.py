@@ -12,7 +12,7 @@ from roseplay.json_text import strict_json
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.settings import NAMES, Settings, read, whole_number
-from roseplay.play.web.lines import shown
+from roseplay.texts import shown
 
 
 def sampling_router(chats: ChatService) -> APIRouter:

@@ -32,9 +32,9 @@ from roseplay.play.web.bodies import MAX_BODY, Bodies
 from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.guard import Guard
 from roseplay.play.web.lab_routes import lab_router
-from roseplay.play.web.lines import one_line, shown
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
+from roseplay.texts import one_line, shown
 
 JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
 MAX_QUEUED = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from roseplay.play.web.assets import STATIC
-from roseplay.recording.palette import COLOURS
+from roseplay.report_page import COLOURS
 
 
 def test_a_report_has_the_colours_of_the_page() -> None:

@@ -1,0 +1,42 @@
+"""Values, numbers and errors as short text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_VALUE = 80  # characters of a value
+_LINE = 400
+
+
+def shown(value: Any) -> str:
+    """Returns a value as Python writes it, truncated, for the sender of what is refused."""
+    if isinstance(value, str | list | tuple) and len(value) > _VALUE:
+        value = value[:_VALUE]
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer with more digits than Python converts; deeply nested lists
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _VALUE else text[:_VALUE] + "…"
+
+
+def one_line(error: object) -> str:
+    """Returns an error's message as one line, truncated: it may repeat what was sent."""
+    text = " ".join(str(error)[: 4 * _LINE].split())
+    return text if len(text) <= _LINE else text[:_LINE] + "…"
+
+
+def number_text(value: float | None) -> str:
+    """Returns about three significant digits, with thousands separated by a narrow space; a dash for ``None``."""
+    if value is None:
+        return "–"
+    digits = 0 if value == int(value) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}".replace(",", "\u202f")
+
+
+def setting_text(value: Any, none: str = "∞") -> str:
+    """Returns a setting's value; ``none`` stands for null, which for a knob means no limit."""
+    if value is None:
+        return none
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
