@@ -70,7 +70,6 @@ class Driver:
         workload: at most ``MAX_REQUESTS`` arrivals.
         time_limit_s: after this time nothing more is sent, and running requests are aborted.
         on_sent: called with each outcome when it is sent.
-        on_update: passed to ``Engine.submit``.
 
     Raises:
         ValueError: the workload is empty, too long or out of order, or the time limit is not above 0.
@@ -83,7 +82,6 @@ class Driver:
         *,
         time_limit_s: float = 600.0,
         on_sent: Callable[[Outcome], None] | None = None,
-        on_update: Callable[[Stream], None] | None = None,
     ) -> None:
         if not 1 <= len(workload) <= MAX_REQUESTS:
             raise ValueError(f"the workload has {len(workload)} requests: use 1 to {MAX_REQUESTS}")
@@ -96,7 +94,6 @@ class Driver:
         self._workload = workload
         self._time_limit_s = time_limit_s
         self._on_sent = on_sent
-        self._on_update = on_update
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._played = Played()
@@ -164,7 +161,7 @@ class Driver:
     def _submit(self, arrival: Arrival) -> Outcome:
         start_ns = self._clock.now_ns()
         try:
-            stream = self._engine.submit(arrival.prompt, arrival.params, on_update=self._on_update)
+            stream = self._engine.submit(arrival.prompt, arrival.params)
         except (ValueError, EngineBusyError) as error:
             return Outcome(arrival, None, start_ns, self._clock.now_ns(), refused=str(error))
         return Outcome(arrival, stream, start_ns, self._clock.now_ns())
