@@ -11,7 +11,7 @@ from typing import Any
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.traffic.driver import Driver, Outcome, Played
-from roseplay.traffic.metrics import percentile
+from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.workload import Workload
 
 POLL_S = 0.05
@@ -108,12 +108,12 @@ def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
         "prompt_tokens": metrics.prompt_tokens,
         "completion_tokens": metrics.completion_tokens,
         "submit_ms": round((outcome.submit_end_ns - outcome.submit_start_ns) / 1e6, 3),
-        "queue_ms": _ms(metrics.queue_s),
-        "ttft_ms": _ms(metrics.ttft_s),
-        "tpot_ms": _ms(metrics.tpot_s),
-        "e2e_ms": _ms(metrics.e2e_s),
-        "itl_p99_ms": _ms(percentile(gaps, 99)),
-        "itl_max_ms": _ms(gaps[-1] if gaps else None),
+        "queue_ms": ms(metrics.queue_s),
+        "ttft_ms": ms(metrics.ttft_s),
+        "tpot_ms": ms(metrics.tpot_s),
+        "e2e_ms": ms(metrics.e2e_s),
+        "itl_p99_ms": ms(percentile(gaps, 99)),
+        "itl_max_ms": ms(gaps[-1] if gaps else None),
         "reason": str(outcome.stream.finish_reason),
     }
 
@@ -122,7 +122,3 @@ def _step(step: StepRecord, zero_ns: int) -> list[float]:
     start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in (step.start_ns, step.end_ns))
     blocks = step.blocks_active + step.blocks_shared
     return [start, end, step.prompt_tokens, step.decode_tokens, step.running, step.waiting, blocks]
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1e3, 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
-from roseplay.traffic.metrics import Percentiles
+from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
 
 MAX_SIZE = 64
@@ -53,7 +53,7 @@ class Burst:
     def figures(self) -> dict[str, Any]:
         """Returns prompt tokens of the burst (in all, computed, saved) and its times to first token."""
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
-        ttft = Percentiles.of_seconds(tracked.ttft_s for tracked in self.requests)
+        ttft = sorted(tracked.ttft_s for tracked in self.requests if tracked.ttft_s is not None)
         return {
             "burst": self.burst_id,
             "kind": self.kind,
@@ -65,8 +65,7 @@ class Burst:
             "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),
             "saved": sum(saved),
             "blocks_saved": sum(tokens // self._block_size for tokens in saved),
-            "ttft_p50": None if ttft.p50 is None else round(ttft.p50, 1),
-            "ttft_p95": None if ttft.p95 is None else round(ttft.p95, 1),
+            **{f"ttft_p{percent}": ms(percentile(ttft, percent), 1) for percent in (50, 95)},
         }
 
     def changed_figures(self) -> dict[str, Any] | None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.play.chats import Turn, check_chars, checked_prompt, checked_system, next_prompt
+from roseplay.play.chats import Turn, check_chars, checked_prompt, next_prompt
 from roseplay.play.lanes import Lane
 from roseplay.play.session import Tab, Tabs, check_lane
-from roseplay.play.settings import Settings, defaults
+from roseplay.play.settings import Settings, checked_system, defaults
 from roseplay.recording.request_registry import TrackedRequest
 
 

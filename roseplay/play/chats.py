@@ -14,9 +14,9 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
-from roseplay.play.settings import check_system
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
+from roseplay.traffic.metrics import ms, percentile
 
 MAX_TURNS = 64
 MAX_CHARS = 200_000  # of a chat, questions and answers together
@@ -170,14 +170,6 @@ def checked_prompt(prompt: Any) -> str:
     return prompt.strip()
 
 
-def checked_system(system: Any) -> str:
-    """Returns a system prompt, "" for ``None``; raises ``ValueError`` if it is no text or too long."""
-    if not isinstance(system, str | None):
-        raise ValueError(f"system is {shown(system)}: use text")
-    check_system(system or "")
-    return system or ""
-
-
 def checked_messages(messages: Any) -> list[Message]:
     """Returns chat messages with nothing but role and content; raises ``ValueError``.
 
@@ -254,13 +246,12 @@ def next_prompt(
 def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
     """Returns state, counts and latencies of a request, for a lane."""
     stream, metrics = tracked.stream, tracked.stream.metrics
-    gaps = sorted(metrics.itl_ns)
     return {
         "state": state_of(tracked),
         "prompt": tracked.prompt_tokens,
         "tokens": metrics.completion_tokens,
-        "ttft_ms": None if tracked.ttft_s is None else round(tracked.ttft_s * 1000, 1),
-        "itl_p50": round(gaps[len(gaps) // 2] / 1e6, 2) if gaps else None,
+        "ttft_ms": ms(tracked.ttft_s, 1),
+        "itl_p50": ms(percentile(sorted(metrics.itl_s), 50)),
         "computed": tracked.computed,
         "target": tracked.target or tracked.prompt_tokens,
         "cached": tracked.cached + tracked.shared,

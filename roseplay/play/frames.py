@@ -22,6 +22,7 @@ from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
 from roseplay.recording.frame_rows import StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+from roseplay.traffic.metrics import ms, percentile
 
 KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
@@ -197,7 +198,7 @@ class FrameBuilder:
         return changed
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
-        record, ms = event.record, self._time.ms
+        record = event.record
         for entry in record.entries:
             self._registry.progress(entry)
         self._stats.step(record)
@@ -205,14 +206,13 @@ class FrameBuilder:
         for token in event.tokens:
             itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
             self._stats.token(token.time_ns)
-            frame["tokens"].append(TokenRow(token.request_id, ms(token.time_ns), itl_ms, record.step_id))
+            frame["tokens"].append(TokenRow(token.request_id, self._time.ms(token.time_ns), itl_ms, record.step_id))
 
     def _encode_step(self, record: StepRecord) -> StepRow:
-        ms = self._time.ms
         return StepRow(
             **{name: getattr(record, name) for name in _AS_RECORDED},
-            t0=ms(record.start_ns),
-            t1=ms(record.end_ns),
+            t0=self._time.ms(record.start_ns),
+            t1=self._time.ms(record.end_ns),
             device_ms=round(record.device_ns / 1e6, 2),
             host_ms=round(record.host_ns / 1e6, 2),
         )
@@ -230,12 +230,12 @@ class FrameBuilder:
             self.block_tabs.registered(tracked)
             about: dict[str, Any] = describe(tracked)
         elif kind == "scheduled":
-            about = {"queue_ms": _ms(metrics.queue_s)}
+            about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
-            about = {"ttft_ms": _ms(metrics.ttft_s)}
+            about = {"ttft_ms": ms(metrics.ttft_s)}
             if metrics.ttft_s is not None:
-                self._stats.first_token(event.time_ns, metrics.ttft_s * 1000)
+                self._stats.first_token(event.time_ns, metrics.ttft_s)
         else:
             self._registry.settle(tracked)
             about = outcome(tracked)
@@ -265,7 +265,7 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
         **describe(tracked),
         **outcome(tracked),
         **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
-        "queue_ms": _ms(metrics.queue_s),
+        "queue_ms": ms(metrics.queue_s),
         "computed": tracked.computed,
         "target": tracked.target,
         "cached": tracked.cached,
@@ -276,16 +276,11 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
 def outcome(tracked: TrackedRequest) -> dict[str, Any]:
     """Returns how a request ended."""
     stream, metrics = tracked.stream, tracked.stream.metrics
-    gaps = sorted(metrics.itl_s)
     return {
         "reason": str(stream.finish_reason) if stream.finish_reason else None,
         "tokens": metrics.completion_tokens,
-        "ttft_ms": _ms(metrics.ttft_s),
-        "e2e_ms": _ms(metrics.e2e_s),
-        "itl_p50": _ms(gaps[len(gaps) // 2]) if gaps else None,
+        "ttft_ms": ms(metrics.ttft_s),
+        "e2e_ms": ms(metrics.e2e_s),
+        "itl_p50": ms(percentile(sorted(metrics.itl_s), 50)),
         "error": stream.error,
     }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 2)

@@ -20,9 +20,10 @@ from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
 from roseplay.play.chat_service import ChatService
-from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, checked_system
+from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
+from roseplay.play.settings import checked_system
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder

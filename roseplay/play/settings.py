@@ -39,9 +39,7 @@ class Settings:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.system, str):
-            raise ValueError(f"system is {shown(self.system)}: use text")
-        check_system(self.system)
+        checked_system(self.system)
         self.params()
 
     def params(self, seed: int | None = None) -> SamplingParams:
@@ -145,10 +143,13 @@ class TabSettings:
             self._changes.pop(lane, None)
 
 
-def check_system(system: str) -> None:
-    """Raises ``ValueError`` for a system prompt that is too long."""
-    if len(system) > MAX_SYSTEM_CHARS:
+def checked_system(system: Any) -> str:
+    """Returns a system prompt, "" for ``None``; raises ``ValueError`` if it is no text or too long."""
+    if not isinstance(system, str | None):
+        raise ValueError(f"system is {shown(system)}: use text")
+    if system and len(system) > MAX_SYSTEM_CHARS:
         raise ValueError(f"the system prompt has {len(system):,} characters: use at most {MAX_SYSTEM_CHARS:,}")
+    return system or ""
 
 
 def check_length(max_new_tokens: int, max_model_len: int) -> None:

@@ -45,6 +45,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
+def ms(seconds: float | None, digits: int = 2) -> float | None:
+    """Returns seconds as rounded milliseconds."""
+    return None if seconds is None else round(seconds * 1e3, digits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Metrics of one played workload.
