@@ -100,7 +100,7 @@ class Engine:
             raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
         if self.config.worker == "process" and clock is not SYSTEM_CLOCK:
             raise EngineStartError("another process has the system's clock: use worker='thread' with your own")
-        self._model = model
+        self.model = model  # a name, a path, or a model in memory
         self.clock = clock
         self._cancelled = cancelled
         self._closed = False
@@ -232,17 +232,14 @@ class Engine:
         self._check_alive()
         with self._knob_lock:
             knobs = self._knobs.changed(changes)
+            has_gpu = self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
             for name in GPU_KNOBS:
-                if getattr(knobs, name) != getattr(self._knobs, name) and not self._has_gpu:
+                if getattr(knobs, name) != getattr(self._knobs, name) and not has_gpu:
                     raise ValueError(f"{name} needs a CUDA device; this engine runs on {self.info.device}")
             if knobs != self._knobs:
                 self._knobs = knobs
                 self._send(SetKnobs(knobs))
         return knobs
-
-    @property
-    def _has_gpu(self) -> bool:
-        return self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
 
     def clear_cache(self) -> None:
         """Forget all cached prompts, so that what follows starts cold."""
@@ -381,11 +378,6 @@ class Engine:
         self.close()
 
     @property
-    def model(self) -> Any:
-        """What it was made of: a name, a path, or a model in memory."""
-        return self._model
-
-    @property
     def alive(self) -> bool:
         """Whether requests are taken."""
         return not self._closed and self._broken is None
@@ -454,7 +446,7 @@ class Engine:
             self._transport.kill()
             self._paused = False
             self._receiver.end_all(FinishReason.ERROR, self._restarting)
-            self._connection.transport = start_transport(self._model, self.config, self._knobs, self.clock)
+            self._connection.transport = start_transport(self.model, self.config, self._knobs, self.clock)
         try:
             self.info = wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:

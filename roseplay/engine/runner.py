@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from roseplay.config import EngineConfig
@@ -16,6 +17,16 @@ class Launched(Protocol):
 
     def result(self) -> StepResult:
         """Wait for the step; raises what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step that was executed at once."""
+
+    step_result: StepResult
+
+    def result(self) -> StepResult:
+        return self.step_result
 
 
 class Runner(Protocol):

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roseplay.config import Knobs
@@ -89,7 +90,7 @@ class Telemetry:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._ring: list[TelemetryEvent | None] = [None] * capacity
+        self._events: deque[TelemetryEvent] = deque(maxlen=capacity)
         self._next = 0
         self._lock = threading.Lock()
         self._ended: deque[tuple[Stream, int]] = deque()
@@ -98,7 +99,7 @@ class Telemetry:
     def add(self, event: TelemetryEvent) -> None:
         with self._lock:
             event.seq = self._next
-            self._ring[self._next % len(self._ring)] = event
+            self._events.append(event)
             self._next += 1
             if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:
                 self._keep(event.stream)
@@ -119,7 +120,5 @@ class Telemetry:
     def since(self, cursor: int) -> tuple[int, list[TelemetryEvent]]:
         """The next cursor, and the events from ``cursor`` on: from the oldest kept when that one is gone."""
         with self._lock:
-            end = self._next
-            begin = max(0, cursor, end - len(self._ring))
-            events = [self._ring[seq % len(self._ring)] for seq in range(begin, end)]
-        return end, [event for event in events if event is not None]
+            oldest = self._next - len(self._events)
+            return self._next, list(islice(self._events, max(0, cursor - oldest), None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
@@ -16,11 +17,11 @@ from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.flight import Done, Flight
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
     Command,
+    EntryRecord,
     Event,
     Failed,
     Finish,
@@ -42,7 +43,7 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
-from roseplay.engine.runner import Runner, RunnerFactory, load_model_runner
+from roseplay.engine.runner import Done, Launched, Runner, RunnerFactory, load_model_runner
 from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,21 @@ logger = logging.getLogger(__name__)
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
 ANNOUNCE_FROM_S = 0.5  # a step predicted to take longer is announced, so that the silence does not count as a failure
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A step in flight: between its launch and the moment when its tokens are taken over.
+
+    Attributes:
+        entries: made when it was scheduled; the step behind it changes what they are made of.
+    """
+
+    step: Step
+    launched: Launched
+    entries: list[EntryRecord]
+    start_ns: int
+    schedule_ns: int
 
 
 class Worker:

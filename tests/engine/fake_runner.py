@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.step import Step, StepResult, TokenLogprobs
-from roseplay.engine.flight import Done
 from roseplay.engine.messages import Command, Event, Finished, NewToken, Shutdown, StepOutput, Submit
+from roseplay.engine.runner import Done
 from roseplay.engine.worker import Worker
 from tests.core.device import WHY, Device, Truth
 

@@ -101,7 +101,7 @@ def test_a_request_that_can_never_fit_is_refused_at_once(engine):
     with pytest.raises(RequestTooLargeError, match="limit is 64"):
         engine.submit([3] * 60, SamplingParams(max_new_tokens=5))
     with (
-        Engine(engine._model, block_size=4, num_blocks=5) as small,
+        Engine(engine.model, block_size=4, num_blocks=5) as small,
         pytest.raises(RequestTooLargeError, match="pool has 4"),
     ):
         small.submit([3] * 15, SamplingParams(max_new_tokens=2))

@@ -33,7 +33,7 @@ def tell(engine: FakeEngine, playground: Playground, *changes: BlockChange) -> N
     engine.submit([1], LONG)
     for change in changes:
         engine.step()
-        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
+        engine.telemetry._events[-1].record.block_changes.append(change)  # type: ignore[union-attr]
     playground.tick()
 
 
@@ -88,7 +88,7 @@ def test_a_block_of_a_request_that_is_computed_before_it_is_registered(
         stream = submit(*args, **options)
         engine.step()
         change = BlockChange(6, 1, stream.request_id, True)
-        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes.append(change)  # type: ignore[union-attr]
+        engine.telemetry._events[-1].record.block_changes.append(change)  # type: ignore[union-attr]
         playground.tick()
         return stream
 

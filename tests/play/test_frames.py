@@ -133,7 +133,7 @@ def test_blocks_are_told_where_they_changed(engine: FakeEngine, playground: Play
     def step(*changes: tuple[int, int, int, bool]) -> list[list[int]]:
         ask(playground, tokens=1)
         engine.step()
-        engine.telemetry._ring[engine.telemetry.next_cursor - 1].record.block_changes += [  # type: ignore[union-attr]
+        engine.telemetry._events[-1].record.block_changes += [  # type: ignore[union-attr]
             BlockChange(*change) for change in changes
         ]
         playground.tick()

@@ -64,7 +64,7 @@ def play(engine: FakeEngine, playground: Playground, steps: int) -> None:
 
 def preempt(engine: FakeEngine, request_id: int) -> None:
     """Say of the newest step that it preempted a request, and leave that out of it."""
-    event: Any = engine.telemetry._ring[engine.telemetry.next_cursor - 1]
+    event: Any = engine.telemetry._events[-1]
     event.record.preempted.append(request_id)
     event.record.entries[:] = [entry for entry in event.record.entries if entry.request_id != request_id]
 
