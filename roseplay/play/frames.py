@@ -226,7 +226,7 @@ class FrameBuilder:
             return
         metrics, kind = tracked.stream.metrics, str(event.kind)
         if kind == "submitted":
-            self._registry.totals.submitted(tracked.prompt_tokens)
+            self._registry.submitted(tracked)
             self.block_tabs.registered(tracked)
             about: dict[str, Any] = describe(tracked)
         elif kind == "scheduled":

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from roseplay.engine.messages import StepRecord
-from roseplay.recording.prefill_totals import PrefillTotals
+from roseplay.recording.request_registry import PrefillTotals
 from roseplay.traffic.metrics import ms, percentile
 
 WINDOW_NS = 15_000_000_000

@@ -22,32 +22,24 @@ class InitialState:
     """
 
     def __init__(self, knobs: dict[str, Any], t: float) -> None:
-        self._state = RunState({"t": t}, knobs, history=False)
+        self.state = RunState({"t": t}, knobs, history=False)
         self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text]
-
-    @property
-    def knobs(self) -> dict[str, Any]:
-        return self._state.knobs
-
-    @property
-    def t(self) -> float:
-        return self._state.t
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any]]] = ()) -> None:
         """Apply a frame that is dropped; its texts as (tab, titles, texts)."""
-        self._state.take(with_rows(frame))
+        self.state.take(with_rows(frame))
         for tab, titles, texts in words:
             for request_id, title in titles:
                 self._words[request_id] = [tab, title, ""]
             for request_id, _, text in texts:
                 if request_id in self._words:
                     self._words[request_id][2] += text
-        for request_id in self._words.keys() - self._state.requests.keys():
+        for request_id in self._words.keys() - self.state.requests.keys():
             del self._words[request_id]
 
     def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
         """Returns a poll's snapshot, with ``words``: ``[request id, title, text so far]`` of readable tabs."""
-        state = self._state
+        state = self.state
         return {
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],

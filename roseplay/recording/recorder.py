@@ -156,7 +156,7 @@ class Recorder:
         return itertools.chain([header], (one.line(may_read) for one in kept))
 
     def _header(self, may_read: Callable[[str], bool]) -> bytes:
-        began = self._started + datetime.timedelta(milliseconds=self._initial.t)
+        began = self._started + datetime.timedelta(milliseconds=self._initial.state.t)
         header = {
             MARK: FORMAT,
             "version": roseplay.__version__,
@@ -164,7 +164,7 @@ class Recorder:
             "words": "all" if may_read is _everything else "of one tab",
             **self._about(),
             "columns": COLUMNS,
-            "knobs": self._initial.knobs,
+            "knobs": self._initial.state.knobs,
             "snapshot": self._initial.snapshot(may_read),
         }
         return encode(header) + b"\n"

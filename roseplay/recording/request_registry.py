@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
-from roseplay.recording.prefill_totals import PrefillTotals
 
 Kind = Literal["lane", "burst", "api"]
 
@@ -63,6 +62,31 @@ class TrackedRequest:
         return self.stream.metrics.ttft_s
 
 
+@dataclass(slots=True)
+class PrefillTotals:
+    """Sums of prompt tokens over all requests since the server started, of lanes, bursts and programs.
+
+    ``computed`` counts each prompt token once: what a preempted request computes again counts neither as computed nor
+    as saved. When all requests have completed, ``prompt_tokens = computed + cached + shared``; the rest of a prompt
+    that was stopped early is in none of them. ``blocks_saved``: whole blocks that saved tokens would have filled.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    computed: int = 0
+    cached: int = 0
+    shared: int = 0
+    blocks_saved: int = 0
+
+    @property
+    def saved(self) -> int:
+        return self.cached + self.shared
+
+    def figures(self) -> dict[str, int]:
+        """Returns the totals for a frame's ``stats``."""
+        return {**asdict(self), "saved": self.saved}
+
+
 class RequestRegistry:
     """All live requests, and for a while those that have ended, by id.
 
@@ -75,7 +99,8 @@ class RequestRegistry:
     """
 
     def __init__(self, block_size: int) -> None:
-        self.totals = PrefillTotals(block_size)
+        self.totals = PrefillTotals()
+        self._block_size = block_size
         self._lock = threading.Lock()
         self._requests: dict[int, TrackedRequest] = {}
         self._submitting = 0
@@ -109,6 +134,11 @@ class RequestRegistry:
                 tracked = self._requests[request_id] = TrackedRequest(stream)
             return tracked
 
+    def submitted(self, tracked: TrackedRequest) -> None:
+        """Count a request once."""
+        self.totals.requests += 1
+        self.totals.prompt_tokens += tracked.prompt_tokens
+
     def progress(self, entry: EntryRecord) -> None:
         """Record the progress of a request's prompt."""
         tracked = self._requests.get(entry.request_id)
@@ -123,12 +153,16 @@ class RequestRegistry:
 
     def _account(self, tracked: TrackedRequest, computed: int, cached: int, shared: int) -> None:
         """Count only what exceeds earlier counts: progress falls back when a preempted request starts again."""
-        before = after = tracked.cached, tracked.shared
-        if cached + shared > sum(before):
-            tracked.cached, tracked.shared = after = cached, shared
+        totals, saved = self.totals, tracked.cached + tracked.shared
+        more = max(0, cached + shared - saved)
+        if more:
+            totals.cached += cached - tracked.cached
+            totals.shared += shared - tracked.shared
+            totals.blocks_saved += (saved + more) // self._block_size - saved // self._block_size
+            tracked.cached, tracked.shared = cached, shared
         reached = max(tracked.reached, min(computed, tracked.prompt_tokens))
-        gained, tracked.reached = reached - tracked.reached, reached
-        self.totals.progressed(gained, before, after)
+        totals.computed += max(0, reached - tracked.reached - more)
+        tracked.reached = reached
 
     def all(self) -> list[TrackedRequest]:
         with self._lock:
