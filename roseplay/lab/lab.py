@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
+from collections import OrderedDict
 from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.lab.arms import open_engine, settings
 from roseplay.lab.job import Job, OpenEngine
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, parse_experiment, scenario_arm
-from roseplay.lab.store import Store
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
+
+CAPACITY = 12  # results
 
 
 class LabBusyError(RuntimeError):
     """Another experiment is running."""
+
+
+class Store:
+    """The newest results by id, in memory; a browser keeps those that should last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def keep(self, document: dict[str, Any]) -> str:
+        """Store a result that was made here; returns its id."""
+        return self._keep(document["id"], document)
+
+    def keep_opened(self, document: dict[str, Any]) -> str:
+        """Store a result from a file under an id made from its content: its own id may be taken here."""
+        text = json.dumps({**document, "summary": None}, sort_keys=True)
+        return self._keep("file-" + hashlib.sha256(text.encode()).hexdigest()[:12], document)
+
+    def get(self, document_id: str) -> dict[str, Any] | None:
+        return self._documents.get(document_id)
+
+    def _keep(self, document_id: str, document: dict[str, Any]) -> str:
+        with self._lock:
+            self._documents[document_id] = document
+            self._documents.move_to_end(document_id)
+            while len(self._documents) > CAPACITY:
+                self._documents.popitem(last=False)
+        return document_id
 
 
 class Lab:
