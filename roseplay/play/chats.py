@@ -58,22 +58,17 @@ class Turn:
         self.left_out = left_out
         self.born = 0
         self.request_id = -1
-        self._tracked: TrackedRequest | None = None
+        self.tracked: TrackedRequest | None = None  # its request, until ``settle``
         self._settled: Answer | None = None
 
     def begin(self, tracked: TrackedRequest) -> None:
-        self._tracked, self.request_id = tracked, tracked.request_id
-
-    @property
-    def tracked(self) -> TrackedRequest | None:
-        """Its request; ``None`` after ``settle``."""
-        return self._tracked
+        self.tracked, self.request_id = tracked, tracked.request_id
 
     @property
     def answer(self) -> Answer:
         if self._settled is not None:
             return self._settled
-        tracked = self._tracked
+        tracked = self.tracked
         if tracked is None:
             return Answer("", (), (), {})
         stream, figures = tracked.stream, figures_of(tracked)
@@ -90,7 +85,7 @@ class Turn:
             answer = self.answer
             if answer.figures.get("reason") is None:
                 answer.figures.update(state="stopped", reason=str(FinishReason.ABORT))
-            self._settled, self._tracked = answer, None
+            self._settled, self.tracked = answer, None
 
     @property
     def in_history(self) -> bool:

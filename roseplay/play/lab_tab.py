@@ -48,7 +48,7 @@ def number(label: str, name: str, value: float | None = None, **settings: Any) -
 
 
 def _view(name: str, template: str, module: str, *events: str) -> gr.HTML:
-    return html(template, elem_id=f"rp-{name}", head=assets.lab_head(), js_on_load=assets.mount(module, *events))
+    return html(template, elem_id=f"rp-{name}", head=assets.preload(lab=True), js_on_load=assets.mount(module, *events))
 
 
 class LabTab:

@@ -92,23 +92,16 @@ def call(module: str, function: str, *first: str) -> str:
 def head() -> str:
     """For the document's head: the page's styles, and its modules, to be fetched while Gradio's own scripts are run."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
-    return f"<style>{_styles()}</style>{_preload(lab=False)}<script>{boot}</script>"
+    # As it is: Gradio rewrites styles that come in by ``css=``.
+    styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
+    return f"<style>{styles}</style>{preload(lab=False)}<script>{boot}</script>"
 
 
-def lab_head() -> str:
-    """``head=`` of the Lab's first component: its modules, to be fetched at once."""
-    return _preload(lab=True)
-
-
-def _preload(*, lab: bool) -> str:
+def preload(*, lab: bool) -> str:
+    """Links that have the browser fetch the Lab's modules at once, or those of the rest of the page."""
     modules = [name for name in files() if name.endswith(".js") and not _NO_MODULE.match(name)]
     wanted = [name for name in modules if bool(_LAB.match(name)) == lab]
     return "".join(f'<link rel="modulepreload" fetchpriority="low" href="{address(name)}">' for name in wanted)
-
-
-def _styles() -> str:
-    """All of the page's CSS. It goes into the page's head as it is: Gradio rewrites what comes in by ``css=``."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
 
 
 @router.get("/static/{wanted}/{name:path}")

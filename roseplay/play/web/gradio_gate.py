@@ -8,9 +8,8 @@ server.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -39,21 +38,14 @@ MAX_NAME = 200  # characters between two slashes of a path, which is the longest
 MAX_VALUES = 64  # in an event
 
 # Why the current request's endpoint refused; Gradio itself has only 500.
-_outcome: ContextVar[Outcome | None] = ContextVar("roseplay_outcome", default=None)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Of one call: the status of its reply if it fails, once known."""
-
-    status: int | None = None
+_statuses: ContextVar[list[int] | None] = ContextVar("roseplay_statuses", default=None)
 
 
 def failed_with(status: int) -> None:
     """Set the status with which the current request is answered when Gradio reports its failure."""
-    outcome = _outcome.get()
-    if outcome is not None:
-        outcome.status = status
+    statuses = _statuses.get()
+    if statuses is not None:
+        statuses.append(status)
 
 
 class BadCallError(Exception):
@@ -97,9 +89,9 @@ class GradioGate:
         except BadCallError as error:
             await JSONResponse({"error": str(error)}, error.status)(scope, receive, send)
             return
-        outcome = Outcome()
-        _outcome.set(outcome)
-        await self._app(scope, receive, _with_status(send, outcome))
+        statuses: list[int] = []
+        _statuses.set(statuses)
+        await self._app(scope, receive, _with_status(send, statuses))
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
         """Returns ``receive`` for Gradio; raises ``BadCallError`` for an invalid call."""
@@ -232,12 +224,12 @@ def _has_file(value: Any) -> bool:
     return isinstance(value, list) and any(_has_file(item) for item in value)
 
 
-def _with_status(send: Send, outcome: Outcome) -> Send:
-    """Returns a ``send`` that replaces 500 by the refusal's own status."""
+def _with_status(send: Send, statuses: Sequence[int]) -> Send:
+    """Returns a ``send`` that replaces 500 by the last of the statuses that refusals have set."""
 
     async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 500 and outcome.status is not None:
-            message["status"] = outcome.status
+        if message["type"] == "http.response.start" and message["status"] == 500 and statuses:
+            message["status"] = statuses[-1]
         await send(message)
 
     return sending
