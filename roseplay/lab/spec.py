@@ -8,11 +8,11 @@ from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.settings import current_names, settings_of
-from roseplay.traffic.scenario import Scenario
+from roseplay.traffic.scenario import SIDES, Scenario, checked_number
 from roseplay.traffic.scenarios import SCENARIOS
 
 ARMS = ("A", "B")
-SIDES = {"A": "before", "B": "after"}
+SIDE = dict(zip(ARMS, SIDES, strict=True))
 MAX_REPEATS = 9
 MAX_SEED = 2**31 - 1
 MAX_NAME = 80
@@ -65,14 +65,15 @@ def parse_experiment(body: Any) -> Experiment:
         raise ValueError(f"an experiment has no {', '.join(unknown)}: use {', '.join(_FIELDS)}")
     scenario = find_scenario(body.get("scenario")).changed(checked_object(body.get("params"), "params"))
     arms = {arm: _arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
-    repeats = checked_whole(body.get("repeats"), "repeats", 1, MAX_REPEATS, 1)
+    given = {name: value for name, value in body.items() if value is not None}
+    repeats = int(checked_number("repeats", given.get("repeats", 1), 1, MAX_REPEATS))
     tokens = scenario.num_requests * scenario.max_new_tokens * repeats * len(ARMS)
     if tokens > MAX_OUTPUT_TOKENS:
         raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
     return Experiment(
         scenario=scenario,
         arms=arms,
-        seed=checked_whole(body.get("seed"), "seed", 0, MAX_SEED, 0),
+        seed=int(checked_number("seed", given.get("seed", 0), 0, MAX_SEED)),
         repeats=repeats,
         limits=parse_limits(body.get("limits")),
         name=_name(body.get("name")),
@@ -98,13 +99,12 @@ def parse_limits(limits: Any) -> dict[str, float]:
 
 def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
     """Returns what a scenario sets in one arm only."""
-    knobs, config = ("before", "config_before") if SIDES[arm] == "before" else ("after", "config_after")
-    return {"knobs": dict(getattr(scenario, knobs)), "config": dict(getattr(scenario, config))}
+    return scenario.own(SIDE[arm])
 
 
 def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
     if given is None:
-        return Arm(scenario.arms()[SIDES[arm]], scenario.configs()[SIDES[arm]])
+        return Arm(scenario.arms()[SIDE[arm]], scenario.configs()[SIDE[arm]])
     given = checked_object(given, f"arm {arm}", ("knobs", "config"))
     knobs = checked_object(given.get("knobs"), f"the knobs of arm {arm}")
     if knobs.get("slow_motion", 1) != 1:
@@ -128,15 +128,6 @@ def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any
     if keys is not None and unknown:
         raise ValueError(f"{what} cannot have {', '.join(unknown)}: use {', '.join(keys)}")
     return dict(value)
-
-
-def checked_whole(value: Any, what: str, low: int, high: int, default: int) -> int:
-    """Returns a whole number, or the default for ``None``; raises ``ValueError``."""
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high or value % 1:
-        raise ValueError(f"{what} is {value!r}: use a whole number from {low} to {high}")
-    return int(value)
 
 
 def _name(value: Any) -> str | None:

@@ -13,8 +13,9 @@ from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 from roseplay.traffic.workload import Workload, make_workload
 
+SIDES = ("before", "after")
 MAX_REQUESTS = 256
-MAX_RATE_PER_S = 1000.0
+MAX_RATE_PER_S = 1000
 MAX_NEW_TOKENS = 512
 MAX_PROMPT = 2000  # characters
 
@@ -69,17 +70,15 @@ class Scenario:
 
     def arms(self) -> dict[str, Knobs]:
         """Returns ``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
-        return {
-            "before": Knobs().changed({**self.knobs, **self.before}),
-            "after": Knobs().changed({**self.knobs, **self.after}),
-        }
+        return {side: Knobs().changed({**self.knobs, **self.own(side)["knobs"]}) for side in SIDES}
 
     def configs(self) -> dict[str, dict[str, Any]]:
         """Returns the fields of ``EngineConfig`` that each arm sets."""
-        return {
-            "before": {**self.config, **self.config_before},
-            "after": {**self.config, **self.config_after},
-        }
+        return {side: {**self.config, **self.own(side)["config"]} for side in SIDES}
+
+    def own(self, side: str) -> dict[str, dict[str, Any]]:
+        """Returns the knobs and the fields of ``EngineConfig`` that only one arm sets."""
+        return {"knobs": dict(getattr(self, side)), "config": dict(getattr(self, f"config_{side}"))}
 
     def params(self) -> dict[str, Any]:
         """Returns the parameters of its traffic that may be changed; ``prompt`` only if it is set."""
@@ -160,9 +159,12 @@ def checked_param(name: str, value: Any) -> float | str:
         if not isinstance(value, str) or not 0 < len(value) <= MAX_PROMPT:
             raise ValueError(f"prompt must be text of 1 to {MAX_PROMPT} characters")
         return value
-    low, high = PARAM_LIMITS[name]
-    whole = name != "rate_per_s"
+    return checked_number(name, value, *PARAM_LIMITS[name], whole=name != "rate_per_s")
+
+
+def checked_number(name: str, value: Any, low: float, high: float, *, whole: bool = True) -> float:
+    """Returns a number within these limits, an ``int`` if it must be whole; raises ``ValueError``."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high or (whole and value != int(value)):
-        raise ValueError(f"{name} is {value!r}: use {'a whole number' if whole else 'a number'} from {low} to {high:g}")
+    if not number or not low <= value <= high or (whole and value % 1):
+        raise ValueError(f"{name} is {value!r}: use {'a whole number' if whole else 'a number'} from {low} to {high}")
     return int(value) if whole else float(value)
