@@ -56,7 +56,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Connection:
-    """The worker and the streams it feeds: what has to be ended with an engine, however that ends."""
+    """The worker and the streams that it feeds, which end with the engine."""
 
     transport: Transport
     receiver: Receiver
@@ -70,19 +70,19 @@ class Connection:
 class Engine:
     """A model that serves many requests at once, from a loop in the background.
 
-    It ends with ``close()``, with the ``with`` block, with the program, or when nobody refers to it or to an unfinished
-    stream of it any more.
+    It ends with ``close()``, with the ``with`` block, with the program, or when nothing refers to it or to one of its
+    unfinished streams any more.
 
     Args:
         model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
         config: what is fixed from start to end.
-        knobs: how to begin; ``set_knobs`` changes them while the engine runs.
-        clock: of all times that it reports; another than the system's needs the worker in a thread.
-        cancelled: once it is set, a model that is still being loaded is given up, with ``EngineStartError``.
-        settings: fields of ``EngineConfig`` and ``Knobs`` by name, which win over the two.
+        knobs: at the start; ``set_knobs`` changes them while the engine runs.
+        clock: gives all times that it reports; only a worker in a thread can use another clock than the system's.
+        cancelled: once it is set, loading the model is given up with ``EngineStartError``.
+        settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
 
     Raises:
-        EngineStartError: the model cannot be had or is not supported, or the settings do not fit; one clear line.
+        EngineStartError: the model was not found or is not supported, or the settings do not fit; one line.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class Engine:
 
         Args:
             prompt: text, chat messages (``[{"role": "user", "content": "…"}]``), or token ids.
-            params: how to choose tokens and when to end; greedy and 128 tokens by default.
-            on_update: called from the receiver thread whenever the stream has news; must be quick.
+            params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
+            on_update: called from the receiver thread whenever something arrived for the stream; must return quickly.
 
         Raises:
             ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
             EngineBusyError: ``max_waiting`` requests wait already, or ``admission`` is ``blocking`` and the engine paused.
-            EngineError: the engine is closed or cannot go on.
+            EngineError: the engine is closed or has failed.
         """
         submitted_ns = self.clock.now_ns()
         params = params or SamplingParams()
@@ -162,7 +162,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        """Wait for the submit before; a pause ends the wait with ``EngineBusyError``, since it may last arbitrarily long."""
+        """Wait until no other submit is in progress; raises ``EngineBusyError`` while the engine is paused."""
         while True:
             self._check_alive()
             if self._paused:
@@ -187,7 +187,7 @@ class Engine:
             raise EngineError(f"the answer could not be decoded ({type(error).__name__}: {error})") from error
         request_id = next(self._ids)
         stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
-        with self._lock:  # else a request could be sent to a worker after all streams were ended with its death
+        with self._lock:  # else a request could be sent after the worker has died and all streams have ended
             self._check_alive()
             if self._receiver.num_waiting >= self.config.max_waiting:
                 raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
@@ -207,7 +207,7 @@ class Engine:
             self._transport.send(command)
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; False when it is unknown or has ended."""
+        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
         if self._receiver.get(request_id) is None:
             return False
         self._send(Abort(request_id))
@@ -227,7 +227,7 @@ class Engine:
         """Change knobs from the next step on; returns all of them.
 
         Raises:
-            ValueError: unknown knob, bad value, or a knob that this device does not have.
+            ValueError: an unknown knob, a bad value, or a knob that needs another device.
         """
         self._check_alive()
         with self._knob_lock:
@@ -242,7 +242,7 @@ class Engine:
         return knobs
 
     def clear_cache(self) -> None:
-        """Forget all cached prompts, so that what follows starts cold."""
+        """Drop all cached blocks that no request holds, so that the next prompts start cold."""
         self._check_alive()
         self._send(ClearCache())
 
@@ -251,25 +251,25 @@ class Engine:
         return self._paused
 
     def pause(self) -> None:
-        """Compute nothing from the next step on. Requests are taken and wait; aborts and knobs act as ever.
+        """Compute nothing from the next step on. New requests wait; aborts and knob changes work as usual.
 
-        Token times are not corrected: a stream has one gap as long as the pause. Pausing twice is fine.
+        Token times are not corrected: the gap of a stream includes the pause. Pausing twice is allowed.
         """
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Go on after ``pause``."""
+        """End a ``pause``."""
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
         with self._lock:
             self._check_alive()
-            self._watchdog.heard()  # the silence of a pause is no sign of a frozen worker
+            self._watchdog.heard()  # a paused worker sends nothing; that does not mean that it is frozen
             self._paused = paused
             self._send(Pause(paused))
 
     def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
-        """What is in a KV block right now, as seen between two steps.
+        """Returns what a KV block holds, read between two steps.
 
         Raises:
             ValueError: there is no such block.
@@ -282,7 +282,7 @@ class Engine:
         return info
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
-        """Memory that is free beside this engine, on the machine and on the engine's GPU, as its worker sees it.
+        """Returns the free memory of the machine and of the engine's GPU, as its worker sees it.
 
         Raises:
             TimeoutError: the worker did not come to it within ``timeout`` seconds.
@@ -292,7 +292,7 @@ class Engine:
         return memory
 
     def _inspect(self, question: Callable[[int], Inspect | InspectMemory], timeout: float) -> Any:
-        """Have a question answered between two steps; raises ``TimeoutError``."""
+        """Send a question to the worker and return its reply; raises ``TimeoutError``."""
         token, answer = next(self._ids), queue.SimpleQueue[Any]()
         self._inspections[token] = answer
         try:
@@ -306,10 +306,10 @@ class Engine:
     # -- health
 
     def health(self, timeout: float = 1.0) -> Health:
-        """Ask through the engine's loop whether it runs; returns within ``timeout`` seconds.
+        """Returns whether the engine's loop responds, within ``timeout`` seconds.
 
-        A worker that computes a long step cannot answer and is well all the same, until it is overdue: by 3 s, or by three
-        times what the step is predicted to take.
+        A worker that computes a long step cannot reply, and is healthy all the same until it is overdue: after 3 s, or
+        three times as long as the step is predicted to take.
         """
         with self._lock:
             if self.alive and self._restarting is None:
@@ -329,7 +329,7 @@ class Engine:
 
     @property
     def overdue(self) -> str | None:
-        """What is wrong with the engine, in one line, as far as that is known without asking it; None while it is well."""
+        """What is wrong with the engine, in one line, as far as is known without asking it; ``None`` while it is healthy."""
         if not self.alive:
             return self._broken or "the engine is closed"
         if self._restarting is not None:
@@ -346,7 +346,7 @@ class Engine:
 
     @property
     def worker_pid(self) -> int | None:
-        """The worker's process; None where it is a thread of this one."""
+        """The id of the worker's process; ``None`` if the worker is a thread."""
         return self._transport.pid
 
     # -- life
@@ -356,10 +356,10 @@ class Engine:
         return self._connection.transport
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """End all requests with ``abort`` and stop the worker. Closing twice is fine.
+        """End all requests with ``abort`` and stop the worker. Closing twice is allowed.
 
         Args:
-            timeout: seconds for the step under way; after them a worker process is killed.
+            timeout: seconds that the current step may still take; then a worker process is killed.
         """
         with self._lock:
             if self._closed:
@@ -379,7 +379,7 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether requests are taken."""
+        """Whether the engine accepts requests."""
         return not self._closed and self._broken is None
 
     def _check_alive(self) -> None:
@@ -391,7 +391,7 @@ class Engine:
     # -- the receiver thread
 
     def _receive_once(self) -> bool:
-        """Handle one event; False when the thread shall end."""
+        """Handle one event; returns ``False`` if the thread should end."""
         try:
             event = self._transport.receive(POLL_S)
         except WorkerGoneError as error:
@@ -427,13 +427,13 @@ class Engine:
                 ping.answered.set()
 
     def _frozen(self) -> str | None:
-        """Why no answer is to be expected of the worker any more, None while there is hope."""
+        """Returns why the worker counts as frozen; ``None`` if it does not."""
         if self._transport.stopped_for_s() > STOPPED_S:
             return f"the engine's process has not run for {STOPPED_S:g} s"
         return self._watchdog.frozen(self._knobs.slow_motion) if self._expects_event else None
 
     def _worker_gone(self, reason: str) -> bool:
-        """The worker is dead or frozen: every stream ends with ``error``; a process is replaced, a thread cannot be."""
+        """End every stream with ``error`` and replace the worker, if it was a process; returns whether that worked."""
         with self._lock:
             if self._closed:
                 return False
@@ -457,7 +457,7 @@ class Engine:
         return True
 
     def _break(self, reason: str) -> None:
-        """Nothing can be served any more: end every stream with the reason."""
+        """The engine cannot serve any more: end every stream with the reason."""
         with self._lock:
             self._broken = f"{reason}; the engine cannot go on, restart it"
             self._transport.kill()
@@ -465,14 +465,14 @@ class Engine:
 
 
 def _receive(reference: weakref.ref[Engine]) -> None:
-    """The receiver thread: holds the engine only while it handles an event, so that a forgotten engine ends."""
+    """The receiver thread. It refers to the engine only while it handles an event, so that an unused engine is collected."""
     while True:
         engine = reference()
         if engine is None:
             return
         try:
             goes_on = engine._receive_once()
-        except BaseException as error:  # else the streams would wait for ever
+        except BaseException as error:  # else the streams would wait forever
             logger.exception("the engine's receiver failed")
             goes_on = False
             engine._break(f"the engine's receiver failed ({type(error).__name__}: {error})")
@@ -494,6 +494,6 @@ def _close_at_exit(reference: weakref.ref[Engine]) -> None:
 
 
 def _end_forgotten(connection: Connection, exit_hook: partial[None]) -> None:
-    """Nobody refers to the engine any more; ending its worker may take a step, and this thread may be anybody's."""
+    """Called when the engine is collected, on any thread; ends its worker on another, since that may take a step."""
     atexit.unregister(exit_hook)
     threading.Thread(target=connection.end, args=(CLOSE_TIMEOUT_S,), name="roseplay-end", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Token ids to text, a token at a time: never half a character, never half a stop string.
+"""Decodes token ids to text, one token at a time: never half a character, never half a stop string.
 
 The stepwise decoding is the ``tokenizers`` library's ``DecodeStream``.
 """
@@ -11,22 +11,22 @@ from tokenizers.decoders import DecodeStream
 
 CONTEXT_TOKENS = 6
 MAX_INCOMPLETE_TOKENS = 3
-REPLACEMENT = "\ufffd"  # what stands for bytes that are no character
+REPLACEMENT = "\ufffd"  # stands for bytes that are no character
 
 
 class Decoder(Protocol):
     def push(self, token_id: int) -> str:
-        """The text that became certain with this token; empty while a character is incomplete."""
+        """Returns the text that this token completes; empty while a character is incomplete."""
 
     def flush(self) -> str:
-        """What is left at the end: an incomplete character, as U+FFFD."""
+        """Returns what is left at the end: an incomplete character, as U+FFFD."""
 
 
 def split_context(tokenizer: Any, prompt_token_ids: list[int]) -> tuple[list[int], list[int]]:
-    """The prompt's last tokens, in two parts: those of whole characters, and those of one that is incomplete.
+    """Returns the prompt's last tokens in two parts: those of whole characters, and those of an incomplete one.
 
-    A character has at most four bytes, and a token at least one of them. A prompt that ends in U+FFFD itself, which is how
-    an incomplete character looks, gives no context.
+    A character has at most four bytes, and a token at least one of them. A prompt that ends in U+FFFD itself
+    cannot be told from one that ends in an incomplete character and gives no context.
     """
     context = prompt_token_ids[-CONTEXT_TOKENS:]
     for cut in range(MAX_INCOMPLETE_TOKENS + 1):
@@ -49,25 +49,25 @@ class StreamDecoder:
         self._backend = tokenizer.backend_tokenizer
         context, rest = split_context(tokenizer, prompt_token_ids)
         self._stream = DecodeStream(ids=context, skip_special_tokens=True)
-        self._unsaid: list[int] = []
+        self._pending: list[int] = []
         for token_id in rest:
             self._stream.step(self._backend, token_id)
 
     def push(self, token_id: int) -> str:
-        self._unsaid.append(token_id)
+        self._pending.append(token_id)
         try:
             text = self._stream.step(self._backend, token_id)
-        except Exception:  # the backend found no common prefix: give what there is and start again
+        except Exception:  # the backend found no common prefix: decode what there is and start again
             text = self.flush()
             self._stream = DecodeStream(skip_special_tokens=True)
             return text
         if text:
-            self._unsaid.clear()
+            self._pending.clear()
         return text or ""
 
     def flush(self) -> str:
-        unsaid, self._unsaid = self._unsaid, []
-        return self._tokenizer.decode(unsaid, skip_special_tokens=True) if unsaid else ""
+        pending, self._pending = self._pending, []
+        return self._tokenizer.decode(pending, skip_special_tokens=True) if pending else ""
 
 
 class PlainDecoder:
@@ -77,7 +77,7 @@ class PlainDecoder:
         self._tokenizer = tokenizer
         context, rest = split_context(tokenizer, prompt_token_ids)
         self._ids = context + rest
-        self._said = self._decode(context)
+        self._shown = self._decode(context)
 
     def _decode(self, ids: list[int]) -> str:
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
@@ -87,16 +87,16 @@ class PlainDecoder:
     def push(self, token_id: int) -> str:
         self._ids.append(token_id)
         text = self._decode(self._ids)
-        if text.endswith(REPLACEMENT) or not text.startswith(self._said):
+        if text.endswith(REPLACEMENT) or not text.startswith(self._shown):
             return ""
-        new = text[len(self._said) :]
+        new = text[len(self._shown) :]
         self._ids = self._ids[-CONTEXT_TOKENS:]
-        self._said = self._decode(self._ids)
+        self._shown = self._decode(self._ids)
         return new
 
     def flush(self) -> str:
         text = self._decode(self._ids)
-        new, self._said = text[len(self._said) :], text
+        new, self._shown = text[len(self._shown) :], text
         return new
 
 
@@ -127,7 +127,7 @@ class StopStrings:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """The text that may be shown; sets ``hit`` when a stop string ended it."""
+        """Returns the text that may be shown; sets ``hit`` if a stop string ended it."""
         if not self._stop:
             return text
         text = self._held + text
@@ -145,7 +145,7 @@ class StopStrings:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that begins ``stop``."""
+    """Returns the length of the longest suffix of ``text`` that is a prefix of ``stop``."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[len(text) - length :]):
             return length

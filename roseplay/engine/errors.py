@@ -2,7 +2,7 @@
 
 
 class EngineError(RuntimeError):
-    """The engine cannot serve any more; the message says what happened and what to do."""
+    """The engine cannot serve requests any more; the message says what happened and what to do."""
 
 
 class EngineStartError(ValueError):

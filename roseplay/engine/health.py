@@ -1,4 +1,4 @@
-"""Whether a worker still answers: what it is doing, and for how long it may be silent."""
+"""Whether a worker still responds: what it is doing, and how long it may send nothing."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A worker from which an event is due is overdue after so many seconds, or so many times what its step is predicted to take.
+# A worker that owes an event is overdue after this many seconds, or this many times the predicted time of its step.
 OVERDUE_S = 3.0
 OVERDUE_FACTOR = 3.0
-# A step that is predicted to take long may take so many times as long before its worker is taken for frozen.
+# A worker counts as frozen once its step has taken this many times the predicted time.
 FROZEN_FACTOR = 10.0
-# A process that does not run at all is replaced after so many seconds.
+# A process that does not run at all is replaced after this many seconds.
 STOPPED_S = 10.0
-# Silence counts only while this process runs: it was stopped itself when its own looks are further apart.
+# If this process's own checks are further apart than this, it was stopped itself, and that time does not count.
 LOOKS_APART_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the engine answers, and in one line what it does or what is wrong with it."""
+    """Whether the engine responds, and in one line what it is doing or what is wrong with it."""
 
     ok: bool
     detail: str
@@ -28,17 +28,17 @@ class Health:
 
 @dataclass(slots=True)
 class PendingPing:
-    """A question that has been sent through the engine's loop; everybody who asks meanwhile waits for the same answer."""
+    """A ping that was sent through the engine's loop; all who ask meanwhile wait for the same reply."""
 
     token: int
     answered: threading.Event = field(default_factory=threading.Event)
 
 
 class Watchdog:
-    """Measures a worker's silence against what it is doing.
+    """Measures how long a worker has sent nothing, and whether its current step explains that.
 
     Args:
-        timeout_s: silence after which a worker is taken for frozen, if its step is not predicted to take longer.
+        timeout_s: a worker counts as frozen after this time, if its step is not predicted to take longer.
         clock: seconds.
     """
 
@@ -50,11 +50,11 @@ class Watchdog:
         self._predicted_s = 0.0
 
     def heard(self) -> None:
-        """Something came from the worker, or a new one has started, or the last answer that it owed is there."""
+        """Start measuring anew: an event came from the worker, or it owes nothing."""
         self._heard_at = self._clock()
 
     def step_started(self, step_id: int, predicted_s: float) -> None:
-        """A long step began."""
+        """Record that a step began which is predicted to take long."""
         self._step, self._predicted_s = step_id, predicted_s
         self.heard()
 
@@ -64,12 +64,12 @@ class Watchdog:
         self.heard()
 
     def restarted(self) -> None:
-        """Nothing is known of what the worker does."""
+        """Forget what the worker was doing: its step has ended, or a new worker has started."""
         self._step, self._predicted_s = None, 0.0
         self.heard()
 
     def look(self, expects: bool) -> None:
-        """Called a few times a second. ``expects``: whether an event from the worker is due."""
+        """Update the measurement; must be called a few times a second. ``expects``: whether the worker owes an event."""
         now = self._clock()
         apart, self._looked_at = now - self._looked_at, now
         if apart > LOOKS_APART_S:
@@ -82,7 +82,7 @@ class Watchdog:
         return self._clock() - self._heard_at
 
     def overdue(self) -> str | None:
-        """What is wrong, in one line, when the worker should have answered by now."""
+        """Returns what is wrong, in one line, if the worker should have responded by now."""
         silent_s = self.silent_for_s
         if silent_s <= max(OVERDUE_S, OVERDUE_FACTOR * self._predicted_s):
             return None
@@ -90,7 +90,7 @@ class Watchdog:
         return f"the engine has not answered for {silent_s:.0f} s{doing}"
 
     def frozen(self, slow_motion: float) -> str | None:
-        """What is wrong, in one line, when no answer is to be expected any more."""
+        """Returns what is wrong, in one line, if the worker counts as frozen."""
         limit_s = max(self._timeout_s * slow_motion, FROZEN_FACTOR * self._predicted_s)
         if self.silent_for_s <= limit_s:
             return None
@@ -98,7 +98,7 @@ class Watchdog:
 
     @property
     def doing(self) -> str:
-        """What the worker is doing, as far as it is known."""
+        """What the worker is doing, as far as is known."""
         if self._step is None:
             return "the engine is busy with a step"
         return f"the engine computes a long step, for {self.silent_for_s:.1f} s of about {self._predicted_s:.1f}"

@@ -1,4 +1,4 @@
-"""What passes between client and worker: commands one way, events the other. Plain data, picklable, nothing shared.
+"""What client and worker send each other: commands one way, events the other. Plain data, picklable, nothing shared.
 
 All times are of the engine's clock, in ns (see ``roseplay/clock.py``).
 """
@@ -30,7 +30,7 @@ class Abort:
 
 @dataclass(slots=True)
 class Finish:
-    """The client cut the answer at a stop string: end the request, it is a success and no abort."""
+    """The client found a stop string: end the request with ``stop``."""
 
     request_id: int
 
@@ -42,7 +42,7 @@ class SetKnobs:
 
 @dataclass(slots=True)
 class ClearCache:
-    """Forget every cached block that nobody holds; benchmarks start cold with it."""
+    """Drop every cached block that no request holds, as benchmarks do to start cold."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Inspect:
 
 @dataclass(slots=True)
 class InspectMemory:
-    """How much memory is free? Answered by ``Inspected``."""
+    """Ask how much memory is free; ``Inspected`` answers with the same ``token``."""
 
     token: int
 
@@ -89,9 +89,9 @@ class BlockInfo:
     Attributes:
         state: ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``.
         holders: ids of the requests that hold it, the longest holder first.
-        depth: its place in its prompt, 0 is the first block; None for a free block.
-        token_ids: what is in it.
-        last_use: the last step in which somebody held it, -1 for never.
+        depth: its place in its prompt, from 0; ``None`` for a free block.
+        token_ids: its content.
+        last_use: the last step in which a request held it, -1 for never.
         findable: whether a new prompt could attach it.
     """
 
@@ -104,7 +104,7 @@ class BlockInfo:
     findable: bool
 
 
-class NewToken(NamedTuple):  # a tuple, as there are many of them and each crosses to the client
+class NewToken(NamedTuple):  # a tuple: there are many, and each is sent to the client
     request_id: int
     token_id: int
     finish_reason: FinishReason | None = None
@@ -130,7 +130,7 @@ class EntryRecord(NamedTuple):
 
 
 class BlockChange(NamedTuple):
-    """A block's new state: how many hold it, who has held it longest (-1: nobody), whether it can be found."""
+    """A block's new state: how many requests hold it, which one longest (-1: none), and whether a prompt could find it."""
 
     block: int
     references: int
@@ -142,12 +142,12 @@ class BlockChange(NamedTuple):
 class StepRecord:
     """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
 
-    ``block_changes`` names the blocks whose state is another one than after the step before; a worker's first
-    record names them all. ``copied`` are the requests that got a copy of a block before they wrote (copy-on-write).
+    ``block_changes`` has the blocks whose state has changed since the previous step; a worker's first record has all.
+    ``copied`` are the requests that got a copy of a block before they wrote to it (copy-on-write).
 
-    Where steps overlap, one counts as begun when the one before it ended. ``prepare_ns``, ``forward_ns`` and
+    Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
-    step was replayed, as a CUDA graph or from a recording, None where there are none. ``out_of_memory``: steps undone
+    step was replayed, as a CUDA graph or from a recording; ``None`` where there are none. ``out_of_memory``: steps undone
     before it for lack of memory.
     """
 
@@ -183,7 +183,7 @@ class StepRecord:
 
     @property
     def host_ns(self) -> int:
-        """The host's own time: all but the model's forward; where the device is another, what making the step took."""
+        """The host's time: all but the forward on a CPU; on a GPU, the time it took to launch the step."""
         if self.device_ns == self.forward_ns:
             return self.end_ns - self.start_ns - self.forward_ns
         return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns
@@ -206,7 +206,7 @@ class Ready:
 
 @dataclass(slots=True)
 class StepOutput:
-    """One step's outcome: new tokens in request order, ends without a token, and the step's telemetry."""
+    """The result of a step: new tokens in request order, requests that ended without one, and the step's telemetry."""
 
     tokens: list[NewToken]
     finished: list[Finished]
@@ -214,8 +214,8 @@ class StepOutput:
     published_ns: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """On its way between processes what there are many of is plain tuples: pickled one by one, a step of 64 requests
-        took a fifth of a millisecond, five times as long."""
+        """Pickles tokens and entries as plain tuples: as named tuples a step of 64 requests took five times as long, a
+        fifth of a millisecond."""
         record = copy.copy(self.record)
         record.entries = []
         parts = [tuple(token) for token in self.tokens], [tuple(entry) for entry in self.record.entries]
@@ -231,7 +231,7 @@ def _step_output(
 
 @dataclass(slots=True)
 class StepStarted:
-    """A step began that is predicted to take ``predicted_s`` seconds, slow motion included; short ones are not announced."""
+    """A step began that is predicted to take ``predicted_s`` seconds, with slow motion; short steps are not announced."""
 
     step_id: int
     predicted_s: float
@@ -239,7 +239,7 @@ class StepStarted:
 
 @dataclass(slots=True)
 class KnobsApplied:
-    """New knobs act from ``step_id`` on."""
+    """New knobs are in effect from ``step_id`` on."""
 
     knobs: Knobs
     step_id: int
@@ -248,7 +248,7 @@ class KnobsApplied:
 
 @dataclass(slots=True)
 class Failed:
-    """The worker could not start or cannot go on; ``user_error`` when the user can fix it (model not found …)."""
+    """The worker could not start or cannot go on; ``user_error``: the user can fix it (model not found, say)."""
 
     message: str
     user_error: bool = False

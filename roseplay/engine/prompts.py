@@ -1,4 +1,4 @@
-"""Text and chat messages to token ids."""
+"""Encodes text and chat messages as token ids."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # characters for private use, which no text has
-_PLAIN: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # copies that read control tokens as text
+_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which no text should have
+_PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
+    weakref.WeakKeyDictionary()
+)  # tokenizers' copies that read control tokens as text
 
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[int]:
-    """Token ids of a prompt: text, chat messages, or ids already.
+    """Returns the token ids of a prompt: text, chat messages, or token ids already.
 
-    A chat template says itself where the beginning-of-sequence token goes, so none is added to what it wrote. Only the
-    template writes control tokens: their names in a message's content are text like any other. In a prompt that is plain
-    text they are the tokens.
+    A chat template places the beginning-of-sequence token itself, so none is added to its text. Only the template can
+    write control tokens: their names in a message's content are plain text. In a prompt that is plain text, their names
+    are the control tokens.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -36,7 +38,7 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[i
 
 
 def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[int]:
-    """Token ids of chat messages, in which control tokens named in a content are replaced before the template sees them."""
+    """Returns the token ids of chat messages; names of control tokens in a content are hidden from the template."""
     names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
     named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
     contents = [message.get("content") for message in messages]
@@ -64,10 +66,10 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[
 
 
 def _encode_literally(tokenizer: Any, name: str) -> list[int]:
-    """Token ids of a control token's name as text."""
+    """Returns the token ids of a control token's name as plain text."""
     plain = _PLAIN.get(tokenizer)
     if plain is None:
-        # A copy, since a tokenizer keeps this option from one call to the next, and others use it at the same time.
+        # A copy, since a tokenizer keeps this option from one call to the next, and other threads use it at the same time.
         plain = _PLAIN[tokenizer] = copy.deepcopy(tokenizer)
     token_ids = _tokenize(plain, name, add_special_tokens=False, split_special_tokens=True)
     if any(token.special for number, token in tokenizer.added_tokens_decoder.items() if number in token_ids):
@@ -78,7 +80,7 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
 
 
 def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
-    """Chat messages as the model's template writes them; plain paragraphs for a model without one."""
+    """Returns chat messages as the model's template writes them; plain paragraphs if it has none."""
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError('a chat message is {"role": "user", "content": "…"}, both text')
@@ -113,4 +115,4 @@ def _check_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
     for token in prompt:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
             raise ValueError(f"token id {token!r} is not an integer from 0 to {vocab_size - 1}")
-    return [int(token) for token in prompt]  # plain ones, whatever was derived from int: they cross to another process
+    return [int(token) for token in prompt]  # plain integers, not of subclasses: they are pickled

@@ -1,4 +1,4 @@
-"""Takes what the worker publishes: tokens into their streams, steps into the telemetry."""
+"""Receives what the worker publishes: tokens for their streams, steps for the telemetry."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Receiver:
 
     Args:
         knobs: those the worker starts with; changes are reported against them.
-        send: takes a command for the worker, when an answer ends here: at a stop string, or because it cannot be decoded.
-        clock: of ends that no worker reports.
+        send: sends the worker a command if an answer ends here: at a stop string, or because it cannot be decoded.
+        clock: for ends that no worker reports.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class Receiver:
 
     @property
     def num_waiting(self) -> int:
-        """Requests sent that no step has scheduled yet."""
+        """Requests that no step has scheduled yet."""
         return max(0, len(self._streams) - self._num_scheduled)
 
     def end(self, stream: Stream, reason: FinishReason, error: str) -> None:
-        """End one stream; nothing will come for it any more."""
+        """End one stream now; its worker will publish nothing for it."""
         self._end(stream, reason, self._clock.now_ns(), error)
 
     def end_all(self, reason: FinishReason, error: str) -> None:
-        """End every live stream; nothing will come for them any more."""
+        """End every live stream now."""
         for stream in self.live():
             try:
                 self._end(stream, reason, self._clock.now_ns(), error)
-            except BaseException:  # the others must not wait for ever
-                logger.exception("request %d was ended, but not all of its readers know", stream.request_id)
+            except BaseException:  # the others must not wait forever
+                logger.exception("request %d was ended, but not all of its readers were notified", stream.request_id)
 
     # -- the receiver thread
 
     def take(self, output: StepOutput) -> None:
-        """One step's outcome: streams first, so that who sees the telemetry finds the text there."""
+        """Take the result of a step: streams first, so that readers of the telemetry find the text there."""
         time_ns = output.published_ns
         self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
@@ -93,15 +93,13 @@ class Receiver:
 
     def _take_token(self, token: NewToken, time_ns: int) -> TokenEvent | None:
         stream = self._streams.get(token.request_id)
-        if stream is None:  # it ended here already, at a stop string or by an abort on its way
+        if stream is None:  # it has ended here, at a stop string or by an abort that the worker has not seen yet
             self.overrun_tokens += 1
             return None
         last_ns = stream.metrics.last_token_ns
         try:
             hit_stop = stream.push(token.token_id, time_ns, token.logprobs)
-        except (
-            BaseException
-        ) as error:  # a panic in the tokenizer's library is no Exception; others' tokens must not wait
+        except BaseException as error:  # a panic in the tokenizer's library is no Exception
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:
                 self._send(Abort(token.request_id))

@@ -1,4 +1,4 @@
-"""What is published of a step: its record, its tokens, its block changes."""
+"""What a worker publishes of a step: its record, its tokens, its block changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewTok
 
 
 def entry_record(entry: StepEntry) -> EntryRecord:
-    """A request's part in a step, as far as its prompt is then."""
+    """Returns a request's part in a step, with its prompt's progress at this time."""
     request = entry.request
     return EntryRecord(
         request.request_id,
@@ -22,7 +22,7 @@ def entry_record(entry: StepEntry) -> EntryRecord:
 
 
 def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, int]]) -> list[NewToken]:
-    """The step's new tokens with their log-probabilities, in request order."""
+    """Returns the step's new tokens with their log-probabilities, in request order."""
     logprobs = {id(entry): value for entry, value in zip(step.entries, result.logprobs, strict=True) if value}
     return [
         NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
@@ -39,7 +39,7 @@ def step_record(
     schedule_ns: int,
     entries: list[EntryRecord],
 ) -> StepRecord:
-    """Telemetry of a step that has just ended. ``entries`` were made before the scheduler took its result over."""
+    """Returns the telemetry of a step that has just ended; ``entries`` were made before its result was applied."""
     pool = scheduler.pool
     return StepRecord(
         step_id=step.step_id,
@@ -78,7 +78,7 @@ def _block_changes(scheduler: Scheduler) -> list[BlockChange]:
 
 
 def block_info(scheduler: Scheduler, block: int) -> BlockInfo:
-    """What is in a block between two steps."""
+    """Returns what a block holds between two steps."""
     pool, tables = scheduler.pool, scheduler.tables
     holders = tables.holders(block)
     findable = pool.is_findable(block)

@@ -13,10 +13,10 @@ from roseplay.engine.errors import EngineStartError
 
 
 class Launched(Protocol):
-    """What a model runner gives for a step it has launched."""
+    """A step that a model runner has launched."""
 
     def result(self) -> StepResult:
-        """Wait for the step; raises what became of it."""
+        """Wait for the step and return its result; raises the error with which it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Done:
 
 
 class Runner(Protocol):
-    """What the worker needs of ``roseplay.model.runner.ModelRunner``."""
+    """The part of ``roseplay.model.runner.ModelRunner`` that the worker uses."""
 
     num_blocks: int
     block_size: int
@@ -53,7 +53,7 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-# Makes the runner of a model; raises ``EngineStartError`` with one line for the user where that is not possible.
+# Makes the runner of a model; raises ``EngineStartError`` with one line for the user if that is not possible.
 RunnerFactory = Callable[[Any, EngineConfig], Runner]
 
 
@@ -71,7 +71,7 @@ def load_model_runner(model: Any, config: EngineConfig) -> Runner:
 
 
 def _register_kernels() -> None:
-    """Import the kernels, which register themselves; without that package the model computes the same, only slower."""
+    """Import the kernels, which register themselves; without them the model computes the same, only slower."""
     try:
         import roseplay.kernels  # noqa: F401
     except ModuleNotFoundError as error:

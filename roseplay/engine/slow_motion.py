@@ -1,4 +1,4 @@
-"""Slow motion: a step is stretched, and what commands come meanwhile are kept for after it."""
+"""Slow motion: a step is stretched, and commands that arrive meanwhile are kept until after it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Inbox(Protocol):
     """Where commands come from."""
 
     def take(self, timeout: float | None) -> list[Command]:
-        """All commands that are there; waits up to ``timeout`` seconds (None: for ever) when there is none."""
+        """Returns all commands that have arrived; waits up to ``timeout`` seconds (``None``: forever) for the first."""
 
 
 def stretch(inbox: Inbox, factor: float, start_ns: int, clock: Clock) -> list[Command]:
-    """Wait (``factor`` - 1) times what the step took that began at ``start_ns``; returns the commands that came.
+    """Wait ``factor`` - 1 times as long as the step took that began at ``start_ns``; returns the commands that arrived.
 
-    Telling the engine to stop something, or to go faster, cuts the wait short.
+    An abort, a shutdown or a smaller factor shortens the wait.
     """
     pending: list[Command] = []
     took = clock.now_ns() - start_ns
@@ -27,7 +27,7 @@ def stretch(inbox: Inbox, factor: float, start_ns: int, clock: Clock) -> list[Co
             if isinstance(command, SetKnobs):
                 factor = command.knobs.slow_motion
             elif isinstance(command, Abort | Shutdown):
-                factor = 1.0  # who presses stop does not want to watch the rest
+                factor = 1.0
         left = start_ns + took * factor - clock.now_ns()
         if left <= 0 or factor == 1.0:
             return pending

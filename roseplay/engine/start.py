@@ -18,7 +18,7 @@ POLL_S = 0.1
 
 
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
-    """Both with the settings that are theirs by name; raises ``EngineStartError`` for a name or value that is not."""
+    """Returns both, changed by ``settings`` of their names; raises ``EngineStartError`` for an unknown name or bad value."""
     config_names = {*settings_of(EngineConfig), *former_names(EngineConfig)}
     knob_names = settings_of(Knobs).keys()
     unknown = sorted(set(settings) - config_names - knob_names)
@@ -33,7 +33,7 @@ def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any])
 
 
 def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
-    """The model's tokenizer, None where it has none; raises ``EngineStartError`` when the model cannot be had."""
+    """Returns the model's tokenizer, ``None`` if it has none; raises ``EngineStartError`` if there is no such model."""
     from roseplay.model.loader import UnsupportedModelError
     from roseplay.model.tokenizer import load_tokenizer
 
@@ -44,9 +44,9 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
 
 
 def wait_until_ready(transport: Transport, cancelled: threading.Event | None = None) -> EngineInfo:
-    """Wait for a worker's first word; raises ``EngineStartError`` when it fails, takes too long or is given up.
+    """Wait until a worker has started; raises ``EngineStartError`` if it fails, takes too long or is cancelled.
 
-    Whatever ends the wait, Ctrl-C included, ends a worker that is not ready.
+    If the wait ends in any other way, by Ctrl-C for example, the worker is killed.
     """
     try:
         return _wait_until_ready(transport, cancelled)

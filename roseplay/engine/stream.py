@@ -1,4 +1,4 @@
-"""One request as its sender sees it: text and tokens as they come, then why it ended and how long things took."""
+"""One request as its sender sees it: text and tokens as they arrive, then why it ended, and its times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Times of one request in ns of the engine's clock; the properties are in seconds, None while undefined."""
+    """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined."""
 
     submitted_ns: int
     prompt_tokens: int
@@ -81,9 +81,9 @@ class RequestMetrics:
 class Stream:
     """The answer to one request; iterate it, or wait for ``result()``.
 
-    Iterating (``for`` or ``async for``) gives what has arrived since the last time, and ends with the request. One
-    stream has one reader; ``text``, ``token_ids`` and ``metrics`` may be read by anybody at any time. ``text_ends[i]``
-    is how much text there was after token i; a token that is held back (half a character) brings its text later.
+    Iterating (``for`` or ``async for``) yields what has arrived since the last chunk, and ends with the request. Only one
+    reader may iterate; ``text``, ``token_ids`` and ``metrics`` may be read from any thread at any time. ``text_ends[i]``
+    is the length of the text after token i; text that is held back (half a character) comes with a later token.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Stream:
     # -- for the receiver thread
 
     def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None) -> bool:
-        """Take a token; True when it completed a stop string, with which the answer ends."""
+        """Take a token; returns whether it completed a stop string, which ends the answer."""
         metrics = self.metrics
         if metrics.last_token_ns is None:
             metrics.first_token_ns = time_ns
@@ -141,7 +141,7 @@ class Stream:
             return
         try:
             self._flush()
-        except BaseException as failure:  # whatever a decoder raises, the stream ends
+        except BaseException as failure:  # the stream ends all the same
             logger.exception("the last text of request %d could not be decoded", self.request_id)
             reason, error = FinishReason.ERROR, error or decoding_failed(failure)
         self.error = error
@@ -151,14 +151,14 @@ class Stream:
         self.notify()
 
     def _flush(self) -> None:
-        """Take the text that was held back."""
+        """Append the text that was held back."""
         if not self._stop.hit:
             self.text += self._stop.push(self._decoder.flush())
             if not self._stop.hit:
                 self.text += self._stop.flush()
 
     def notify(self) -> None:
-        """Wake whoever waits for news of this stream."""
+        """Wake all who wait for this stream."""
         with self._changed:
             self._changed.notify_all()
             wakers, self._wakers = self._wakers, []
@@ -168,7 +168,7 @@ class Stream:
         if self._listener is not None:
             try:
                 self._listener(self)
-            except BaseException:  # one listener's fault must not stop everybody's tokens
+            except BaseException:  # a faulty listener must not stop the tokens of others
                 logger.exception("a listener of request %d failed", self.request_id)
 
     # -- for the reader
@@ -178,7 +178,7 @@ class Stream:
         return self.finish_reason is not None
 
     def cancel(self) -> bool:
-        """Abort the request; False when it had ended already."""
+        """Abort the request; returns ``False`` if it had ended already."""
         cancel = self._cancel
         return cancel is not None and cancel(self.request_id)
 
@@ -186,7 +186,7 @@ class Stream:
         """Wait for the end.
 
         Raises:
-            TimeoutError: it did not end within ``timeout`` seconds; the request goes on.
+            TimeoutError: it did not end within ``timeout`` seconds; the request continues.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.finished, timeout):
@@ -246,5 +246,5 @@ class Stream:
 
 
 def decoding_failed(error: BaseException) -> str:
-    """The reason given to a request whose tokens could not be turned into text."""
+    """Returns the error of a request whose tokens could not be decoded."""
     return f"the answer could not be decoded ({type(error).__name__}: {error})".split("\n", 1)[0]

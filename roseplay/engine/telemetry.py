@@ -1,4 +1,4 @@
-"""What happened, for whoever asks: a bounded log of events, written by one thread and read by polling from any.
+"""A bounded log of what happened: written by one thread, polled from any.
 
 Definitions (README, page, API and benchmarks use these): TTFT is first token - submit; ITL every gap between two
 tokens of a request; TPOT (last - first) / (n - 1); E2E finish - submit; queue is first scheduled - submit.
@@ -19,13 +19,13 @@ from roseplay.engine.messages import StepRecord
 if TYPE_CHECKING:
     from roseplay.engine.stream import Stream
 
-# Ended requests whose streams are kept for readers that poll: at most so many, with so many tokens in all.
+# Of the requests that ended last, the streams are kept for readers that poll: this many, with this many tokens in all.
 KEPT_STREAMS = 256
 KEPT_TOKENS = 1 << 17
 
 
 class TokenEvent(NamedTuple):
-    """One token as it was published; ``itl_ns`` is None for a request's first."""
+    """One token as it was published; ``itl_ns`` is ``None`` for a request's first."""
 
     request_id: int
     token_id: int
@@ -34,11 +34,11 @@ class TokenEvent(NamedTuple):
 
 
 class RequestEvent:
-    """A request came to this point of its life.
+    """A request was submitted, scheduled, got its first token, or ended.
 
     Attributes:
-        stream: the request's stream; None once it has ended and nobody else holds it, so that a long log does not keep
-            thousands of prompts and answers in memory.
+        stream: the request's stream; ``None`` once it has ended and nothing else refers to it, so that a long log does
+            not keep thousands of prompts and answers in memory.
     """
 
     __slots__ = ("_stream", "kind", "request_id", "seq", "time_ns")
@@ -70,7 +70,7 @@ class StepEvent:
 
 @dataclass(slots=True)
 class KnobEvent:
-    """New knobs act from ``step_id`` on; ``changed`` maps a name to its old and new value."""
+    """New knobs are in effect from ``step_id`` on; ``changed`` maps a name to its old and new value."""
 
     knobs: Knobs
     step_id: int
@@ -83,10 +83,10 @@ TelemetryEvent = RequestEvent | StepEvent | KnobEvent
 
 
 class Telemetry:
-    """A ring of the newest events, and the streams of the requests that ended last.
+    """The newest events, and the streams of the requests that ended last.
 
     Args:
-        capacity: events kept; older ones are forgotten.
+        capacity: events that are kept.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -105,7 +105,7 @@ class Telemetry:
                 self._keep(event.stream)
 
     def _keep(self, stream: Stream) -> None:
-        """Hold an ended request's stream until enough others have ended after it."""
+        """Keep an ended request's stream until enough others have ended after it."""
         tokens = stream.metrics.prompt_tokens + stream.metrics.completion_tokens
         self._ended.append((stream, tokens))
         self._ended_tokens += tokens
@@ -114,11 +114,11 @@ class Telemetry:
 
     @property
     def next_cursor(self) -> int:
-        """A cursor that will give only what comes from now on."""
+        """A cursor for only those events that come from now on."""
         return self._next
 
     def since(self, cursor: int) -> tuple[int, list[TelemetryEvent]]:
-        """The next cursor, and the events from ``cursor`` on: from the oldest kept when that one is gone."""
+        """Returns the next cursor and the events from ``cursor`` on, or from the oldest that is kept."""
         with self._lock:
             oldest = self._next - len(self._events)
             return self._next, list(islice(self._events, max(0, cursor - oldest), None))

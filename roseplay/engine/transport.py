@@ -1,4 +1,4 @@
-"""How commands reach a worker and events come back: queues to a thread, or a queue and a pipe to a process."""
+"""Sends commands to a worker and receives its events: queues for a thread, a queue and a pipe for a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.worker import run_worker
 
 HEARTBEAT_S = 0.25
-TERMINATE_S = 5.0  # that a worker process goes on after SIGTERM, for its parent to end it
+TERMINATE_S = 5.0  # that a worker process lives on after SIGTERM, so that its parent can end it in order
 
 
 class WorkerGoneError(RuntimeError):
@@ -36,29 +36,29 @@ class Transport(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The worker's process, None when it is this one."""
+        """The id of the worker's process; ``None`` for a thread."""
 
     def send(self, command: Command) -> None:
-        """Hand over a command; never blocks."""
+        """Send a command; never blocks."""
 
     def receive(self, timeout: float) -> Event | None:
-        """The next event, None after ``timeout`` seconds; raises ``WorkerGoneError`` when none will come."""
+        """Returns the next event, ``None`` after ``timeout`` seconds; raises ``WorkerGoneError`` if the worker has ended."""
 
     def stopped_for_s(self) -> float:
-        """Seconds since the worker's process was last seen to run; 0 for a thread, which runs with this process."""
+        """Seconds since the worker's process was last seen running; 0 for a thread."""
 
     def stop(self, timeout: float) -> None:
-        """Tell the worker to end, and see that it does."""
+        """Ask the worker to end and wait for it; after ``timeout`` seconds a process is killed."""
 
     def kill(self) -> None:
-        """End the worker without asking, where that is possible."""
+        """Kill the worker, if it is a process."""
 
 
 class QueueInbox:
     """A worker's inbox over any queue with ``get``.
 
     Args:
-        read: makes a command of what is in the queue.
+        read: decodes an item of the queue.
     """
 
     def __init__(self, commands: Any, read: Callable[[Any], Command] = lambda command: command) -> None:
@@ -114,18 +114,18 @@ class ThreadTransport:
             self._thread.join(timeout)
 
     def kill(self) -> None:
-        """A thread cannot be killed; it is left behind and ends when it wakes."""
+        """Ask the thread to end; it cannot be killed."""
         self._commands.put(Shutdown())
 
 
 class ProcessTransport:
-    """The worker is a spawned process; its death is noticed at once by the end of its pipe."""
+    """The worker is a spawned process; the end of its pipe shows at once that it died."""
 
     replaceable = True
 
     def __init__(self, model: Any, config: EngineConfig, knobs: Knobs) -> None:
         context = multiprocessing.get_context("spawn")
-        with _held_back("SIGHUP"):  # it starts multiprocessing's resource tracker, which is needed until the end
+        with _held_back("SIGHUP"):  # starts multiprocessing's resource tracker, which must outlive the signal
             self._commands = context.Queue()
         self._events, child_end = context.Pipe(duplex=False)
         self._heartbeat = Heartbeat(context.RawValue(ctypes.c_uint64, 0))
@@ -147,8 +147,10 @@ class ProcessTransport:
         return self._process.pid
 
     def send(self, command: Command) -> None:
-        data = pickle.dumps(command)  # here, where it raises: the queue's thread would lose what it cannot pickle
-        with contextlib.suppress(ValueError):  # closed meanwhile: all streams have been ended, nobody waits for this
+        data = pickle.dumps(
+            command
+        )  # here, where an error can be raised: the queue's own thread would drop what it cannot pickle
+        with contextlib.suppress(ValueError):  # closed meanwhile: all streams have ended
             self._commands.put(data)
 
     def receive(self, timeout: float) -> Event | None:
@@ -180,7 +182,7 @@ class ProcessTransport:
 
 
 class Heartbeat:
-    """Tells from a counter in shared memory whether the process that counts still runs.
+    """Watches a counter in shared memory, which another process increments as long as it runs.
 
     Args:
         count: counted up by the other process every ``HEARTBEAT_S`` seconds.
@@ -206,7 +208,7 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def _held_back(*names: str) -> Iterator[None]:
-    """A process started within begins with these signals blocked: a terminal sends them to it too, which must not end it."""
+    """Processes started within have these signals blocked: a terminal sends them to the whole group of its processes."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -228,9 +230,9 @@ def _process_main(
 
 
 def _leave_signals_to_parent() -> None:
-    """Survive what a terminal or a service manager sends to the parent's whole group: the parent ends its worker itself.
+    """Ignore signals that a terminal or a service manager sends to all processes: the parent ends its worker itself.
 
-    SIGTERM is put off, not ignored: at the end of a program multiprocessing sends it to whatever still runs, and waits.
+    SIGTERM is delayed, not ignored: at the end of a program multiprocessing sends it to children and waits for them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGHUP"):
@@ -245,16 +247,16 @@ def _leave_signals_to_parent() -> None:
 
 
 def _freeze_objects() -> None:
-    """The model's objects need no look from the garbage collector in the middle of a step.
+    """Have the garbage collector skip the model's objects, so that it takes less time in the middle of a step.
 
-    Only in a process of the worker's own: what is frozen is never collected, and a thread's model has to be.
+    Only for a process: frozen objects are never collected, as a model in a thread must be.
     """
     gc.collect()
     gc.freeze()
 
 
 def _beat_until_parent_ends(heartbeat: Any) -> None:
-    """Count up, so that the parent sees that this process runs; exit when the parent has ended, even if it was killed."""
+    """Increment the counter that the parent watches; exit when the parent has ended, even if it was killed."""
     parent = multiprocessing.parent_process()
     while parent is not None and parent.is_alive():
         heartbeat.value += 1
@@ -263,7 +265,7 @@ def _beat_until_parent_ends(heartbeat: Any) -> None:
 
 
 def start_transport(model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK) -> Transport:
-    """Start a worker where ``config.worker`` says; a process has the system's clock."""
+    """Start a worker as ``config.worker`` says; a process uses the system's clock."""
     if config.worker == "thread":
         return ThreadTransport(model, config, knobs, clock)
     return ProcessTransport(model, config, knobs)

@@ -1,4 +1,4 @@
-"""The engine's loop: commands, then one step, then what came of it. The same in a thread or a process of its own.
+"""The engine's loop: handle commands, run one step, publish its result. The same in a thread and in a process.
 
 Where the model runner can (a GPU), steps overlap: the next one is scheduled and launched while the last one runs, and
 only then are the last one's tokens applied and published.
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 SAVED_LOGITS_BYTES = 64 * 2**20
 SEED_MIX = 0x9E3779B97F4A7C15
-ANNOUNCE_FROM_S = 0.5  # a step predicted to take longer is announced, so that the silence does not count as a failure
+ANNOUNCE_FROM_S = 0.5  # a longer step is announced, so that the worker does not count as frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Worker:
 
     Args:
         runner: the model.
-        inbox: gives commands.
-        send: takes events; must not block for long.
-        clock: of all times that it reports.
+        inbox: where commands arrive.
+        send: sends events; must not block for long.
+        clock: gives all times that it reports.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Worker:
                 self._handle(command)
             except BrokenPipeError:  # the client is gone
                 raise
-            except Exception as error:  # the commands behind it must not be lost
+            except Exception as error:  # the following commands must not be lost
                 if isinstance(command, Inspect | InspectMemory):
                     self._log_failure("a question could not be answered", error)
                 else:
@@ -193,7 +193,7 @@ class Worker:
     # -- a step
 
     def _step(self) -> None:
-        """Launch the next step, then take over the one before it; without overlap, the same one at once."""
+        """Launch the next step, then finish the previous one; without overlap, launch and finish the same one."""
         flying = self._flying
         if flying is not None:
             if not (self._overlaps and self.scheduler.can_run_ahead(flying.step)):
@@ -214,16 +214,16 @@ class Worker:
         return self.runner.runs_ahead and knobs.overlap and knobs.slow_motion == 1.0
 
     def _launch(self) -> Flight | None:
-        """Schedule a step and give it to the device; None when there is none to wait for."""
+        """Schedule a step and launch it; returns ``None`` if nothing was launched."""
         start_ns = self.clock.now_ns()
-        self.scheduler.step_limit = self.runner.max_step_tokens  # as fast as steps are by now
+        self.scheduler.step_limit = self.runner.max_step_tokens  # which follows the measured speed
         try:
             step = self.scheduler.schedule()
         except Exception as error:
             self._replace_scheduler(error)
             return None
         if self._flying is not None and not (step.entries or step.dropped_logits):
-            return None  # nothing can be done before the step in flight is over
+            return None  # everything waits for the step in flight
         schedule_ns = self.clock.now_ns() - start_ns
         entries = [entry_record(entry) for entry in step.entries]
         predicted_s = self.runner.predict_s(step) * self.scheduler.knobs.slow_motion
@@ -239,7 +239,7 @@ class Worker:
         return Flight(step, launched, entries, start_ns, schedule_ns)
 
     def _stretch(self, step: Step, predicted_s: float, start_ns: int) -> None:
-        """Slow motion, announced again where the step took longer than predicted, since the wait is then longer too."""
+        """Wait in slow motion; announces the step again if it took longer than predicted, since the wait is then longer."""
         factor = self.scheduler.knobs.slow_motion
         left_s = (self.clock.now_ns() - start_ns) / 1e9 * (factor - 1.0)
         if left_s > max(ANNOUNCE_FROM_S, predicted_s):
@@ -247,7 +247,7 @@ class Worker:
         self._late = stretch(self.inbox, factor, start_ns, self.clock)
 
     def _land(self, behind: Flight | None = None) -> None:
-        """Wait for the step in flight and publish its result; the one launched ``behind`` it is in flight from now on."""
+        """Wait for the step in flight and publish its result; ``behind`` is the step that was launched after it."""
         flying, self._flying = self._flying, behind
         assert flying is not None
         step = flying.step
@@ -255,12 +255,14 @@ class Worker:
             result = flying.launched.result()
             new_tokens = self.scheduler.update(step, result)
         except Exception as error:
-            self._flying = None  # what runs behind a step that failed is lost with it
+            self._flying = None  # a step that was launched after a failed one is lost as well
             self._fail(error, step, *([behind.step] if behind is not None else []))
             return
         for request, reason in self.scheduler.take_errors():
             self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
-        start_ns = max(flying.start_ns, self._last_end_ns)  # steps that overlap are published as if one after the other
+        start_ns = max(
+            flying.start_ns, self._last_end_ns
+        )  # overlapping steps are published as if they ran one after the other
         try:
             record = step_record(
                 self.scheduler, step, result, start_ns, self.clock.now_ns(), flying.schedule_ns, flying.entries
@@ -272,7 +274,7 @@ class Worker:
             self._publishing_failed(step, error)
 
     def _publishing_failed(self, step: Step, error: Exception) -> None:
-        """The step's tokens did not reach the client: end its requests, since their answers would have gaps."""
+        """End the requests of a step whose tokens did not reach the client: their answers would have gaps."""
         self._log_failure("a step could not be published", error)
         reason = _one_line(error)
         for entry in step.entries:
@@ -282,7 +284,7 @@ class Worker:
         self._publish_counts()
 
     def _launch_failed(self, step: Step, error: Exception) -> None:
-        """Nothing of ``step`` runs: the one in flight is taken over first. For lack of memory steps shrink, and go on."""
+        """Finish the step in flight, then undo ``step``: with smaller steps if memory was short, else its requests fail."""
         if self._flying is not None:
             self._land()
         if not isinstance(error, StepTooLargeError):
@@ -302,7 +304,7 @@ class Worker:
         logger.warning("no memory for a step: at most %d tokens for a while (%s)", self.scheduler.token_limit, error)
 
     def _fail(self, error: Exception, *steps: Step) -> None:
-        """All steps in flight are lost: end their requests with the reason. Raises the error again if the device is lost."""
+        """End the requests of all steps in flight with the reason. Raises the error again if the device is lost."""
         if isinstance(error, DeviceLostError):
             raise error
         self._log_failure("a step failed", error)
@@ -316,12 +318,12 @@ class Worker:
             self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in over]
             self._replace_scheduler(error)
             return
-        # Those that had finished may have done so in this very step, which was not published; else this one is ignored.
+        # Requests that had finished may have done so in this step, which was not published; otherwise the client ignores this.
         self._finished += [Finished(request.request_id, FinishReason.ERROR, reason) for request in (*over, *ended)]
         self._publish_counts()
 
     def _replace_scheduler(self, error: Exception) -> None:
-        """The scheduler may be inconsistent: end all requests and use a new one."""
+        """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
         lost = list(self.scheduler.requests)
@@ -353,7 +355,7 @@ class Worker:
         self._handle_all(late)
 
     def _log_failure(self, what: str, error: Exception) -> None:
-        """Log with a traceback, or in one line when the same has just been logged: bad requests may come in hundreds."""
+        """Log with a traceback, or in one line if the same was logged just before: there may be hundreds of bad requests."""
         failure = f"{what}: {_one_line(error)}"
         again, self._last_failure = failure == self._last_failure, failure
         logger.error("%s", f"{failure} (again)" if again else failure, exc_info=None if again else error)
@@ -376,7 +378,7 @@ def run_worker(
     """Make the runner, then run the loop; sends ``Failed`` instead of raising, and closes the runner at the end.
 
     Args:
-        loaded: called once the runner is there, before the first step.
+        loaded: called once the model is loaded, before the first step.
     """
     try:
         runner = make_runner(model, config)
