@@ -1,5 +1,5 @@
 /* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
-import { given } from "./shared/given.js";
+import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
 
 const TEXT = /^(text|number|search|email|url|password|)$/;
@@ -38,26 +38,13 @@ document.addEventListener("keydown", (event) => {
 });
 
 // ---- words ------------------------------------------------------------------------------------------------
-/* Gradio mounts its controls one by one: those that are not there yet are tried again. */
-function explain(left = 40) {
-  const missing = Object.entries(given.terms).filter(([id, meaning]) => {
-    const element = document.getElementById(id);
-    if (element) element.title = meaning;
-    return !element;
-  });
-  const mix = document.getElementById("mix");
-  if (mix) mix.setAttribute("aria-label", "Prompts");
-  what();
-  if (missing.length && left) setTimeout(explain, 250, left - 1);
-}
-
-/* What Burst would send: on a phone its settings are folded away. */
-function what() {
+/* Has the button Burst say what it would send: on a phone its settings are folded away. */
+function showBurst() {
   const burst = document.getElementById("burst"), size = document.querySelector("#burst-size input[type=number]");
   const kind = document.querySelector("#mix label.selected");
   if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
 }
-document.addEventListener("input", () => setTimeout(what, 50));
+document.addEventListener("input", () => setTimeout(showBurst, 50));
 
 /** @param {HTMLElement} element the header's buttons */
 export function mount(element) {
@@ -68,5 +55,8 @@ export function mount(element) {
     if (!button || !button.contains(event.target)) return;
     button.setAttribute("aria-expanded", String(document.body.classList.toggle("rp-open")));
   });
-  explain();
+  explain(given.terms, () => {
+    document.getElementById("mix")?.setAttribute("aria-label", "Prompts");
+    showBurst();
+  });
 }

@@ -19,7 +19,7 @@ import { stepSpan } from "./live/span.js";
 import { view } from "./live/view.js";
 import { replay } from "./replay/replay.js";
 
-import "./lab/door.js";
+import "./lab/address.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
 

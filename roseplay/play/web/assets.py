@@ -34,7 +34,7 @@ STYLES = (
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 # Scripts that the page does not fetch at its start: the Lab's, which its tab fetches, and what is no module.
-_LAB = re.compile(r"lab/(?!door|state)")
+_LAB = re.compile(r"lab/(?!address|state)")
 _NO_MODULE = re.compile(r"boot|shared/types")
 
 router = APIRouter(prefix="/ui")

@@ -1,12 +1,14 @@
 /* The scenarios, each with a small drawing of its load. One choice of several: arrows move, as in a radio group. */
 import { make, makeButton, svg } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { given } from "../shared/given.js";
+import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
-import { running } from "./job.js";
-import { loadLibrary } from "./library.js";
+import { stored } from "../shared/storage.js";
+import { restore } from "./files.js";
+import { followJob, running } from "./job.js";
 import { chooseScenario } from "./plan.js";
-import { lab } from "./state.js";
+import { ask } from "./server.js";
+import { lab, LAST_SCENARIO, say, scenarioNamed, tell } from "./state.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
@@ -71,7 +73,7 @@ function drawing(name) {
 }
 
 // ---- the cards --------------------------------------------------------------------------------------------
-/** The cards in `element`; `numbers` has Gradio's boxes show the plan's numbers. */
+
 let group = null, count = null, showNumbers = null;
 
 /**
@@ -88,12 +90,23 @@ export function mount(element, events) {
     if (what === "plan") mark();
     if (what === "document" || what === "numbers") boxes();
   });
-  title();
-  if (lab.catalogue) {
-    fill();
-    mark();
+  explain(Object.fromEntries(Object.entries(given.labTerms).filter(([id]) => id.startsWith("lab-"))), enableButtons);
+  load();
+}
+
+/* Bring the scenarios; then show the newest result of this browser, or the one that the address names. */
+async function load() {
+  try {
+    lab.catalogue = await ask("");
+  } catch (error) {
+    return say(error);
   }
-  loadLibrary();
+  say("");
+  tell("library");
+  const last = stored(LAST_SCENARIO);
+  chooseScenario(scenarioNamed(last) ? last : lab.catalogue.scenarios[0].name);
+  if (lab.catalogue.state) await followJob(lab.catalogue.state);
+  if (!lab.document) await restore();
 }
 
 function pressed(event) {
@@ -113,12 +126,10 @@ function fill() {
 }
 
 function cardOf(scenario) {
-  const card = makeButton(make("b", "", scenario.title), "rp-lab-card");
-  card.append(make("span", "", scenario.card), drawing(scenario.name));
-  card.dataset.name = scenario.name;
-  card.title = (scenario.look || []).join(" ");
-  card.setAttribute("role", "radio");
-  card.onclick = () => chooseScenario(scenario.name);
+  const { name, look = [] } = scenario, onclick = () => chooseScenario(name);
+  const values = { className: "rp-lab-card", "data-name": name, title: look.join(" "), role: "radio", onclick };
+  const card = makeButton(make("b", "", scenario.title), values);
+  card.append(make("span", "", scenario.card), drawing(name));
   return card;
 }
 
@@ -140,17 +151,6 @@ function boxes() {
     if (box) box.style.display = name in lab.numbers ? "" : "none";
   }
   showNumbers();
-}
-
-/* What the words on the tab's controls mean, once Gradio has mounted them. */
-function title(left = 40) {
-  const missing = Object.entries(given.labTerms).filter(([id, meaning]) => {
-    const element = id.startsWith("lab-") ? document.getElementById(id) : true;
-    if (element && element !== true) element.title = meaning;
-    return !element;
-  });
-  if (missing.length && left) setTimeout(title, 250, left - 1);
-  enableButtons();
 }
 
 /* Which of the tab's buttons can be pressed now. */

@@ -49,7 +49,7 @@ export function drawCurve(pen, { repeats, pooled }, outline, looks) {
   stroke(pen, outline(pooled), looks, true);
 }
 
-/** The promise as a dotted line. */
+/** A limit as a dotted line. */
 export function drawLimit(pen, x, words, area, T) {
   if (x < area.x0 || x > area.x1) return;
   pen.line(sharp(x), area.y0, sharp(x), area.y1, T.ink3, [1, 2]);

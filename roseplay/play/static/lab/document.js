@@ -1,11 +1,14 @@
-/* The result that the Lab shows: the document, its id on the server, and the promise it is measured against. */
+/* The result that the Lab shows: the document, its id on the server, the limits (SLO) it is measured against, and its
+ * copy in this browser. */
 import { currentName, given } from "../shared/given.js";
+import { keep, stored } from "../shared/storage.js";
+import { putKept } from "./database.js";
 import { ask } from "./server.js";
 import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
 
 /** @import { ArmName } from "./state.js" */
 
-const RECOUNT_MS = 350;
+const RECOUNT_MS = 350, LAST = "roseplay-lab-result";
 
 /**
  * By scenario, its newest result of this visit.
@@ -31,6 +34,7 @@ export function showDocument(document, serverId, given = null) {
   for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
   lab.numbers = { ...params, seed, repeats };
   latest.set(name, { document, serverId, given });
+  keep(LAST, document.id);
   tell("plan");
   tell("document");
 }
@@ -65,7 +69,7 @@ function asked(arm, { arms }) {
   );
 }
 
-/** See that the server has the shown result too. Returns its id there. */
+/** Hand the shown result to the server where it may not have it. Returns its id there. */
 export async function idOnServer() {
   const { document } = lab;
   if (lab.serverId) return lab.serverId;
@@ -74,19 +78,41 @@ export async function idOnServer() {
   return id;
 }
 
-/** The result is not the one any more that the server has: it has got another name or promise. */
+/** A result has got another name or other limits: the server no longer has it as it is. */
 export function documentChanged(document) {
   if (lab.document === document) lab.serverId = null;
   for (const known of latest.values()) if (known.document === document) known.serverId = null;
 }
 
-/** Forget what this visit has shown of a result. */
+/** Forget that a result has been shown. */
 export function forgetDocument(id) {
   for (const [name, { document }] of latest) if (document.id === id) latest.delete(name);
+  if (lastShown() === id) keep(LAST, null);
 }
 
-/** Another promise: what is counted here follows at once, the table when the server has counted again. */
-export function promise(ttft, itl) {
+// ---- in this browser --------------------------------------------------------------------------------------
+/** The id of the result that was shown last, or null. */
+export const lastShown = () => stored(LAST);
+
+/** Keep a result in this browser; where it cannot, the reason is shown. */
+export async function keepDocument(document) {
+  try {
+    await putKept(document);
+  } catch (error) {
+    say(error);
+  }
+}
+
+export async function renameDocument(document, name) {
+  if (!document || (document.name || "") === name) return;
+  document.name = name || null;
+  documentChanged(document);
+  await keepDocument(document);
+}
+
+// ---- limits -----------------------------------------------------------------------------------------------
+/** Set other limits: what is counted here follows at once, the table when the server has counted again. */
+export function setLimits(ttft, itl) {
   if (!(ttft > 0 && itl > 0)) return;
   lab.limits = { ttft_ms: ttft, itl_ms: itl };
   tell("limits");
@@ -108,14 +134,14 @@ async function recount() {
   }
 }
 
-/** Requests that keep the promise, of those of an arm: {kept, all}. */
+/** Requests of an arm, and those of them that are within the limits: {kept, all}. */
 export function keptOf(arm) {
   const all = lab.document.runs.filter((run) => run.arm === arm).flatMap((run) => run.requests);
-  return { kept: all.filter(keepsPromise).length, all: all.length };
+  return { kept: all.filter(withinLimits).length, all: all.length };
 }
 
-/** Whether a request keeps the promise. */
-export function keepsPromise({ reason, ttft_ms: ttft, itl_p99_ms: itl }) {
+/** Whether a request has ended by itself and is within both limits. */
+export function withinLimits({ reason, ttft_ms: ttft, itl_p99_ms: itl }) {
   const { limits } = lab, ended = reason === "stop" || reason === "length";
   return ended && ttft !== null && ttft <= limits.ttft_ms && (itl === null || itl <= limits.itl_ms);
 }

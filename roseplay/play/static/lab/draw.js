@@ -1,20 +1,30 @@
 /* Strokes that the views of a result share. */
 import { format } from "../shared/format.js";
+import { sharp } from "../shared/pen.js";
 
 /** How an arm is drawn: A in ink, solid; B in rose, dashed. */
 export const lookOf = (arm, T) => (arm === "A" ? { color: T.ink, dash: [] } : { color: T.rose, dash: [5, 3] });
 
-/** A letter on its square, as in the table's head. */
-export function badge(pen, arm, x, y, T) {
-  pen.g.fillStyle = arm === "A" ? T.ink : T.rosefill;
-  pen.g.beginPath();
-  pen.g.roundRect(x, y, 14, 14, 2);
-  pen.g.fill();
-  pen.g.font = '700 10px "RP Mono", monospace';
-  pen.g.textAlign = "center";
-  pen.g.fillStyle = arm === "A" ? T.surface : "#ffffff";
-  pen.g.fillText(arm, x + 7, y + 10.5);
+/** A level line of the grid, with its words at the left of the area. */
+export function drawLevel(pen, area, y, words, T, color = T.grid) {
+  pen.line(area.x0, sharp(y), area.x1, sharp(y), color);
+  pen.text(words, area.x0 - 6, sharp(y) + 3.5, T.ink3, "right");
 }
+
+/** The words under an axis of so many equal parts; the last one has the unit. */
+export function drawParts(pen, area, parts, step, unit, x, T) {
+  for (let i = 0; i <= parts; i++) {
+    const end = i === parts, words = `${plain(i * step)}${end ? ` ${unit}` : ""}`;
+    if (i === parts - 1 && unit.length > 2 && area.width < 520) continue; // the unit reaches there
+    pen.text(words, end ? area.x1 + 10 : x(i * step), area.y1 + 13, T.ink3, end ? "right" : "center");
+  }
+}
+
+/** Moves what the keys read by so many px, within the area. */
+export const readBeside = (area, point, by) => ({
+  x: Math.max(area.x0, Math.min(area.x1, point ? point.x + by : (area.x0 + area.x1) / 2)),
+  y: area.y1,
+});
 
 /** A line through points, in an arm's colour. `strong`: the one that counts, else one repeat of several. */
 export function stroke(pen, points, { color, dash }, strong) {
@@ -63,6 +73,6 @@ export function logTicks(low, high, most) {
 export const short = (value) => (value >= 1000 && value % 100 === 0 ? `${value / 1000}k` : String(value));
 
 /** A figure on an axis of equal parts, with its thousands apart. */
-export const plain = (value) => (value >= 1000 ? format.count(value) : String(+value.toPrecision(6)));
+const plain = (value) => (value >= 1000 ? format.count(value) : String(+value.toPrecision(6)));
 
 export const ascending = (values) => Float64Array.from(values.filter((value) => value !== null)).sort();

@@ -2,11 +2,12 @@
  * once; the last one shown comes back with the page. */
 import { make, makeButton } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { takeFiles } from "../shared/takefiles.js";
 import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
-import { documentChanged, forgetDocument, idOnServer, showDocument } from "./document.js";
-import { wantedResult } from "./door.js";
+import { documentChanged, forgetDocument, idOnServer, keepDocument, lastShown, showDocument } from "./document.js";
+import { wantedResult } from "./address.js";
 import { running } from "./job.js";
-import { keepDocument, lastShown, rememberShown } from "./kept.js";
+
 import { ask } from "./server.js";
 import { lab, say, tell } from "./state.js";
 
@@ -39,22 +40,8 @@ on("lab", (what) => {
 /** @param {HTMLElement} element with the dialog of kept results; files can be dropped on its tab */
 export function mount(element) {
   dialog = element.querySelector("dialog");
-  const file = dialog.querySelector("input[type=file]");
-  dialog.querySelector(".open").onclick = () => file.click();
   dialog.querySelector(".close").onclick = () => dialog.close();
-  file.onchange = () => {
-    if (file.files.length) read(file.files[0]);
-    file.value = "";
-  };
-  const tab = /** @type {HTMLElement} */ (element.closest("[role=tabpanel]"));
-  tab.addEventListener("dragover", (event) => {
-    if ([...event.dataTransfer.types].includes("Files")) event.preventDefault();
-  });
-  tab.addEventListener("drop", (event) => {
-    if (!event.dataTransfer.files.length) return;
-    event.preventDefault();
-    read(event.dataTransfer.files[0]);
-  });
+  takeFiles(dialog.querySelector(".open"), dialog.querySelector("input"), element.closest("[role=tabpanel]"), read);
 }
 
 /** Show the list of kept results. */
@@ -81,9 +68,9 @@ async function list() {
 }
 
 function line(entry) {
-  const title = entry.name || entry.title, when = new Date(entry.created).toLocaleString(), name = make("input");
-  Object.assign(name, { type: "text", value: entry.name || "", placeholder: entry.title, maxLength: 80 });
-  name.setAttribute("aria-label", `Name of ${title}`);
+  const title = entry.name || entry.title, when = new Date(entry.created).toLocaleString();
+  const values = { type: "text", value: entry.name || "", placeholder: entry.title, maxLength: 80 };
+  const name = make("input", { ...values, "aria-label": `Name of ${title}` });
   name.onchange = () =>
     act(async () => {
       const document = lab.document && lab.document.id === entry.id ? lab.document : await getKept(entry.id);
@@ -96,27 +83,20 @@ function line(entry) {
   return make("li", "", name, button("Open", title, open), button("Delete", title, drop), about);
 
   async function open() {
-    const document = await getKept(entry.id);
-    showDocument(document, null);
-    rememberShown(entry.id);
+    showDocument(await getKept(entry.id), null);
     dialog.close();
   }
 
   async function drop() {
     await removeKept(entry.id);
     forgetDocument(entry.id);
-    if (lastShown() === entry.id) rememberShown(null);
+
     await list();
     (dialog.querySelector("li input") || dialog.querySelector(".open")).focus();
   }
 }
 
-function button(word, title, does) {
-  const made = makeButton(word);
-  made.setAttribute("aria-label", `${word} ${title}`);
-  made.onclick = () => act(does);
-  return made;
-}
+const button = (word, title, does) => makeButton(word, { "aria-label": `${word} ${title}`, onclick: () => act(does) });
 
 async function act(does) {
   try {
@@ -152,26 +132,20 @@ async function read(file) {
 
 export function exportDocument() {
   if (!lab.document) return;
-  const { scenario, created, id } = lab.document, link = make("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(lab.document)], { type: "application/json" }));
-  link.download = `roseplay-lab-${scenario}-${created.slice(0, 10)}-${id.slice(0, 6)}.json`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  const { scenario, created, id } = lab.document;
+  const href = URL.createObjectURL(new Blob([JSON.stringify(lab.document)], { type: "application/json" }));
+  make("a", { href, download: `roseplay-lab-${scenario}-${created.slice(0, 10)}-${id.slice(0, 6)}.json` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10000);
 }
 
 export const openReport = () =>
-  elsewhere((id) => {
-    const link = make("a");
-    Object.assign(link, {
-      href: `/ui/lab/result/${encodeURIComponent(id)}/report.html`,
-      target: "_blank",
-      rel: "noopener",
-    });
-    link.click();
+  withId((id) => {
+    const href = `/ui/lab/result/${encodeURIComponent(id)}/report.html`;
+    make("a", { href, target: "_blank", rel: "noopener" }).click();
   });
 
 export const copyLink = () =>
-  elsewhere(async (id) => {
+  withId(async (id) => {
     const address = `${location.origin}${location.pathname}#lab=${id}`, button = document.getElementById("lab-link");
     history.replaceState(null, "", `#lab=${id}`);
     try {
@@ -185,7 +159,7 @@ export const copyLink = () =>
   });
 
 /* What needs the shown result to be on the server: one from this browser is handed over first. */
-async function elsewhere(does) {
+async function withId(does) {
   if (!lab.document) return;
   try {
     await does(await idOnServer());
@@ -193,7 +167,3 @@ async function elsewhere(does) {
     say(error);
   }
 }
-
-on("lab", (what) => {
-  if (what === "document" && lab.document) rememberShown(lab.document.id);
-});

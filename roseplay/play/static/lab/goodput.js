@@ -1,12 +1,12 @@
-/* Goodput: a mark a request, its TTFT by its own p99 gap. Inside the box the promise is kept. A open circles, B
- * squares. */
+/* Goodput: a mark for each request, at its TTFT and its own p99 ITL. Those inside the box are within both limits. A has
+ * circles, B squares. */
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { niceAxis } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
-import { keepsPromise, keptOf } from "./document.js";
-import { logTicks, lookOf, plain, ring, short } from "./draw.js";
+import { keptOf, withinLimits } from "./document.js";
+import { drawLevel, drawParts, logTicks, lookOf, ring, short } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
@@ -19,7 +19,7 @@ export function mount(element) {
   head = element.querySelector(".rp-rt");
   createView(element, {
     name: "Goodput",
-    subtitle: "a mark a request; inside the box the promise is kept",
+    subtitle: "a mark per request; those inside the box are in SLO",
     margin: { l: 44, r: 14, t: 6, b: 18 },
     draw,
     read,
@@ -61,9 +61,13 @@ function marks(area) {
   if (!lab.document) return [];
   return lab.document.runs.flatMap(({ arm, repeat, requests }) => {
     const answered = requests.filter((request) => request.ttft_ms !== null);
-    return answered.map((request) => {
-      return { arm, repeat, request, x: x(request.ttft_ms), y: y(request.itl_p99_ms ?? low) };
-    });
+    return answered.map((request) => ({
+      arm,
+      repeat,
+      request,
+      x: x(request.ttft_ms),
+      y: y(request.itl_p99_ms ?? low),
+    }));
   });
 }
 
@@ -80,11 +84,8 @@ function draw(pen, area, T) {
 }
 
 function dot(g, { arm, x, y }, T) {
-  if (arm === "B") {
-    g.fillStyle = fade(T.rose, 0.75);
-    g.fillRect(x - 1.75, y - 1.75, 3.5, 3.5);
-    return;
-  }
+  g.fillStyle = fade(T.rose, 0.75);
+  if (arm === "B") return g.fillRect(x - 1.75, y - 1.75, 3.5, 3.5);
   g.strokeStyle = fade(T.ink, 0.75);
   g.lineWidth = 1.1;
   g.beginPath();
@@ -93,21 +94,12 @@ function dot(g, { arm, x, y }, T) {
 }
 
 function grid(pen, area, { max, step, low, high, x, y }, T) {
-  for (const value of logTicks(low, high, area.height / 22)) {
-    const at = sharp(y(value));
-    pen.line(area.x0, at, area.x1, at, T.grid);
-    pen.text(short(value), area.x0 - 6, at + 3.5, T.ink3, "right");
-  }
-  for (let i = 0; i <= PARTS; i++) {
-    const end = i === PARTS;
-    if (i === PARTS - 1 && area.width < 520) continue; // the unit's words reach there
-    const words = `${plain(i * step)}${end ? " ms TTFT" : ""}`;
-    pen.text(words, end ? area.x1 + 10 : x(i * step), area.y1 + 13, T.ink3, end ? "right" : "center");
-  }
+  for (const value of logTicks(low, high, area.height / 22)) drawLevel(pen, area, y(value), short(value), T);
+  drawParts(pen, area, PARTS, step, "ms TTFT", x, T);
   pen.line(area.x0, sharp(area.y1), x(max), sharp(area.y1), T.line2);
 }
 
-/* How many of each arm keep the promise. */
+/* How many of each arm are within the limits. */
 function counts() {
   const words = lab.document ? ARMS.map((arm) => keptOf(arm)) : [];
   const key = words.map(({ kept, all }) => `${kept}/${all}`).join();
@@ -115,7 +107,7 @@ function counts() {
   head.dataset.key = key;
   head.replaceChildren(...words.map(({ kept, all }, i) => {
     const entry = make("span", `rp-lg${i ? " rp-hand" : ""}`, make("b", "", count(kept)), ` of ${count(all)}`);
-    entry.title = `${ARMS[i]}: ${kept} of ${all} requests keep the promise, all repeats together`;
+    entry.title = `${ARMS[i]}: ${kept} of ${all} requests are in SLO, all repeats together`;
     return entry;
   }));
 }
@@ -132,8 +124,8 @@ function read(area, point) {
   const { arm, repeat, request, x, y } = best;
   const tail = request.itl_p99_ms === null ? "one token" : `p99 ITL ${ms(request.itl_p99_ms)} ms`;
   const tokens = `${count(request.prompt_tokens)} + ${count(request.completion_tokens)} tok`;
-  const kept = keepsPromise(request) ? "kept" : "broken";
-  const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${kept}`;
+  const judged = withinLimits(request) ? "in SLO" : "not in SLO";
+  const words = `${arm}${repeat} #${request.index}: TTFT ${ms(request.ttft_ms)} ms, ${tail}, ${tokens}, ${judged}`;
   return { words, marks: (pen, _area, T) => ring(pen, x, y, lookOf(arm, T).color, T) };
 }
 

@@ -1,5 +1,5 @@
-/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that p99.9 has as much room
- * as p50; gaps on a log scale. */
+/* Inter-token latency of a result as a tail plot: the share of gaps on -log10(1 - p), so that each further nine has
+ * equal room; gaps on a log scale. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -7,7 +7,7 @@ import { legendEntry, legendLine } from "../shared/legend.js";
 import { quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
-import { logTicks, lookOf, ring, short } from "./draw.js";
+import { drawLevel, logTicks, lookOf, ring, short } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 import { valueText } from "./words.js";
@@ -75,11 +75,8 @@ function draw(pen, area, T) {
 }
 
 function grid(pen, area, { low, high, top, x, y }, T) {
-  for (const [name, p] of LEVELS) {
-    if (height(p) > top - 0.02) continue;
-    const at = sharp(y(height(p)));
-    pen.line(area.x0, at, area.x1, at, p ? T.grid : T.line2);
-    pen.text(name, area.x0 - 6, at + 3.5, T.ink3, "right");
+  for (const [name, p] of LEVELS.filter(([, p]) => height(p) <= top - 0.02)) {
+    drawLevel(pen, area, y(height(p)), name, T, p ? T.grid : T.line2);
   }
   const ticks = logTicks(low, high, area.width / 56);
   ticks.forEach((value, i) => {

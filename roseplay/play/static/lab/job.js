@@ -2,9 +2,8 @@
  * same one. */
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
-import { showDocument } from "./document.js";
-import { showPaused } from "./door.js";
-import { keepDocument } from "./kept.js";
+import { showPaused } from "./address.js";
+import { keepDocument, showDocument } from "./document.js";
 import { runOrder } from "./plan.js";
 import { ask } from "./server.js";
 import { ARMS, lab, say, tell } from "./state.js";

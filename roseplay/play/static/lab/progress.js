@@ -2,21 +2,16 @@
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
-import { renameDocument } from "./kept.js";
 import { ARMS, lab, meaning } from "./state.js";
 
 const { count } = format;
 let title = null, name = null, about = null, left = null, error = null, bars = null;
 
 export function mount(element) {
-  const part = (selector) => element.querySelector(selector);
-  title = part("h3");
-  name = part(".rp-lab-name");
-  about = part(".rp-sub");
-  left = part(".rp-lab-left");
-  error = part(".rp-lab-error");
-  bars = part(".rp-lab-bars");
+  const parts = ["h3", ".rp-lab-name", ".rp-sub", ".rp-lab-left", ".rp-lab-error", ".rp-lab-bars"];
+  [title, name, about, left, error, bars] = parts.map((part) => element.querySelector(part));
   title.title = meaning("lab-run");
   name.addEventListener("change", () => renameDocument(lab.document, name.value.trim()));
   name.addEventListener("keydown", (event) => event.key === "Enter" && name.blur());

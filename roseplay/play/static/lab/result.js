@@ -16,14 +16,10 @@ const METRICS = [ // what stands there before there is a result
   ["itl_p95_ms", "ITL p95", "ms"],
   ["itl_p99_ms", "ITL p99", "ms"],
   ["itl_max_ms", "ITL worst", "ms"],
-].map(([name, title, unit]) => {
-  return { name, title, unit, better: "lower", a: null, b: null, a_range: null, b_range: null, ratio: null };
-});
+].map(([name, title, unit]) => ({ name, title, unit, better: "lower", a: null, b: null, ratio: null }));
 
 /* A ratio's logarithm, from -3 to 3; 0 of none. */
-const clipped = (
-  ratio,
-) => (ratio === null ? 0 : ratio <= 0 ? -CLIP : Math.max(-CLIP, Math.min(CLIP, Math.log2(ratio))));
+const clipped = (ratio) => (ratio === null ? 0 : Math.max(-CLIP, Math.min(CLIP, Math.log2(Math.max(0, ratio)))));
 
 function ratioText(ratio) {
   if (ratio === null) return "–";
@@ -63,18 +59,22 @@ export function mount(element) {
 
 function row(metric) {
   const { name, title, unit, better, a, b, ratio } = metric;
-  const says = verdict(ratio, better), th = make("th", "", title, " ", make("small", "", unit));
-  const tr = make("tr", `rp-${says}`);
-  th.scope = "row";
-  th.title = meaning(name);
-  tr.dataset.metric = name;
-  if (lab.scenario && lab.scenario.watch === name) tr.classList.add("rp-watched");
+  const says = verdict(ratio, better), watched = lab.scenario && lab.scenario.watch === name ? "rp-watched" : "";
   const words = { same: "no clear difference", good: "B is better", worse: "B is worse" }[says];
   const drawing = make("td", "", bar(ratio, better), make("span", "rp-lab-hear", ratio === null ? "" : words));
   const figures = [figure("A", a, metric.a_range, unit), figure("B", b, metric.b_range, unit)];
-  tr.append(th, ...figures, make("td", "", ratioText(ratio)), drawing);
-  return tr;
+  const look = { className: `rp-${says} ${watched}`, "data-metric": name };
+  return make(
+    "tr",
+    look,
+    head(name, title, " ", make("small", "", unit)),
+    ...figures,
+    make("td", "", ratioText(ratio)),
+    drawing,
+  );
 }
+
+const head = (name, ...inside) => make("th", { scope: "row", title: meaning(name) }, ...inside);
 
 function figure(arm, value, range, unit) {
   const td = make("td", arm.toLowerCase(), figureText(value));
@@ -83,13 +83,8 @@ function figure(arm, value, range, unit) {
 }
 
 function same(yes) {
-  const tr = make("tr", "rp-same"), th = make("th", "", "Same tokens"), td = make("td", "", yes ? "yes" : "no");
-  th.scope = "row";
-  th.title = meaning("same_tokens");
-  td.colSpan = 4;
-  tr.dataset.metric = "same_tokens";
-  tr.append(th, td);
-  return tr;
+  const cells = [head("same_tokens", "Same tokens"), make("td", { colSpan: 4 }, yes ? "yes" : "no")];
+  return make("tr", { className: "rp-same", "data-metric": "same_tokens" }, ...cells);
 }
 
 function show() {
@@ -98,8 +93,5 @@ function show() {
   const about = summary ? { model: lab.document.model, dtype: lab.document.dtype, ...lab.document.environment } : {};
   const known = Object.entries(about).filter(([, value]) => value !== null);
   subtitle.title = known.map(([name, value]) => `${name}: ${value}`).join("\n");
-  body.replaceChildren(
-    ...(summary ? [same(summary.same_tokens)] : []),
-    ...(summary ? summary.metrics : METRICS).map(row),
-  );
+  body.replaceChildren(...(summary ? [same(summary.same_tokens), ...summary.metrics.map(row)] : METRICS.map(row)));
 }

@@ -4,7 +4,7 @@
  *   "plan"      what would be run: scenario, settings, numbers, limits
  *   "document"  another result is shown, or none
  *   "summary"   its table was counted again
- *   "limits"    the promise, at once; the table follows when the server has counted
+ *   "limits"    other limits, at once; the table follows when the server has counted
  *   "numbers"   the boxes have to show others
  *   "typed"     something was typed into the boxes
  *   "job"       a run has moved on
@@ -32,7 +32,7 @@ export const lab = {
   plan: null,
   /** @type {Record<string, number>} */
   numbers: { seed: 0, repeats: 3 },
-  /** The promise. @type {{ttft_ms: number, itl_ms: number} | null} */
+  /** The SLO. @type {{ttft_ms: number, itl_ms: number} | null} */
   limits: null,
   edited: false, // whether the plan is another one than that of the result shown
   /** The result shown. @type {any} */

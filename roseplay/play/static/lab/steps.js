@@ -3,11 +3,11 @@
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
-import { niceAxis } from "../shared/numbers.js";
+import { firstWhere, niceAxis } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { typicalRun } from "./document.js";
-import { badge, plain, short } from "./draw.js";
+import { drawLevel, drawParts, readBeside, short } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
@@ -25,13 +25,12 @@ export function mount(element) {
     draw,
     read,
     describe,
-    keys: { ArrowLeft: move(-4), ArrowRight: move(4) },
+    keys: {
+      ArrowLeft: (point, area) => readBeside(area, point, -4),
+      ArrowRight: (point, area) => readBeside(area, point, 4),
+    },
   });
 }
-
-const move = (by) => (point, area) => {
-  return { x: Math.max(area.x0, Math.min(area.x1, point ? point.x + by : area.x0)), y: area.y0 };
-};
 
 /* Where each arm is drawn, and the clock of both. */
 function axes(area) {
@@ -60,21 +59,14 @@ function draw(pen, area, T) {
     if (scale.runs[arm]) bars(pen, arm, row, scale, T);
     pen.line(area.x0, sharp(row.bottom), area.x1, sharp(row.bottom), T.line2);
     if (lab.document) budget(pen, arm, row, area, T);
-    badge(pen, arm, area.x0 + 5, row.top + 1, T);
+    const colors = arm === "A" ? [T.ink, T.surface] : [T.rosefill, "#ffffff"]; // as in the heads of the tables
+    pen.badge(arm, area.x0 + 5, row.top + 1, 14, ...colors);
   }
-  for (let i = 0; i <= PARTS; i++) {
-    const end = i === PARTS;
-    const words = `${plain(i * scale.step)}${end ? " s" : ""}`, x = end ? area.x1 + 10 : scale.x(i * scale.step * 1000);
-    pen.text(words, x, area.y1 + 13, T.ink3, end ? "right" : "center");
-  }
+  drawParts(pen, area, PARTS, scale.step, "s", (seconds) => scale.x(seconds * 1000), T);
 }
 
 function grid(pen, row, area, { step, x }, T) {
-  for (const tokens of [10, 100, 1000]) {
-    const at = sharp(y(row, tokens));
-    pen.line(area.x0, at, area.x1, at, T.grid);
-    pen.text(short(tokens), area.x0 - 6, at + 3.5, T.ink3, "right");
-  }
+  for (const tokens of [10, 100, 1000]) drawLevel(pen, area, y(row, tokens), short(tokens), T);
   for (let i = 0; i <= PARTS; i++) {
     const at = sharp(x(i * step * 1000));
     pen.line(at, row.top, at, row.bottom, T.grid);
@@ -101,16 +93,10 @@ function budget(pen, arm, row, area, T) {
   pen.line(area.x0, at, area.x1, at, T.rose, [4, 3]);
 }
 
-/* The step of a run at a time, or the last one before it. */
-function stepAt(run, time) {
-  let low = 0, high = run.steps.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (run.steps[middle][T0] <= time) low = middle;
-    else high = middle - 1;
-  }
-  const found = run.steps[low];
-  return found && found[T0] <= time && time <= found[T1] ? found : null;
+/* The step of a run at a time, or null. */
+function stepAt({ steps }, time) {
+  const found = steps[firstWhere(0, steps.length, (i) => steps[i][T0] > time) - 1];
+  return found && time <= found[T1] ? found : null;
 }
 
 function read(area, { x: px }) {

@@ -5,7 +5,7 @@ import { niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { fade } from "../shared/theme.js";
 import { both, drawCurve, drawLimit, filled, last, MARGIN, samplesOf } from "./distributions.js";
-import { lookOf, plain, ring, stroke } from "./draw.js";
+import { drawLevel, drawParts, lookOf, readBeside, ring, stroke } from "./draw.js";
 import { ARMS, lab } from "./state.js";
 import { createView } from "./view.js";
 
@@ -28,7 +28,10 @@ export function mount(element) {
     draw,
     read,
     describe,
-    keys: { ArrowLeft: side(-8), ArrowRight: side(8) },
+    keys: {
+      ArrowLeft: (point, area) => readBeside(area, point, -8),
+      ArrowRight: (point, area) => readBeside(area, point, 8),
+    },
   });
 }
 
@@ -38,11 +41,6 @@ function bins(sorted, max) {
   for (const value of sorted) counts[Math.min(BINS - 1, Math.floor((value / max) * BINS))]++;
   return counts.map((count) => count / sorted.length);
 }
-
-const side = (by) => (point, area) => {
-  const x = point ? point.x + by : (area.x0 + area.x1) / 2;
-  return { x: Math.max(area.x0, Math.min(area.x1, x)), y: area.y1 };
-};
 
 function axes(area) {
   const arms = firsts(), most = Math.max(1, ...filled(arms).map(last), arms ? lab.limits.ttft_ms : 1000);
@@ -93,17 +91,10 @@ function bars(pen, arm, shares, { x, max }, y, area, T) {
 
 function grid(pen, area, { step, x }, y, top, T) {
   const levels = top ? [0, 0.5, 1].map((part) => [`${Math.round(part * top * 100)} %`, part * top]) : SHARES;
-  for (const [name, share] of levels) {
-    const at = sharp(y(share));
-    pen.line(area.x0, at, area.x1, at, share ? T.grid : T.line2);
-    pen.text(name, area.x0 - 6, at + 3.5, T.ink3, "right");
-  }
-  for (let i = 0; i <= PARTS; i++) {
-    const at = sharp(x(i * step));
-    pen.line(at, area.y0, at, area.y1, T.grid);
-    const end = i === PARTS, words = `${plain(i * step)}${end ? " ms" : ""}`;
-    pen.text(words, end ? area.x1 + 10 : at, area.y1 + 13, T.ink3, end ? "right" : "center");
-  }
+  for (const [name, share] of levels) drawLevel(pen, area, y(share), name, T, share ? T.grid : T.line2);
+  const place = (value) => sharp(x(value));
+  for (let i = 0; i <= PARTS; i++) pen.line(place(i * step), area.y0, place(i * step), area.y1, T.grid);
+  drawParts(pen, area, PARTS, step, "ms", place, T);
 }
 
 function read(area, { x: px }) {

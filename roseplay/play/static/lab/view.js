@@ -1,5 +1,5 @@
-/* The canvas of one view of a result. Drawn when the result, the promise, the size or the theme changes, and not on
- * the page's beat; while its tab is hidden it has no size and is not drawn. */
+/* The canvas of one view of a result. It is drawn when the result, the limits, the size or the theme has changed;
+ * while its tab is hidden it has no size and is not drawn. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { createPen } from "../shared/pen.js";
@@ -27,8 +27,6 @@ import { lab } from "./state.js";
  *   place
  */
 
-const EMPTY = "Press Run A and B.";
-
 class LabView {
   /**
    * @param {HTMLElement} element
@@ -39,9 +37,7 @@ class LabView {
     this.box = element.querySelector(".rp-plot");
     this.subtitle = element.querySelector(".rp-sub");
     this.subtitle.setAttribute("aria-live", "polite");
-    this.canvas = make("canvas", "rp-lab-canvas");
-    this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "img");
+    this.canvas = make("canvas", { className: "rp-lab-canvas", tabIndex: 0, role: "img" });
     this.box.append(this.canvas);
     this.pen = createPen(this.canvas);
     /** @type {Point | null} */
@@ -70,19 +66,9 @@ class LabView {
     spec.draw(pen, area, T);
     const read = lab.document && this.point ? spec.read(area, this.point) : null;
     if (read && read.marks) read.marks(pen, area, T);
-    if (!lab.document) this.drawWords(running() ? "Measuring." : EMPTY, area, T);
+    const empty = running() ? "Measuring." : "Press Run A and B.";
+    if (!lab.document) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
     write(this.subtitle, read ? read.words : spec.subtitle);
-  }
-
-  drawWords(words, { x0, x1, y0, y1 }, T) {
-    const { g } = this.pen, x = (x0 + x1) / 2, y = (y0 + y1) / 2 + 4;
-    g.font = '400 12px "RP Sans", sans-serif';
-    g.textAlign = "center";
-    g.lineWidth = 6;
-    g.strokeStyle = T.surface;
-    g.strokeText(words, x, y);
-    g.fillStyle = T.ink3;
-    g.fillText(words, x, y);
   }
 
   listen() {

@@ -2,19 +2,12 @@
 import { make } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 
-/** A setting's value in words. */
-export function valueText(value) {
-  if (value === null || value === undefined) return "∞";
-  return value === true ? "on" : value === false ? "off" : String(value);
-}
+export const valueText = format.value;
 
 /** The head of a table with a column for A and one for B behind the first. */
 export function tableHead(first, ...more) {
-  const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more].map((inside) =>
-    make("th", "", inside)
-  );
-  for (const cell of cells) cell.scope = "col";
-  return make("thead", "", make("tr", "", ...cells));
+  const cells = [first, make("i", "rp-ab", "A"), make("i", "rp-ab b", "B"), ...more];
+  return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
 }
 
 /** A figure with about three digits. */

@@ -4,7 +4,7 @@ import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { born, watch } from "./picking.js";
+import { outlineIn, watch } from "./picking.js";
 import { LaneTools } from "./tools.js";
 import { OVER, Turn } from "./turn.js";
 
@@ -29,13 +29,13 @@ const QUESTIONS = [
   "What does the prefix cache do?",
 ];
 
-/** Lanes whose text has to be scrolled to its end. Where that is, is known once it is laid out: all of them ask for it
- * together, when that is due anyway. @type {Set<Lane>} */
-const sinking = new Set();
+/** Lanes whose text is to be scrolled to its end: all of them at once, at the next frame, so that the page is laid out
+ * only once for it. @type {Set<Lane>} */
+const toScroll = new Set();
 
-function sink() {
-  for (const lane of sinking) lane.sink();
-  sinking.clear();
+function scrollAll() {
+  for (const lane of toScroll) lane.scrollToEnd();
+  toScroll.clear();
 }
 
 const short = (v, below) => (v < below ? v.toFixed(1) : Math.round(v));
@@ -73,45 +73,38 @@ export class Lane {
   build() {
     const { number } = this, hue = `var(--rp-c${this.index % HUES})`;
     this.title = make("h4");
-    this.stop = makeButton(crossIcon(), "rp-halt");
-    this.stop.hidden = true;
-    this.stop.setAttribute("aria-label", `Stop lane ${number}`);
-    this.stop.title = "Stop this lane";
-    this.stop.onclick = () => this.acts.halt(number);
+    const stop = {
+      title: "Stop this lane",
+      "aria-label": `Stop lane ${number}`,
+      onclick: () => this.acts.halt(number),
+    };
+    this.stop = makeButton(crossIcon(), { className: "rp-halt", hidden: true, ...stop });
     this.state = make("span", "rp-state");
     this.rate = make("span", "rp-rate");
-    this.ttft = make("span", "rp-ttft");
-    this.itl = make("span", "rp-itl");
-    this.ttft.title = "Time to first token";
-    this.itl.title = "Inter-token latency: median of this answer";
-    this.stall = make("p", "rp-stall");
-    this.stall.hidden = true;
-    this.text = make("div", "rp-text");
-    this.text.setAttribute("role", "log");
-    this.text.setAttribute("aria-live", "off");
+    this.ttft = make("span", { className: "rp-ttft", title: "Time to first token" });
+    this.itl = make("span", { className: "rp-itl", title: "Inter-token latency: median of this answer" });
+    this.stall = make("p", { className: "rp-stall", hidden: true });
+    this.text = make("div", { className: "rp-text", role: "log", "aria-live": "off" });
     this.bars = [make("i"), make("i")];
     this.words = make("span");
     this.root = make(
       "section",
-      "rp-lane",
+      { className: "rp-lane", id: `rp-lane-${number}`, tabIndex: -1, "aria-label": `Lane ${number}` },
       make("header", "", make("b", "", String(number)), this.title, this.stop),
       make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl),
       this.stall,
       this.text,
       make("div", "rp-prefill", make("div", "", ...this.bars), this.words),
     );
-    this.root.id = `rp-lane-${number}`;
-    this.root.tabIndex = -1;
-    this.root.setAttribute("aria-label", `Lane ${number}`);
+
     this.dot = make("i");
     for (const element of [this.root, this.dot]) element.style.setProperty("--hue", hue);
   }
 
   /* What an empty lane says. */
   buildHint() {
-    const question = QUESTIONS[this.index % QUESTIONS.length], button = makeButton(question);
-    button.title = "Ask this in this lane";
-    button.onclick = () => this.acts.ask(this.number, question);
+    const question = QUESTIONS[this.index % QUESTIONS.length], onclick = () => this.acts.ask(this.number, question);
+    const button = makeButton(question, { title: "Ask this in this lane", onclick });
     const words = this.index === 0 ? "Write a prompt below, press Burst, or try " : "";
     const hint = make("span", "rp-hint", words, button);
     this.text.replaceChildren(hint);
@@ -147,11 +140,11 @@ export class Lane {
     if (news.order) this.arrange(news.order);
     this.sticks = this.sticks || other;
     if (!this.sticks) return;
-    if (!sinking.size) requestAnimationFrame(sink);
-    sinking.add(this);
+    if (!toScroll.size) requestAnimationFrame(scrollAll);
+    toScroll.add(this);
   }
 
-  sink() {
+  scrollToEnd() {
     if (!this.sticks) return; // its reader has scrolled up meanwhile
     this.text.scrollTop = this.text.scrollHeight;
     this.bottom = this.text.scrollTop;
@@ -172,7 +165,7 @@ export class Lane {
     for (const turn of this.turns) {
       if (turn.root.parentNode === this.text) continue;
       this.text.append(turn.root); // turns come in their order
-      born(turn);
+      outlineIn(turn);
     }
     this.tools.show();
   }

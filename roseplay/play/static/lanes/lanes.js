@@ -5,7 +5,7 @@ import { on } from "../shared/events.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { tab, withTab } from "../shared/tab.js";
 import { Lane } from "./lane.js";
-import { begin } from "./picking.js";
+import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
 
 /** @import { Delta } from "../shared/types.js" */
@@ -46,7 +46,7 @@ export function mount(element, events) {
   for (let i = 0; i < MOST; i++) lanes.push(new Lane(i, acts));
   box.append(...lanes.map((lane) => lane.root));
   dots.append(...lanes.map((lane) => lane.dot));
-  begin((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
+  findTurnsBy((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
   box.addEventListener("scroll", swiped, { passive: true });
   swiped();
   show();
@@ -65,9 +65,9 @@ on("connection", () => {
 /** @type {string | null} */
 let boot = null;
 on("reset", (/** @type {Delta} */ delta) => {
-  const anew = boot !== null && boot !== delta.boot_id;
+  const restarted = boot !== null && boot !== delta.boot_id;
   boot = delta.boot_id;
-  if (anew) { for (const lane of lanes) lane.lose(); }
+  for (const lane of restarted ? lanes : []) lane.lose();
 });
 
 on("hover", (rid) => {

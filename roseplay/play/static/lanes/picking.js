@@ -1,16 +1,15 @@
 /* Tokens of the lanes as something to choose: a click, or the arrow keys and Enter where the lane has the focus, emits
  * "select". A token that was selected anywhere is outlined in its lane. */
+import { onKeys } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
 
 const LINE = 18, NEAR_MS = 0.02;
-/** @typedef {{turn: import("./turn.js").Turn, k: number}} Place */
+/** @typedef {{turn: import("./turn.js").Turn, k: number}} Place token k of a turn */
 
-/** @type {Place | null} */
-let chosen = null;
-/** @type {Place | null} */
-let cursor = null;
+/** The token that is selected, and where the arrow keys are. @type {Record<"chosen" | "cursor", Place | null>} */
+const places = { chosen: null, cursor: null };
 let find = (_rid) => undefined;
 
 /* The step that gave a request its token at a moment, or null where that is no longer kept. */
@@ -39,11 +38,10 @@ function select(turn, k, x, y) {
 }
 
 function outline(where, name) {
-  const before = name === "chosen" ? chosen : cursor;
+  const before = places[name];
   if (before && (!where || before.turn !== where.turn)) before.turn.mark(-1, name);
   if (where) where.turn.mark(where.k, name);
-  if (name === "chosen") chosen = where;
-  else cursor = where;
+  places[name] = where;
 }
 
 /* Within its lane only: the page stays where it is. */
@@ -56,16 +54,16 @@ function show(turn, name) {
 }
 
 on("select", (what) => {
-  const turn = what && find(what.rid);
-  let k = -1;
-  if (turn) k = what.token ?? -1;
-  if (turn && k < 0 && what.step !== null) {
-    const t = timeOf(what.rid, what.step);
-    k = t === null ? -1 : turn.at(t);
-  }
+  const turn = what && find(what.rid), k = turn ? what.token ?? tokenIn(turn, what.step) : -1;
   outline(k < 0 ? null : { turn, k }, "chosen");
   if (k >= 0) show(turn, "chosen");
 });
+
+/* The token that a step gave a turn, or -1. */
+function tokenIn(turn, step) {
+  const t = step === null ? null : timeOf(turn.rid, step);
+  return t === null ? -1 : turn.at(t);
+}
 
 // ---- pointer and keys -------------------------------------------------------------------------------------
 function clicked(lane, event) {
@@ -77,7 +75,7 @@ function clicked(lane, event) {
 
 /* From where the arrow keys go on: the cursor, else the selected token, else behind the last one. */
 function here(lane) {
-  for (const place of [cursor, chosen]) if (place && lane.turns.includes(place.turn)) return place;
+  for (const place of [places.cursor, places.chosen]) if (place && lane.turns.includes(place.turn)) return place;
   const turn = lane.turns[lane.turns.length - 1];
   return turn ? { turn, k: turn.ends.length } : null;
 }
@@ -105,50 +103,49 @@ function upright(lane, from, by) {
   return sideways(lane, from, by);
 }
 
+const MOVES = {
+  ArrowLeft: [sideways, -1],
+  ArrowRight: [sideways, 1],
+  ArrowUp: [upright, -1],
+  ArrowDown: [upright, 1],
+};
+
 function pressed(lane, event) {
-  if (event.target !== lane.root || event.ctrlKey || event.metaKey || event.altKey) return;
-  const moves = {
-    ArrowLeft: [sideways, -1],
-    ArrowRight: [sideways, 1],
-    ArrowUp: [upright, -1],
-    ArrowDown: [upright, 1],
-  };
-  const from = here(lane);
-  if (!from) return;
+  const from = event.target === lane.root ? here(lane) : null, { cursor } = places;
+  if (!from) return false;
   if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
     const box = (cursor.turn.marked("cursor") || lane.root).getBoundingClientRect();
     select(cursor.turn, cursor.k, box.right, box.top);
-  } else if (moves[event.key]) {
-    const [move, by] = moves[event.key], to = move(lane, from, by);
+  } else if (event.key in MOVES) {
+    const [move, by] = MOVES[event.key], to = move(lane, from, by);
     if (to) outline(to, "cursor");
     if (to) show(to.turn, "cursor");
-  } else return;
-  event.preventDefault();
-  event.stopPropagation();
+  } else return false;
+  return true;
 }
 
 // ---- for lanes --------------------------------------------------------------------------------------------
 /**
- * Begin with how to find the turn of a request, in whichever lane.
+ * Say how the turn of a request is found, in whichever lane.
  * @param {(rid: number) => import("./turn.js").Turn | undefined} byRid
  */
-export function begin(byRid) {
+export function findTurnsBy(byRid) {
   find = byRid;
 }
 
 /** Let tokens of a lane be chosen. */
 export function watch(lane) {
   lane.text.addEventListener("click", (event) => clicked(lane, event));
-  lane.root.addEventListener("keydown", (event) => pressed(lane, event));
+  onKeys(lane.root, (event) => pressed(lane, event));
   lane.root.addEventListener("focusout", (event) => {
-    if (event.target === lane.root && cursor && lane.turns.includes(cursor.turn)) outline(null, "cursor");
+    if (event.target === lane.root && lane.turns.includes(places.cursor?.turn)) outline(null, "cursor");
   });
 }
 
-/** A turn is there (again): it may hold the selected token. */
-export function born(turn) {
+/** A turn has been added to its lane, or again: it may hold the selected token. */
+export function outlineIn(turn) {
   const { selected } = pointing;
-  if (!selected || selected.rid !== turn.rid || (chosen && chosen.turn === turn)) return;
-  const t = selected.step === null ? null : timeOf(turn.rid, selected.step);
-  if (t !== null && turn.at(t) >= 0) outline({ turn, k: turn.at(t) }, "chosen");
+  if (!selected || selected.rid !== turn.rid || places.chosen?.turn === turn) return;
+  const k = tokenIn(turn, selected.step);
+  if (k >= 0) outline({ turn, k }, "chosen");
 }

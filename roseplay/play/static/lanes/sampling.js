@@ -3,7 +3,7 @@
  * What is typed into them is sent in order, one request at a time, and together where a request is still under way.
  * An answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more
  * to send. */
-import { make, write } from "../shared/dom.js";
+import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
@@ -86,9 +86,7 @@ function refill(of, reset) {
 }
 
 function send() {
-  underWay = underWay || sendAll().finally(() => {
-    underWay = null;
-  });
+  underWay = underWay || sendAll().finally(() => (underWay = null));
 }
 
 async function sendAll() {
@@ -139,11 +137,8 @@ function refuse(why) {
 
 function button() {
   const words = answer.lane ? "As all lanes" : "Defaults";
-  return {
-    __type__: "update",
-    value: answer.own ? `${words} (${answer.own} changed)` : words,
-    interactive: answer.own > 0,
-  };
+  const value = answer.own ? `${words} (${answer.own} changed)` : words;
+  return { __type__: "update", value, interactive: answer.own > 0 };
 }
 
 /** Open or close the panel. */
@@ -183,26 +178,18 @@ export function chosen(words) {
 export function mount(element, events) {
   fill = events.show;
   element.querySelector("button").onclick = () => open(false);
-  said = make("p");
-  said.id = "rp-sampling-said";
-  said.setAttribute("role", "alert");
-  said.hidden = true;
-  const box = panel();
+  said = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
+  const box = set(panel(), { role: "dialog", "aria-label": "Sampling" });
   box.append(said);
-  box.setAttribute("role", "dialog");
-  box.setAttribute("aria-label", "Sampling");
   box.addEventListener("input", ({ target }) => nameOf(target) && typed(nameOf(target), target));
   box.addEventListener("focusout", ({ target }) => nameOf(target) && left(nameOf(target)));
-  box.addEventListener("keydown", (/** @type {any} */ event) => {
+  box.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && nameOf(event.target)) left(nameOf(event.target));
     const listOpen = event.target.closest("#sampling-lane")?.querySelector(".options"); // it closes first
     if (event.key !== "Escape" || listOpen) return;
     event.stopPropagation();
     open(false);
   });
-  box.addEventListener(
-    "click",
-    (/** @type {any} */ { target }) => target.closest("#sampling-reset") && refill(lane(), true),
-  );
+  box.addEventListener("click", ({ target }) => target.closest("#sampling-reset") && refill(lane(), true));
   refill(lane(), false);
 }

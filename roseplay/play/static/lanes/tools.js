@@ -2,13 +2,8 @@
 import { make, makeButton, svg } from "../shared/dom.js";
 import { locked } from "../shared/lock.js";
 
-const STROKE = {
-  fill: "none",
-  stroke: "currentColor",
-  "stroke-width": 1.3,
-  "stroke-linecap": "round",
-  "stroke-linejoin": "round",
-};
+const ROUND = { "stroke-linecap": "round", "stroke-linejoin": "round" };
+const STROKE = { fill: "none", stroke: "currentColor", "stroke-width": 1.3, ...ROUND };
 const ICONS = {
   edit: "M2 12l.6-2.7L9.8 2.1l2.1 2.1-7.2 7.2zM8.4 3.5l2.1 2.1",
   again: "M11.5 7a4.5 4.5 0 1 1-1.3-3.2M10.6 1.2v2.9H7.7",
@@ -55,11 +50,8 @@ export class LaneTools {
 }
 
 function tool(name, number) {
-  const button = makeButton(svg(14, 14, ["path", { d: ICONS[name], ...STROKE }])), [label, title] = WORDS[name];
-  button.dataset.does = name;
-  button.setAttribute("aria-label", `${label} ${number}`);
-  button.title = title;
-  return button;
+  const [label, title] = WORDS[name], values = { "data-does": name, "aria-label": `${label} ${number}`, title };
+  return makeButton(svg(14, 14, ["path", { d: ICONS[name], ...STROKE }]), values);
 }
 
 /* A tick for a moment where it went well. */
@@ -85,9 +77,7 @@ async function copy(text) {
 }
 
 function copyOldWay(text) {
-  const field = make("textarea"), focused = document.activeElement;
-  field.value = text;
-  field.style.cssText = "position:fixed;opacity:0";
+  const field = make("textarea", { value: text, style: "position:fixed;opacity:0" }), focused = document.activeElement;
   document.body.append(field);
   field.select();
   const done = document.execCommand("copy");
@@ -99,12 +89,9 @@ function copyOldWay(text) {
 // ---- the edit field ---------------------------------------------------------------------------------------
 function edit(lane, turn, done) {
   if (lane.text.querySelector("form")) return;
-  const field = make("textarea"), send = makeButton("Send"), cancel = makeButton("Cancel");
-  const form = make("form", "rp-edit", field, send, cancel);
-  send.type = "submit";
-  field.value = turn.asked.data;
-  field.rows = 2;
-  field.setAttribute("aria-label", `Last question of lane ${lane.number}`);
+  const values = { value: turn.asked.data, rows: 2, "aria-label": `Last question of lane ${lane.number}` };
+  const field = make("textarea", values), cancel = makeButton("Cancel", { onclick: close });
+  const form = make("form", "rp-edit", field, make("button", { type: "submit" }, "Send"), cancel);
 
   function close() {
     form.remove();
@@ -118,7 +105,7 @@ function edit(lane, turn, done) {
     done(field.value);
     lane.root.focus({ preventScroll: true });
   };
-  cancel.onclick = close;
+
   field.onkeydown = (event) => {
     if (event.isComposing) return;
     if (event.key === "Escape") {

@@ -4,7 +4,7 @@
  * tokens cost nothing. Model text enters the page as text nodes only. */
 import { make, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
-import { median } from "../shared/numbers.js";
+import { firstWhere, median } from "../shared/numbers.js";
 
 const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
@@ -91,7 +91,7 @@ export class Turn {
     return 1 + Math.round((LEVELS - 1) * Math.min(1, (ratio - SLOW) / (STRONGEST - SLOW)));
   }
 
-  /* The median is another now: draw anew, unless nothing looks different. */
+  /* The median has changed: draw again where that makes a difference. */
   retint() {
     if (this.pieces.some((piece) => this.level(piece.first) !== piece.level) || this.mixed()) this.redraw();
   }
@@ -164,13 +164,8 @@ export class Turn {
 
   /** The token published at a moment of the engine's clock, or -1. */
   at(t) {
-    let low = 0, high = this.times.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.times[middle] < t - 0.02) low = middle + 1;
-      else high = middle;
-    }
-    return low < this.times.length && Math.abs(this.times[low] - t) < 0.02 ? low : -1;
+    const k = firstWhere(0, this.times.length, (i) => this.times[i] >= t - 0.02);
+    return Math.abs(this.times[k] - t) < 0.02 ? k : -1;
   }
 
   /** The token under a point of the window, or -1. */
@@ -192,13 +187,7 @@ export class Turn {
 
   /* The token that has a character of the text. */
   tokenOf(char) {
-    let low = 0, high = this.ends.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.ends[middle] <= char) low = middle + 1;
-      else high = middle;
-    }
-    return this.ends.length ? low : -1;
+    return Math.min(this.ends.length - 1, firstWhere(0, this.ends.length, (i) => this.ends[i] > char));
   }
 
   /** The next token with text from k on in a direction, or -1. */

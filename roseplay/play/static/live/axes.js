@@ -2,11 +2,11 @@
 import { niceAxis } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
 import { knobMarks } from "./knobmarks.js";
-import { annotation, upright } from "./shapes.js";
+import { ABOVE, annotation, beside, polygon, upright } from "./shapes.js";
 
 const minus = (text) => text.replace("-", "−");
 const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
-const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000;
+const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
 
 function duration(ms) {
   const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
@@ -46,13 +46,9 @@ export function onHalfPixel(ms, { x0, x1 }, width) {
 }
 
 /** The line at "now". */
-export const edge = (T) => ({
-  ...upright("now", 0.5, T.line2),
-  xref: "paper",
-  xsizemode: "pixel",
-  xanchor: 1,
-  layer: "below",
-});
+export const edge = (T) => {
+  return { ...upright("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" };
+};
 
 /**
  * A rose line where settings changed; `flags`: with a flag and words above the plot.
@@ -64,19 +60,7 @@ export function addKnobs(layout, frame, flags) {
     const x = seconds(mark.x);
     layout.shapes.push(upright("knob", x, T.rose));
     if (!flags) return;
-    layout.shapes.push({
-      name: "knob flag",
-      type: "path",
-      path: FLAG,
-      xsizemode: "pixel",
-      ysizemode: "pixel",
-      xanchor: x,
-      yref: "paper",
-      yanchor: 1,
-      fillcolor: T.rose,
-      line: { width: 0 },
-      layer: "above",
-    });
+    layout.shapes.push(polygon("knob flag", FLAG, x, T.rose));
     addWords(layout, mark, marks[i + 1], frame, taken);
   });
   return taken;
@@ -90,16 +74,8 @@ function addWords(layout, mark, next, { window, width, right, seconds, T }, take
   const left = (window.x1 - mark.x) * perMs + right < long && space > long;
   if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
   taken.push(left ? [space - long, space] : [space, space + long]);
-  layout.annotations.push({
-    ...annotation(T, "knob", `<b>${mark.text}</b>`, T.rose),
-    x: seconds(mark.x),
-    yref: "paper",
-    y: 1,
-    xanchor: left ? "right" : "left",
-    xshift: left ? -6 : 6,
-    yanchor: "middle",
-    yshift: 10,
-  });
+  const words = annotation(T, "knob", `<b>${mark.text}</b>`, T.rose);
+  layout.annotations.push({ ...words, ...beside(seconds(mark.x), left, 6), ...ABOVE });
 }
 
 /** A dotted line where idle time was left out; `taken`: with words above the plot where none are yet. */
@@ -112,14 +88,22 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
     const px = ((at - window.x0) / (window.x1 - window.x0)) * width;
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
     taken.push([px - half, px + half]);
-    layout.annotations.push({
-      ...annotation(T, "idle", words, T.ink3),
-      x: seconds(at),
-      xanchor: "center",
-      yref: "paper",
-      y: 1,
-      yanchor: "middle",
-      yshift: 10,
-    });
+    layout.annotations.push({ ...annotation(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", ...ABOVE });
   }
+}
+
+/**
+ * The size of an axis that grows at once, and shrinks once it could have for CALM_MS.
+ * @template {{max: number}} S
+ * @param {S} initial
+ * @returns {(wanted: S, live: boolean) => S} what it is to be; where it is not `live`, what is wanted
+ */
+export function calmAxis(initial) {
+  let size = initial, since = 0;
+  return (wanted, live) => {
+    const calm = wanted.max < size.max && live && performance.now() - since < CALM_MS;
+    if (calm) return size;
+    since = performance.now();
+    return size = wanted;
+  };
 }

@@ -87,15 +87,14 @@ on("frame", () => {
 });
 
 function fill(body, info) {
-  const text = info.text === null ? null : make("blockquote", "", info.text);
-  if (text) text.setAttribute("aria-label", "Its text");
+  const text = info.text === null ? [] : [make("blockquote", { "aria-label": "Its text" }, info.text)];
   body.replaceChildren(
     sentence(info),
-    ...[text].filter(Boolean),
+    ...text,
     factList(
       factRow("held by", ...holders(info.holders)),
       factRow("place in its text", place(info)),
-      factRow("tokens", info.tokens && !text ? `${info.tokens}, text not this tab's` : String(info.tokens)),
+      factRow("tokens", info.tokens && !text.length ? `${info.tokens}, text not this tab's` : String(info.tokens)),
       factRow("last use", lastUse(info)),
     ),
   );
@@ -113,21 +112,16 @@ function sentence({ state, holders, findable }) {
 }
 
 function holders(rids) {
-  const named = rids.slice(0, MOST_HOLDERS).map(requestTag);
-  return rids.length > MOST_HOLDERS
-    ? [...named, ` and ${rids.length - MOST_HOLDERS} more`]
-    : named.length
-    ? named
-    : ["nobody"];
+  const named = rids.slice(0, MOST_HOLDERS).map(requestTag), more = rids.length - MOST_HOLDERS;
+  return rids.length ? [...named, ...(more > 0 ? [` and ${more} more`] : [])] : ["nobody"];
 }
 
 function place({ depth, tokens }) {
   const { info } = store, { count } = format;
   if (depth === null) return "–";
   const first = depth * (info ? info.block_size : 0);
-  return info && tokens
-    ? `block ${count(depth + 1)}, tokens ${count(first)}–${count(first + tokens - 1)}`
-    : `block ${count(depth + 1)}`;
+  const range = info && tokens ? `, tokens ${count(first)}–${count(first + tokens - 1)}` : "";
+  return `block ${count(depth + 1)}${range}`;
 }
 
 function lastUse({ last_use: step }) {

@@ -2,38 +2,28 @@
  * number of holders and the owner's hue as a foot when shared; hollow when cached; light when free. Pointing at a
  * block emits "hover" with its owner; a click, or Enter after the arrow keys, opens what is known of it. */
 import { blocks } from "../shared/blocks.js";
-import { make, write } from "../shared/dom.js";
+import { make, onKeys, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { createPen } from "../shared/pen.js";
 import { pointing } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
-import { store } from "../shared/store.js";
+import { laneOf, store } from "../shared/store.js";
 import { colorOf, palette } from "../shared/theme.js";
 import { blockInfo } from "./blockinfo.js";
 import { blockLegend } from "./blocklegend.js";
 import { blockSentence, blockTable } from "./blocktable.js";
-import { nothingYet } from "./nothing.js";
 import { createPanel } from "./panel.js";
+import { nothingYet } from "./view.js";
 
 const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2;
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12, LABEL_PX = 10;
 const OTHERS_ALPHA = 0.74, DIM = 0.25;
 const PERHAPS = 0.6; // who besides the owner shares a block is not in the frames
 const FOOT = 2, DIGIT_PITCH = 9; // cells lower than this carry no digits
-const DIGITS = [ // 3x5 pixels each, a row an octal digit
-  "75557",
-  "26227",
-  "71747",
-  "71717",
-  "55711",
-  "74717",
-  "74757",
-  "71111",
-  "75757",
-  "75717",
-];
+// 3x5 pixels each, a row an octal digit
+const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717".split(" ");
 const PLUS = "02720";
 const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 
@@ -42,10 +32,8 @@ let canvas = null, said = null, subtitle = null, pen = null, g = null, panel = n
 let summary = "";
 
 export function mount(element) {
-  canvas = make("canvas", "rp-blocks");
-  said = make("span", "rp-said");
-  canvas.tabIndex = 0;
-  said.setAttribute("role", "status");
+  canvas = make("canvas", { className: "rp-blocks", tabIndex: 0 });
+  said = make("span", { className: "rp-said", role: "status" });
   const plot = element.querySelector(".rp-plot"), table = blockTable();
   subtitle = element.querySelector(".rp-sub");
   plot.append(canvas, said);
@@ -78,15 +66,9 @@ function layout(width, height, total) {
   return placed(left, many, Math.min(Math.ceil(total / many), Math.floor(room / d)), d, d);
 }
 
-const placed = (left, columns, rows, dx, dy) => ({
-  left,
-  columns,
-  rows,
-  dx,
-  dy,
-  gap: Math.min(dx, dy) > 2 ? 1 : 0,
-  shown: columns * rows,
-});
+const placed = (left, columns, rows, dx, dy) => {
+  return { left, columns, rows, dx, dy, gap: Math.min(dx, dy) > 2 ? 1 : 0, shown: columns * rows };
+};
 
 /* Blocks in the order in which they are drawn: as numbered, or by request, then the cached, then the free. */
 function ordered(total) {
@@ -126,17 +108,12 @@ function draw(width, height) {
   g.globalAlpha = 1;
   const every = Math.ceil(LABEL_PX / dy);
   for (let row = 0; !state.grouped && total && row < rows; row += every) {
-    pen.text(
-      String(row * columns + 1),
-      state.place.left - 8,
-      TOP + row * dy + Math.min(dy, LABEL_PX) - 1,
-      T.ink3,
-      "right",
-    );
+    const y = TOP + row * dy + Math.min(dy, LABEL_PX) - 1;
+    pen.text(String(row * columns + 1), state.place.left - 8, y, T.ink3, "right");
   }
   ring();
   const counts = blocks.counts();
-  if (!counts.active && !counts.shared && !counts.cached) note(width);
+  if (!counts.active && !counts.shared && !counts.cached) pen.note(nothingYet(), width / 2, TOP + (rows * dy) / 2);
   showCounts(counts);
   sub(total, shown);
   summary = `${blockSentence()} Arrow keys choose a block, Enter opens it.`;
@@ -144,21 +121,16 @@ function draw(width, height) {
 
 function cell(block, [x, y, w, h]) {
   const { T } = state, kind = blocks.kind(block), owner = blocks.owner[block];
-  g.globalAlpha = light(kind, owner);
+  g.globalAlpha = opacity(kind, owner);
   if (kind === blocks.FREE) fill(T.free, x, y, w, h);
   else if (kind === blocks.CACHED) hollow(x, y, w, h);
   else if (kind === blocks.ACTIVE) fill(colorOf(owner), x, y, w, h);
   else shared(blocks.references[block], owner, x, y, w, h);
 }
 
-function light(kind, owner) {
-  if (pointing.rid === null) return kind === blocks.ACTIVE && !isLane(owner) ? OTHERS_ALPHA : 1;
+function opacity(kind, owner) {
+  if (pointing.rid === null) return kind === blocks.ACTIVE && laneOf(owner) === null ? OTHERS_ALPHA : 1;
   return owner === pointing.rid ? 1 : kind === blocks.SHARED ? PERHAPS : DIM;
-}
-
-function isLane(rid) {
-  const known = store.requests.get(rid);
-  return Boolean(known && known.lane !== null);
 }
 
 function fill(color, x, y, w, h) {
@@ -198,17 +170,6 @@ function ring() {
   g.strokeRect(x - 0.75, y - 0.75, w + 1.5, h + 1.5);
 }
 
-function note(width) {
-  g.font = '12px "RP Sans", sans-serif';
-  g.textAlign = "center";
-  g.strokeStyle = state.T.surface;
-  g.lineWidth = 5;
-  const y = TOP + (state.place.rows * state.place.dy) / 2 + 4;
-  g.strokeText(nothingYet(), width / 2, y);
-  g.fillStyle = state.T.ink3;
-  g.fillText(nothingYet(), width / 2, y);
-}
-
 function sub(total, shown) {
   const { info } = store, { count } = format;
   const size = info && info.block_size ? ` × ${info.block_size} tokens` : "";
@@ -231,19 +192,18 @@ function listen() {
     point(null);
     panel.soon();
   });
-  canvas.addEventListener("keydown", pressed);
+  onKeys(canvas, pressed);
 }
 
 function pressed(event) {
-  if (!state.order || !blocks.total || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!state.order || !blocks.total) return false;
   const { columns, shown } = state.place, last = Math.min(shown, blocks.total) - 1;
   const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -Infinity, End: Infinity };
   const index = state.order.indexOf(state.cursor);
   if (event.key === "Enter" || event.key === " ") show(state.order[Math.max(0, index)]);
   else if (event.key in moves) move(index < 0 ? 0 : Math.max(0, Math.min(last, index + moves[event.key])));
-  else return;
-  event.preventDefault();
-  event.stopPropagation();
+  else return false;
+  return true;
 }
 
 function point(block) {

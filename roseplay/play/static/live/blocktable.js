@@ -2,7 +2,7 @@
  * whoever has held it longest: who else holds it is not in the frames. */
 import { blocks } from "../shared/blocks.js";
 import { format } from "../shared/format.js";
-import { store } from "../shared/store.js";
+import { requestName } from "../shared/store.js";
 import { AsTable } from "../shared/table.js";
 
 const COLUMNS = [
@@ -26,11 +26,6 @@ function holders() {
   return found;
 }
 
-function who(rid) {
-  const known = store.requests.get(rid);
-  return rid < 0 ? "unknown" : `#${rid}${known && known.lane !== null ? ` lane ${known.lane}` : ""}`;
-}
-
 /** "Of 448 blocks …", for table and map. */
 export function blockSentence() {
   const { total } = blocks, { count } = format, n = blocks.counts();
@@ -45,7 +40,7 @@ function read() {
     rows: [
       ["nobody, cached", count(n.cached), "0", count(n.cached)],
       ["nobody, free", count(n.free), "0", "0"],
-      ...held.map(([rid, own]) => [who(rid), ...own.map(count)]),
+      ...held.map(([rid, own]) => [rid < 0 ? "unknown" : requestName(rid), ...own.map(count)]),
     ],
   };
 }

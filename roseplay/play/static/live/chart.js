@@ -9,21 +9,14 @@ import { palette } from "../shared/theme.js";
 import { addCuts, addKnobs, edge, onHalfPixel, timeAxis } from "./axes.js";
 import { stepColumn } from "./column.js";
 import { Marks } from "./marks.js";
-import { nothingYet } from "./nothing.js";
 import { createPanel } from "./panel.js";
-import { view } from "./view.js";
+import { nothingIn, view } from "./view.js";
 
 /** @import { ChartFrame, ChartSpec, Panel } from "../shared/types.js" */
 
 const MONO = '"RP Mono", ui-monospace, monospace';
-const CONFIG = {
-  displayModeBar: false,
-  doubleClick: false,
-  doubleClickDelay: 500,
-  responsive: false,
-  scrollZoom: false,
-  showTips: false,
-};
+const OFF = { displayModeBar: false, doubleClick: false, responsive: false, scrollZoom: false, showTips: false };
+const CONFIG = { ...OFF, doubleClickDelay: 500 };
 const CLICK_PX = 4, PLOTLY_MS = 1000;
 const DRAG_MS = 8000; // a drag that seems to last longer than this was lost
 
@@ -48,11 +41,10 @@ class Chart {
     this.spec = spec;
     this.plot = element.querySelector(".rp-plot");
     this.marks = new Marks(this.plot, spec.margin);
-    this.nothing = make("p", "rp-nothing");
-    this.nothing.hidden = true;
+    this.nothing = make("p", { className: "rp-nothing", hidden: true });
     this.plot.append(this.nothing);
-    this.back = spec.timed && !spec.small ? makeButton("back to now", "rp-back") : null;
-    if (this.back) Object.assign(this.back, { hidden: true, onclick: view.clear });
+    const values = { className: "rp-back", hidden: true, onclick: view.clear };
+    this.back = spec.timed && !spec.small ? makeButton("back to now", values) : null;
     element.querySelector(".rp-rt").replaceChildren(...(this.back ? [this.back] : []), ...(spec.legend || []));
     this.made = false; // whether Plotly has drawn it
     this.draggedSince = 0;
@@ -75,8 +67,7 @@ class Chart {
       addCuts(layout, frame, spec.flags && taken);
     }
     this.nothing.hidden = !drawn.empty;
-    const zoomed = frame.window && !frame.window.live;
-    if (drawn.empty) write(this.nothing, zoomed ? "Nothing here. Esc returns to now." : nothingYet());
+    if (drawn.empty) write(this.nothing, nothingIn(frame.window));
     if (this.back) this.back.hidden = !view.zoom;
     this.shown = frame;
     const { shapes: _shapes, annotations: _annotations, ...axes } = layout;

@@ -17,8 +17,7 @@ const NONE = { window: null, width: 0 };
  * @param {() => ChartFrame | null} frame what the chart was drawn into last
  */
 export function stepColumn(plot, margin, frame) {
-  const shade = make("i", "rp-column");
-  shade.hidden = true;
+  const shade = make("i", { className: "rp-column", hidden: true });
   plot.append(shade);
 
   function update() {

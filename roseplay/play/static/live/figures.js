@@ -5,6 +5,7 @@ import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
+import { createPen } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -17,18 +18,14 @@ const rates = [];
 let cells = null, latest = null;
 
 function writeCell(name, parts, unit) {
-  const cell = cells[name];
-  const key = parts.join("/") + unit;
+  const cell = cells[name], key = parts.join("/") + unit;
   if (cell.key === key) return;
   cell.key = key;
-  cell.box.replaceChildren();
-  parts.forEach((part, i) => {
-    if (i) cell.box.append(make("em", "", "/"));
-    cell.box.append(part);
-  });
+  cell.box.replaceChildren(...parts.flatMap((part, i) => (i ? [make("em", "", "/"), part] : [part])));
   if (unit && parts[0] !== "–") cell.box.append(make("small", "", unit));
 }
 
+/** @param {import("../shared/types.js").Stats} s */
 function show(s) {
   const { count, ms } = format;
   writeCell("tps", [count(s.tok_s)], "");
@@ -39,7 +36,7 @@ function show(s) {
   cells.kv.bar.style.width = `${used || 0}%`;
   writeCell("saved", [count(s.saved_tokens)], "tok");
   const foot = document.getElementById("rp-step");
-  if (foot && s.step !== null) write(foot, `step ${count(s.step)}`);
+  if (foot && s.step != null) write(foot, `step ${count(s.step)}`);
   rates.push(s.tok_s || 0);
   if (rates.length > SPARK) rates.shift();
   spark();
@@ -58,17 +55,14 @@ function itl() {
 setInterval(itl, ITL_MS);
 
 function spark() {
-  const canvas = cells.tps.spark, ratio = devicePixelRatio || 1, width = 52, height = 24;
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  const pen = canvas.getContext("2d"), top = Math.max(...rates, 1);
+  const { g, begin } = createPen(cells.tps.spark), width = 52, height = 24, top = Math.max(...rates, 1);
+  begin(width, height);
   if (rates.length < 2) return;
-  pen.scale(ratio, ratio);
-  pen.strokeStyle = palette().ink3;
-  pen.beginPath();
+  g.strokeStyle = palette().ink3;
+  g.beginPath();
   const x = (i) => ((i + SPARK - rates.length) / (SPARK - 1)) * (width - 2) + 1;
-  rates.forEach((rate, i) => pen.lineTo(x(i), height - 2 - (rate / top) * (height - 4)));
-  pen.stroke();
+  rates.forEach((rate, i) => g.lineTo(x(i), height - 2 - (rate / top) * (height - 4)));
+  g.stroke();
 }
 
 /* Rates are of now: where nothing is heard any more there are none. The other figures stay, as what was last known. */
@@ -76,26 +70,15 @@ const stopped = () => Boolean(connection.trouble && connection.trouble.stopped);
 
 on("connection", () => {
   if (!cells) return;
-  if (!stopped()) return show(latest || NONE);
+  if (!stopped()) return show(latest || {});
   writeCell("tps", ["–"], "");
   writeCell("rw", ["–", "–"], "");
 });
 
-const NONE = {
-  tok_s: null,
-  running: null,
-  waiting: null,
-  ttft_p50: null,
-  ttft_p95: null,
-  kv_total: 0,
-  saved_tokens: null,
-  step: null,
-};
-
 on("reset", () => {
   rates.length = 0;
-  latest = NONE;
-  if (cells) show(NONE);
+  latest = {};
+  if (cells) show(latest);
 });
 
 on("frame", ({ snapshot, frames }) => {
@@ -108,13 +91,8 @@ on("frame", ({ snapshot, frames }) => {
 export function mount(element) {
   cells = {};
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
-    const name = kpi.classList[1];
-    cells[name] = {
-      box: kpi.querySelector("b"),
-      spark: kpi.querySelector("canvas"),
-      bar: kpi.querySelector("u i"),
-      key: "",
-    };
+    const part = (selector) => kpi.querySelector(selector);
+    cells[kpi.classList[1]] = { box: part("b"), spark: part("canvas"), bar: part("u i"), key: "" };
   }
   if (latest) show(latest);
   on("theme", spark);

@@ -7,24 +7,25 @@
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendDot, legendEntry, segmented } from "../shared/legend.js";
-import { niceAxis, quantile } from "../shared/numbers.js";
+import { firstWhere, niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
 import { pointing } from "../shared/pointing.js";
-import { store } from "../shared/store.js";
+import { laneOf, store } from "../shared/store.js";
 import { colorOf, fade, hueOf } from "../shared/theme.js";
+import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
-import { annotation, lineLabel, upright } from "./shapes.js";
+import { annotation, beside, dotTrace, lineLabel, polygon, upright } from "./shapes.js";
 
 const MOST_POINTS = 4000;
 const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
-const LABEL_PX = 25, CALM_MS = 1500; // the axis shrinks only when it could have for this long
+const LABEL_PX = 25;
 /** @type {[string, number, string][]} */
 const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
 
-const APART_PX = 60, MOST_TRIANGLES = 4, CHAR_PX = 6.1; // what lies beyond the axis
+const APART_PX = 60, MOST_TRIANGLES = 4, CHAR_PX = 6.1, TRIANGLE = "M0,0 L4,-6 L-4,-6 Z"; // what lies beyond the axis
 
-const scale = { log: false, zoom: null, max: 0, calm: 0 };
+const scale = { log: false, zoom: null }, calm = calmAxis({ max: 0, step: 0 });
 let points = []; // by trace: [{rid, …}]
 let summary = "No tokens yet.";
 
@@ -59,7 +60,7 @@ function draw(frame) {
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
   summary = `${figures}, longest ${format.ms(most)} ms, of ${sorted.length} gaps.`;
-  const yaxis = yAxis({ max: top(p[2], frame), least, most, p });
+  const yaxis = yAxis({ max: calm(niceAxis(p[2] * 1.06, 4), frame.window.live).max, least, most, p });
   const limit = scale.log ? Infinity : yaxis.range[1];
   const { usual, slow, beyond } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
   const layout = { yaxis, shapes: [], annotations: [] };
@@ -114,21 +115,10 @@ function choose(runs, sorted, slowFrom, p95, limit) {
 }
 
 /** How many of a sorted array are at most `v`. */
-function upTo(sorted, v) {
-  let low = 0, high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] <= v) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+const upTo = (sorted, v) => firstWhere(0, sorted.length, (i) => sorted[i] > v);
 
 /** A lane's hue, or -1 for everybody else. */
-function laneHue(rid) {
-  const known = store.requests.get(rid);
-  return known && known.lane !== null ? hueOf(rid) : -1;
-}
+const laneHue = (rid) => (laneOf(rid) === null ? -1 : hueOf(rid));
 
 function thin(list, most) {
   const stride = Math.ceil(list.length / Math.max(1, most));
@@ -142,24 +132,11 @@ function trace(gaps, slow, T) {
     const hue = slow ? hueOf(gap.rid) : gap.lane;
     return (hue < 0 ? grey : hues[hue])[pointing.rid !== null && gap.rid !== pointing.rid ? 1 : 0];
   };
-  return {
-    type: "scatter",
-    mode: "markers",
-    x: Float64Array.from(gaps, (gap) => gap.x),
-    y: Float32Array.from(gaps, (gap) => gap.itl),
-    marker: { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } },
-    hoverinfo: slow ? "none" : "skip",
-  };
+  const x = Float64Array.from(gaps, (gap) => gap.x), y = Float32Array.from(gaps, (gap) => gap.itl);
+  return dotTrace(x, y, { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, slow);
 }
 
 // ---- axis -----------------------------------------------------------------------------------------------
-function top(p99, { window }) {
-  const wanted = niceAxis(p99 * 1.06, 4).max;
-  const calm = wanted < scale.max && window.live && performance.now() - scale.calm < CALM_MS;
-  if (wanted >= scale.max) scale.calm = performance.now();
-  if (!calm) scale.max = wanted;
-  return scale.max;
-}
 
 function yAxis({ max, least, most, p }) {
   if (scale.log && p.length) {
@@ -185,18 +162,8 @@ function addLines(layout, p, yaxis, { height, T }) {
   const level = (px) => sharp(px) / height;
   const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
   shown.forEach(({ name, dash, v, at }, i) => {
-    layout.shapes.push({
-      name,
-      type: "line",
-      xref: "paper",
-      x0: 0,
-      x1: 1,
-      yref: "paper",
-      y0: level(at),
-      y1: level(at),
-      line: { color: name === "p50" ? T.ink : T.ink2, width: 1, dash },
-      layer: "above",
-    });
+    const line = upright(name, 0, name === "p50" ? T.ink : T.ink2, dash);
+    layout.shapes.push({ ...line, xref: "paper", x1: 1, y0: level(at), y1: level(at) });
     const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
     layout.annotations.push(lineLabel(T, y, name, format.ms(v), T.ink, labels[i] - at));
   });
@@ -225,33 +192,15 @@ function farApart(dots, { window, width }) {
 function addBeyond(layout, gaps, { T, width }) {
   const taken = gaps.map(({ px }) => [px - 5, px + 5]);
   for (const gap of gaps) {
-    layout.shapes.push({
-      name: "beyond",
-      type: "path",
-      path: "M0,0 L4,-6 L-4,-6 Z",
-      xsizemode: "pixel",
-      ysizemode: "pixel",
-      xanchor: gap.x,
-      yref: "paper",
-      yanchor: 1,
-      fillcolor: T.ink,
-      line: { width: 0 },
-    });
+    layout.shapes.push(polygon("beyond", TRIANGLE, gap.x, T.ink));
     const value = format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
-    const sides = [[gap.px - 6 - long, gap.px - 6, "right"], [gap.px + 6, gap.px + 6 + long, "left"]];
+    const sides = [[gap.px - 6 - long, gap.px - 6], [gap.px + 6, gap.px + 6 + long]];
     const side = sides.find(([from, to]) => from >= 0 && to <= width && taken.every(([a, b]) => to < a || from > b));
     if (!side) continue;
     taken.push(side);
-    layout.annotations.push({
-      ...annotation(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink),
-      x: gap.x,
-      xanchor: side[2],
-      xshift: side[2] === "left" ? 6 : -6,
-      yref: "paper",
-      y: 1,
-      yanchor: "top",
-      yshift: 2,
-    });
+    const words = annotation(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink);
+    const place = beside(gap.x, side === sides[0], 6);
+    layout.annotations.push({ ...words, ...place, yref: "paper", y: 1, yanchor: "top", yshift: 2 });
   }
 }
 
@@ -271,13 +220,6 @@ function addSelected(traces, layout, dots, { T }) {
   const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
   layout.shapes.push({ ...upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
   for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]]) {
-    traces.push({
-      type: "scatter",
-      mode: "markers",
-      x: [chosen.x],
-      y: [chosen.itl],
-      hoverinfo: "skip",
-      marker: { color, size, line: { color: T.ink, width } },
-    });
+    traces.push(dotTrace([chosen.x], [chosen.itl], { color, size, line: { color: T.ink, width } }));
   }
 }

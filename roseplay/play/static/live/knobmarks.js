@@ -1,11 +1,10 @@
 /* The changes of settings in a stretch of time, with the words that stand on their flags. */
+import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
-
-const valueText = (value) => (value === null ? "∞" : value === true ? "on" : value === false ? "off" : String(value));
 
 /**
  * "budget 512 → 256", for one change or several.
@@ -13,10 +12,9 @@ const valueText = (value) => (value === null ? "∞" : value === true ? "on" : v
  */
 function knobText(changes) {
   const parts = Object.entries(changes).map(([name, [before, after]]) => {
-    const unit = name === "slow_motion" ? "x" : "";
-    return `${given.settings.knobs[name]?.short || name.replace(/_/g, " ")} ${unit}${valueText(before)} → ${unit}${
-      valueText(after)
-    }`;
+    const label = given.settings.knobs[name]?.short || name.replace(/_/g, " ");
+    const [from, to] = [before, after].map((value) => (name === "slow_motion" ? "x" : "") + format.value(value));
+    return `${label} ${from} → ${to}`;
   });
   return parts.length > 2 ? `${parts[0]} and ${parts.length - 1} more` : parts.join(", ");
 }

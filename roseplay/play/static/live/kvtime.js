@@ -6,7 +6,7 @@ import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { createChart } from "./chart.js";
-import { areaTrace } from "./shapes.js";
+import { areaTrace, dotTrace } from "./shapes.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const SAMPLE_PX = 1.5, APART_PX = 12;
@@ -48,19 +48,12 @@ function draw(frame) {
   const newest = samples[samples.length - 1];
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const layer = (height, color) => areaTrace(x, [...samples, newest].map(height), color, "hv");
+  const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
   const traces = [
     layer((s) => s.shared + s.active + s.cached, T.cached),
     layer((s) => s.shared + s.active, T.ink3),
     layer((s) => s.shared, T.shared),
-    {
-      type: "scatter",
-      mode: "markers",
-      x: preemptions,
-      y: preemptions.map(() => total * 0.97),
-      hoverinfo: "skip",
-      cliponaxis: false,
-      marker: { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } },
-    },
+    dotTrace(preemptions, preemptions.map(() => total * 0.97), diamond),
   ];
   const { shared, active, cached, free } = newest;
   summary = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;

@@ -15,8 +15,7 @@ export class Marks {
    * @param {{l: number, r: number, t: number, b: number}} margin
    */
   constructor(plot, margin) {
-    const canvas = make("canvas", "rp-marks");
-    canvas.setAttribute("aria-hidden", "true");
+    const canvas = make("canvas", { className: "rp-marks", "aria-hidden": true });
     plot.append(canvas);
     this.pen = createPen(canvas);
     this.margin = margin;
@@ -146,12 +145,8 @@ export class Marks {
     const lines = text.split("<br>").map((line) => {
       const look = `${line.includes("<b") ? "700 " : ""}${size}px ${MONO}`, words = line.replace(/<[^>]*>/g, "");
       g.font = look;
-      return {
-        words,
-        look,
-        wide: g.measureText(words).width,
-        color: (/color:([^"]+)"/.exec(line) || [])[1] || font.color,
-      };
+      const color = (/color:([^"]+)"/.exec(line) || [])[1] || font.color;
+      return { words, look, color, wide: g.measureText(words).width };
     });
     const wide = Math.max(...lines.map((line) => line.wide));
     const left = (xref === "paper" ? box.l + x * box.w : X(x)) + xshift - wide * SHARE[xanchor];

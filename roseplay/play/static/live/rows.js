@@ -50,17 +50,13 @@ export class Rows {
 
   find(known) {
     const row = known.lane !== null ? known.lane - 1 : -1;
-    if (row >= 0 && this.own(known)) { // a prompt sent during an answer ends that answer, and follows it in its row
+    // A prompt sent during an answer ends that answer, and follows it in its row.
+    if (row >= 0 && ownsRequest(known.rid)) {
       this.displace(row, known);
       return this.take(row, known);
     }
     // Another tab may be using the lane of the same number.
     return this.take(row >= 0 && this.free(row, known) ? row : this.behind(known), known);
-  }
-
-  /* Whether the request was sent from this tab. */
-  own({ rid }) {
-    return ownsRequest(rid);
   }
 
   free(row, known) {
@@ -78,7 +74,7 @@ export class Rows {
   /* Another tab's request gives a lane's row back to this tab's. */
   displace(row, known) {
     const before = this.last[row];
-    if (!before || this.free(row, known) || this.own(before)) return;
+    if (!before || this.free(row, known) || ownsRequest(before.rid)) return;
     this.rows.set(before.rid, this.take(this.behind(before), before));
   }
 

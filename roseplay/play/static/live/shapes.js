@@ -9,17 +9,23 @@ export const annotation = (T, name, text, color) => ({
   bgcolor: fade(T.surface, 0.85),
 });
 
+/** Where words stand: at the left or the right of a place, so many px from it. */
+export const beside = (x, left, px) => ({ x, xanchor: left ? "right" : "left", xshift: left ? -px : px });
+
+/** Where they stand above the plot. */
+export const ABOVE = { yref: "paper", y: 1, yanchor: "middle", yshift: 10 };
+
 /** A label at the right of the plot: its name over its value. */
-export const lineLabel = (T, y, name, value, color, shift = 0) => ({
+export const lineLabel = (T, y, name, value, color, yshift = 0) => ({
   ...annotation(T, name, `${name}<br><b style="color:${color}">${value}</b>`, T.ink3),
-  xref: "paper",
-  x: 1,
-  xanchor: "left",
-  xshift: 7,
-  y,
-  yanchor: "middle",
-  yshift: shift,
-  bgcolor: null,
+  ...beside(1, false, 7),
+  ...{ xref: "paper", y, yanchor: "middle", yshift, bgcolor: null },
+});
+
+/** A filled polygon at the top of a plot; its path is in px from there. */
+export const polygon = (name, path, x, color) => ({
+  ...{ name, type: "path", path, fillcolor: color, line: { width: 0 }, layer: "above" },
+  ...{ xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yref: "paper", yanchor: 1 },
 });
 
 /** A line from the bottom of a plot to its top. */
@@ -35,7 +41,10 @@ export const upright = (name, x, color, dash = "solid") => ({
   layer: "above",
 });
 
-/** Traces: a line, and the area under one. */
+/** Traces: dots, which can be pointed at where they are targets, a line, and the area under one. */
+export const dotTrace = (x, y, marker, target = false) => {
+  return { type: "scatter", mode: "markers", x, y, marker, hoverinfo: target ? "none" : "skip" };
+};
 export const lineTrace = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line });
 export const areaTrace = (x, y, color, shape = "linear") => ({
   ...lineTrace(x, y, { width: 0, shape }),

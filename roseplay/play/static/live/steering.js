@@ -1,6 +1,7 @@
 /* Wheel, drag and keys on the step timeline: they zoom and pan the time that all time charts show. */
+import { onKeys } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
-import { pointing } from "../shared/pointing.js";
+import { pointing, pointNowhere } from "../shared/pointing.js";
 import { cellAt, stepUnder } from "./stepcells.js";
 import { LEFT, timeline } from "./timeline.js";
 import { view } from "./view.js";
@@ -26,11 +27,8 @@ export function steer(canvas) {
   canvas.addEventListener("pointermove", (event) => (drag ? moveBy(event.clientX - drag.x, canvas) : point(event)));
   for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => drop(event, canvas));
   canvas.addEventListener("dblclick", view.clear);
-  canvas.addEventListener("pointerleave", () => {
-    emit("hover", null);
-    emit("step", null);
-  });
-  canvas.addEventListener("keydown", pressed);
+  canvas.addEventListener("pointerleave", pointNowhere);
+  onKeys(canvas, pressed);
 }
 
 // Where the page itself scrolls, the wheel is the page's until somebody has clicked on the canvas.
@@ -72,7 +70,7 @@ function point(event) {
 }
 
 function pressed(event) {
-  if (!timeline.window || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!timeline.window) return false;
   const span = timeline.window.x1 - timeline.window.x0;
   const acts = {
     ArrowLeft: () => event.shiftKey && pan(-span * PAN),
@@ -81,8 +79,6 @@ function pressed(event) {
     "=": () => zoom(1 / ZOOM, 0.5),
     "-": () => zoom(ZOOM, 0.5),
   };
-  if (!acts[event.key]) return;
-  event.preventDefault();
-  event.stopPropagation();
-  acts[event.key]();
+  if (acts[event.key]) acts[event.key]();
+  return event.key in acts;
 }

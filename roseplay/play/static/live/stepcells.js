@@ -1,11 +1,12 @@
 /* The cells of the step timeline, a request's part in a step each: which one lies at a point, and going from one to
  * the next by keyboard. Left and right go through a row, up and down to the row above or below, Home and End to the
  * first and the last in view; Enter asks why its token took so long, Esc leaves. */
-import { write } from "../shared/dom.js";
+import { onKeys, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { pointNowhere } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
-import { store } from "../shared/store.js";
+import { laneOf, store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { stepAt, stepSpan } from "./span.js";
 import { LEFT, rows, timeline } from "./timeline.js";
@@ -34,26 +35,24 @@ const MOVES = {
  */
 export function watchKeys(ofTimeline, status, redraw) {
   [canvas, said, soon] = [ofTimeline, status, redraw];
-  canvas.addEventListener("keydown", pressed);
+  onKeys(canvas, pressed);
   canvas.addEventListener("focus", soon);
   canvas.addEventListener("blur", () => {
-    emit("hover", null);
-    emit("step", null);
+    pointNowhere();
     soon();
   });
   on("reset", leave);
 }
 
 function pressed(event) {
-  if (!timeline.window || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-  if (event.key === "Escape") return leave(); // the view goes back to now, too
+  if (!timeline.window || event.shiftKey) return false;
   const enter = event.key === "Enter" || event.key === " ";
-  if (!enter && !(event.key in MOVES)) return;
-  event.preventDefault();
-  event.stopPropagation();
+  if (event.key === "Escape") leave(); // the view goes back to now, too
+  if (!enter && !(event.key in MOVES)) return false;
   if (!kept()) go(newest());
   else if (enter) open();
   else go(MOVES[event.key]());
+  return true;
 }
 
 // ---- at a point -------------------------------------------------------------------------------------------
@@ -146,13 +145,12 @@ function leave() {
   if (!cursor) return;
   cursor = null;
   write(said, "");
-  emit("hover", null);
-  emit("step", null);
+  pointNowhere();
 }
 
 // ---- what is said and drawn -------------------------------------------------------------------------------
 function words({ rid, step }) {
-  const known = store.requests.get(rid), lane = known && known.lane !== null ? `, lane ${known.lane}` : "";
+  const lane = laneOf(rid) === null ? "" : `, lane ${laneOf(rid)}`;
   const entry = store.entriesOf(spanOf(step).slot).find((one) => one.rid === rid);
   const decoded = entry.decode_tokens
     ? format.many(entry.decode_tokens, "decode token")
@@ -166,11 +164,8 @@ function words({ rid, step }) {
 /* The gap before the token that came of a cell; NaN for a first token, null where none came. */
 function gap(rid, step) {
   const { tokens } = store;
-  for (
-    let i = tokens.lowerBound(tokens.step_id, step);
-    i < tokens.end && tokens.step_id[i & tokens.mask] === step;
-    i++
-  ) {
+  let i = tokens.lowerBound(tokens.step_id, step);
+  for (; i < tokens.end && tokens.step_id[i & tokens.mask] === step; i++) {
     if (tokens.request_id[i & tokens.mask] === rid) return tokens.itl_ms[i & tokens.mask];
   }
   return null;

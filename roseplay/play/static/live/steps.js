@@ -7,7 +7,7 @@
 import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { legendEntry, segmented } from "../shared/legend.js";
+import { legendEntry, legendLine, segmented } from "../shared/legend.js";
 import { quantile } from "../shared/numbers.js";
 import { createPen, sharp } from "../shared/pen.js";
 import { pointing } from "../shared/pointing.js";
@@ -16,7 +16,7 @@ import { fade, mix, palette, textOn } from "../shared/theme.js";
 import { time } from "../shared/time.js";
 import { timeTicks } from "./axes.js";
 import { knobMarks } from "./knobmarks.js";
-import { nothingYet } from "./nothing.js";
+
 import { drawOverview } from "./overview.js";
 import { createPanel } from "./panel.js";
 import { stepSpan } from "./span.js";
@@ -24,7 +24,7 @@ import { steer } from "./steering.js";
 import { outlineCell, watchKeys } from "./stepcells.js";
 import { stepTable } from "./steptable.js";
 import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
-import { view } from "./view.js";
+import { nothingIn, view } from "./view.js";
 
 /** @type {[number, number]} */
 const OVERVIEW = [15, 43];
@@ -37,9 +37,8 @@ const SHADES = 6; // of ink, for ITL
 let pen = null, g = null, copyLegend = null, subtitle = null, summary = "No steps yet.";
 
 export function mount(element) {
-  const canvas = make("canvas", "rp-steps"), said = make("span", "rp-said");
-  canvas.tabIndex = 0;
-  said.setAttribute("role", "status");
+  const canvas = make("canvas", { className: "rp-steps", tabIndex: 0 });
+  const said = make("span", { className: "rp-said", role: "status" });
   element.querySelector(".rp-plot").append(canvas, said);
   pen = createPen(canvas);
   g = pen.g;
@@ -85,7 +84,7 @@ function draw(width, height, now) {
   g.restore();
   labels();
   knobs();
-  if (!rows.visible.length) note(window.live ? nothingYet() : "Nothing here. Esc returns to now.");
+  if (!rows.visible.length) pen.note(nothingIn(window), left + plot / 2, (TOP + height - BOTTOM) / 2);
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
   summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
@@ -128,13 +127,11 @@ function column() {
   const step = pointing.step ?? (pointing.selected && pointing.selected.step);
   const { steps } = store, row = step === null ? -1 : store.stepRow(step);
   if (row < 0) return;
-  const span = stepSpan(row & steps.mask),
-    x0 = timeline.x(span.x0),
-    x1 = timeline.x(span.x1),
-    right = x0 > timeline.width / 2;
+  const span = stepSpan(row & steps.mask), x0 = timeline.x(span.x0), x1 = timeline.x(span.x1);
+  const left = x0 > timeline.width / 2;
   g.fillStyle = fade(timeline.T.ink, 0.1);
   g.fillRect(x0, 0, Math.max(1.5, x1 - x0), timeline.height - BOTTOM);
-  pen.text(`step ${format.count(step)}`, right ? x0 - 5 : x1 + 5, 10, timeline.T.ink, right ? "right" : "left", true);
+  pen.text(`step ${format.count(step)}`, left ? x0 - 5 : x1 + 5, 10, timeline.T.ink, left ? "right" : "left", true);
 }
 
 /** Calls fn(slot) for each step that touches the window, oldest first. */
@@ -183,10 +180,8 @@ function work() {
   };
   eachStep((slot) => {
     seen++;
-    const t0 = steps.t0[slot],
-      t1 = steps.t1[slot],
-      x0 = Math.max(LEFT, timeline.x(time.x(t0))),
-      x1 = timeline.x(time.x(t1));
+    const t0 = steps.t0[slot], t1 = steps.t1[slot];
+    const x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
     const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
     const shade = shades && shades(t1 - t0);
     for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
@@ -196,12 +191,10 @@ function work() {
       const color = shade || rows.color(rid), run = open.get(rid);
       if (entries.prompt_tokens[at] > 0) chunk(rid, row, x0, x1, color, true);
       else if (entries.decode_tokens[at] === 0) chunk(rid, row, x0, x1, color, false); // its prompt was there already
+      else if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
       else {
-        if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
-        else {
-          if (run) flush(rid, run);
-          open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
-        }
+        if (run) flush(rid, run);
+        open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
       }
     }
   });
@@ -211,9 +204,8 @@ function work() {
 }
 
 function chunk(rid, row, x0, x1, color, computed) {
-  const high = Math.min(CHUNK, timeline.high(row) - 1.5),
-    width = Math.max(1.4, x1 - x0 - 0.6),
-    top = timeline.y(row) - high / 2;
+  const high = Math.min(CHUNK, timeline.high(row) - 1.5), width = Math.max(1.4, x1 - x0 - 0.6);
+  const top = timeline.y(row) - high / 2;
   g.globalAlpha = dim(rid);
   if (computed) {
     g.fillStyle = color;
@@ -272,23 +264,12 @@ function labels() {
   pen.text("wait", LEFT - 6, 40, T.ink3, "right");
   for (let row = 0; row < timeline.shown; row++) {
     const y = Math.round(timeline.y(row));
-    if (row < rows.lanes) badge(row, y);
+    const color = T.hues[row % T.hues.length];
+    if (row < rows.lanes) pen.badge(String(row + 1), LEFT - 24, y - 6, 12, color, textOn(color));
     else if ((row - rows.lanes) % every === 0) pen.text(String(row + 1), LEFT - 12, y + 3.5, T.ink3, "right");
   }
   const more = rows.count - timeline.shown;
   if (more > 0) pen.text(`${more} more`, LEFT + timeline.plot, timeline.height - BOTTOM - 3, T.ink3, "right");
-}
-
-function badge(row, y) {
-  const color = timeline.T.hues[row % 8], half = 6;
-  g.fillStyle = color;
-  g.beginPath();
-  g.roundRect(LEFT - 24, y - half, 12, half * 2, 2);
-  g.fill();
-  g.font = '700 10px "RP Mono", monospace';
-  g.textAlign = "center";
-  g.fillStyle = textOn(color);
-  g.fillText(String(row + 1), LEFT - 18, y + 3.5);
 }
 
 function knobs() {
@@ -306,13 +287,6 @@ function knobs() {
   }
 }
 
-function note(words) {
-  g.font = '12px "RP Sans", sans-serif';
-  g.textAlign = "center";
-  g.fillStyle = timeline.T.ink3;
-  g.fillText(words, LEFT + timeline.plot / 2, (TOP + timeline.height - BOTTOM) / 2);
-}
-
 function sub(span) {
   const { zoom } = view;
   const words = zoom ? `${((zoom.x1 - zoom.x0) / 1000).toFixed(2)} s · Esc returns to now` : `last ${span / 1000} s`;
@@ -328,11 +302,7 @@ function legend() {
     [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", ""],
     [svg(12, 4, bar(0, 12, 3)), "decode", ""],
     [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy"],
-    [
-      svg(12, 4, ["line", { x2: 12, y1: 2, y2: 2, stroke: "var(--rp-ink3)", "stroke-dasharray": "1 2" }]),
-      "queued",
-      "rp-roomy",
-    ],
+    [legendLine("ink3", 1, "1 2", 12), "queued", "rp-roomy"],
     [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
   ].map((entry) => legendEntry(...entry));
 }

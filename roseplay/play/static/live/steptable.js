@@ -1,7 +1,7 @@
 /* What the step timeline shows, a line a request in view. */
 import { format } from "../shared/format.js";
 import { median } from "../shared/numbers.js";
-import { store } from "../shared/store.js";
+import { requestName, store } from "../shared/store.js";
 import { AsTable } from "../shared/table.js";
 
 const COLUMNS = [
@@ -55,7 +55,7 @@ function read(rows, known) {
 function line(known, { count: tokens, gaps }) {
   const { count, ms } = format;
   return [
-    `#${known.rid}${known.lane === null ? "" : ` lane ${known.lane}`}`,
+    requestName(known.rid),
     stateOf(known),
     count(known.prompt),
     count(known.cached),

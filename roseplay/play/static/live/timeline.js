@@ -19,19 +19,6 @@ export const RIGHT = 12;
  * @property {(row: number) => number} high of a row
  */
 
-/** @type {Timeline} */
-export const timeline = {
-  byItl: false,
-  T: null,
-  window: null,
-  width: 0,
-  height: 0,
-  plot: 0,
-  shown: 0,
-  rowHeight: 0,
-  x: null,
-  y: null,
-  high: null,
-};
+export const timeline = /** @type {Timeline} */ ({ byItl: false, window: null });
 
 export const rows = new Rows();

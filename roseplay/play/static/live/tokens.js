@@ -11,14 +11,15 @@ import { niceAxis } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
+import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { areaTrace, lineLabel, lineTrace } from "./shapes.js";
 
 const LEAST_PX = 0.8; // steps narrower than this share a bar: the fullest of them
 const GAP_PX = 0.6; // between bars with prompt tokens
-const CALM_MS = 1500, PASSED_MS = 1000;
+const PASSED_MS = 1000;
 
-const scale = { max: 0, calm: 0 };
+const calm = calmAxis({ max: 0, step: 0 });
 let summary = "No steps yet.";
 
 export function mount(element) {
@@ -185,8 +186,6 @@ function label(layout, { now, ys }, name, yaxis, { T, height }) {
 }
 
 function yAxis(most, live) {
-  const wanted = niceAxis(most, 3);
-  if (wanted.max >= scale.max || !live || performance.now() - scale.calm > CALM_MS) Object.assign(scale, wanted);
-  if (wanted.max >= scale.max) scale.calm = performance.now();
-  return { range: [0, scale.max], tickmode: "linear", tick0: 0, dtick: scale.step };
+  const { max, step } = calm(niceAxis(most, 3), live);
+  return { range: [0, max], tickmode: "linear", tick0: 0, dtick: step };
 }

@@ -5,11 +5,11 @@
  * asked before it: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
-import { niceAxis, quantile } from "../shared/numbers.js";
+import { median, niceAxis, quantile } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { createChart } from "./chart.js";
 import { knobMarks } from "./knobmarks.js";
-import { annotation, lineTrace, upright } from "./shapes.js";
+import { annotation, beside, dotTrace, lineTrace, upright } from "./shapes.js";
 
 const RECENT = 64;
 
@@ -67,22 +67,11 @@ function axes(most, { width, T }) {
   const parts = width < 190 ? 2 : 3, { max, step } = niceAxis(most, parts);
   const tickvals = Array.from({ length: parts + 1 }, (_, i) => i * step), round = (v) => String(+v.toPrecision(6));
   return {
-    xaxis: {
-      range: [0, max],
-      tickmode: "array",
-      tickvals,
-      ticktext: tickvals.map((v, i) => (i === parts ? "" : round(v))),
-    },
+    xaxis: { range: [0, max], tickmode: "array", tickvals, ticktext: [...tickvals.slice(0, -1).map(round), ""] },
     annotations: [{
       ...annotation(T, "unit", `${round(max)} ms`, T.ink3),
-      xref: "paper",
-      x: 1,
-      xanchor: "right",
-      xshift: 8,
-      yref: "paper",
-      y: 0,
-      yanchor: "top",
-      yshift: -5,
+      ...{ xref: "paper", x: 1, xanchor: "right", xshift: 8 },
+      ...{ yref: "paper", y: 0, yanchor: "top", yshift: -5 },
     }],
     yaxis: { range: [0, 1.04], tickmode: "array", tickvals: [0, 0.5, 0.95], ticktext: ["0", "p50", "p95"] },
   };
@@ -102,16 +91,9 @@ function stairs(sorted, max) {
 function addMedian(traces, layout, p50, { T }) {
   const left = p50 > layout.xaxis.range[1] * 0.75; // there is no room at its right
   const ring = { size: 7, color: T.surface, line: { color: T.ink, width: 1.5 } };
-  traces.push({ type: "scatter", mode: "markers", x: [p50], y: [0.5], hoverinfo: "skip", marker: ring });
-  layout.annotations.push({
-    ...annotation(T, "p50", `<b>${format.ms(p50)}</b>`, T.ink),
-    x: p50,
-    xanchor: left ? "right" : "left",
-    xshift: left ? -6 : 6,
-    y: 0.5,
-    yanchor: "top",
-    yshift: -2,
-  });
+  traces.push(dotTrace([p50], [0.5], ring));
+  const words = annotation(T, "p50", `<b>${format.ms(p50)}</b>`, T.ink);
+  layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 
 /* The latest change of a setting that the curves' requests know of. */
@@ -119,22 +101,14 @@ function addKnob(layout, curves, { T, width }) {
   const marks = knobMarks(), requests = curves.flatMap((one) => one.requests);
   const mark = marks[marks.length - 1];
   if (!mark) return;
-  const before = Float64Array.from(requests.filter((request) => request.submitted < mark.t), (request) => request.ttft)
-    .sort();
+  const before = requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft);
   if (!before.length) return;
-  const x = quantile(before, 0.5), max = layout.xaxis.range[1];
+  const x = median(before), max = layout.xaxis.range[1];
   layout.shapes.push({ ...upright("knob", x, T.rose), layer: "below" });
   const left = x / max > 0.5;
   const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
-  layout.annotations.push({
-    ...annotation(T, "knob", `<b>${words}</b>`, T.rose),
-    x,
-    xanchor: left ? "right" : "left",
-    xshift: left ? -4 : 4,
-    y: 0,
-    yanchor: "bottom",
-    yshift: 2,
-  });
+  const text = annotation(T, "knob", `<b>${words}</b>`, T.rose);
+  layout.annotations.push({ ...text, ...beside(x, left, 4), y: 0, yanchor: "bottom", yshift: 2 });
 }
 
 function showLegend(curves) {

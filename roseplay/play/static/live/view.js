@@ -1,6 +1,7 @@
 /* The stretch of time that the time charts show: the last 15 s of work, or what somebody has zoomed into. Then they
  * stand still together until Esc, a double click, or "back to now". */
 import { emit, on } from "../shared/events.js";
+import { poll } from "../shared/poll.js";
 import { time } from "../shared/time.js";
 
 /** @import { TimeWindow } from "../shared/types.js" */
@@ -55,6 +56,17 @@ function changed() {
   view.serial++;
   emit("zoom", view.zoom);
 }
+
+/** What stands in a view that has nothing to draw. */
+export function nothingYet() {
+  return poll.held ? "Nothing yet." : "Press Burst.";
+}
+
+/**
+ * What stands in one that has nothing to draw in a stretch of time.
+ * @param {TimeWindow | null} window
+ */
+export const nothingIn = (window) => (window && !window.live ? "Nothing here. Esc returns to now." : nothingYet());
 
 on("reset", clear);
 document.addEventListener("keydown", (event) => {

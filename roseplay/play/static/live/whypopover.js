@@ -24,9 +24,8 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
     share.style.width = `${(100 * n) / Math.max(1, decode + prompt)}%`;
     return share;
   });
-  const track = make("div", "rp-share", ...shares),
-    words = [`${format.count(decode)} decode`, `${format.count(prompt)} prompt`];
-  track.setAttribute("aria-hidden", "true");
+  const words = [`${format.count(decode)} decode`, `${format.count(prompt)} prompt`];
+  const track = make("div", { className: "rp-share", "aria-hidden": true }, ...shares);
   return [track, make("div", "rp-shares", ...words.map((text) => make("span", "", text)))];
 }
 

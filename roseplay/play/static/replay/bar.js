@@ -2,7 +2,7 @@
  * second.
  *
  * While it is there, what would send something or turn a knob is locked: the settings shown are the recorded ones. */
-import { make, makeButton, pathIcon, write } from "../shared/dom.js";
+import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { lock } from "../shared/lock.js";
@@ -16,19 +16,17 @@ let bar = null, parts = null, dragging = false;
 const ICONS = { play: "M3 1.5v11l9-5.5z", pause: "M3 1.5h3v11H3zM8 1.5h3v11H8z" };
 
 function build() {
-  const name = make("span", "rp-name"), toggle = makeButton("", "rp-toggle"), time = make("span", "rp-at");
-  const range = Object.assign(make("input"), { type: "range", min: 0, step: 10 }), back = makeButton("", "rp-leave");
-  const speed = make("select", "", ...replay.speeds.map((factor) => new Option(`×${factor}`, String(factor))));
-  bar = make("section", "", make("b", "", "Replay"), name, toggle, range, time, speed, back);
-  bar.id = "rp-replay";
-  bar.setAttribute("aria-label", "Replay");
-  range.setAttribute("aria-label", "Position in the recording");
-  speed.setAttribute("aria-label", "Speed");
+  const name = make("span", "rp-name"), time = make("span", "rp-at");
+  const onclick = () => (replay.playing ? replay.pause() : replay.play());
+  const toggle = makeButton("", { className: "rp-toggle", onclick });
+  const range = make("input", { type: "range", min: 0, step: 10, "aria-label": "Position in the recording" });
+  const speeds = replay.speeds.map((factor) => new Option(`×${factor}`, String(factor)));
+  const speed = make("select", { "aria-label": "Speed" }, ...speeds);
+  const back = makeButton("", { className: "rp-leave", onclick: replay.live });
   parts = { name, toggle, range, time, speed, back };
-  toggle.onclick = () => (replay.playing ? replay.pause() : replay.play());
   speed.onchange = () => replay.pace(Number(speed.value));
-  back.onclick = replay.live;
   drag(range);
+  bar = make("section", { id: "rp-replay", "aria-label": "Replay" }, make("b", "", "Replay"), ...Object.values(parts));
   document.body.append(bar);
 }
 
@@ -68,21 +66,15 @@ function show() {
   lock("replay", replay.on ? WHY : null, LOCKED);
   const hint = document.querySelector("#rp-sched-head h3 span");
   if (hint) write(hint, replay.on ? "as recorded" : "acts on the next step");
-  if (!replay.on) {
-    if (bar) bar.hidden = true;
-    return;
-  }
+  if (bar) bar.hidden = !replay.on;
+  if (!replay.on) return;
   if (!bar) build();
-  bar.hidden = false;
-  const { recording } = replay, served = given.recording;
+  const { recording, playing } = replay, { created = "", info } = recording.header, served = given.recording;
   write(parts.name, recording.name);
-  parts.name.title = `${recording.name}: recorded ${
-    recording.header.created || ""
-  } with ${recording.header.info.model}`;
+  parts.name.title = `${recording.name}: recorded ${created} with ${info.model}`;
   parts.range.max = Math.ceil(recording.length);
-  parts.toggle.replaceChildren(pathIcon(ICONS[replay.playing ? "pause" : "play"]));
-  parts.toggle.setAttribute("aria-label", replay.playing ? "Pause" : "Play");
-  parts.toggle.title = `${replay.playing ? "Pause" : "Play"} (Space)`;
+  parts.toggle.replaceChildren(pathIcon(ICONS[playing ? "pause" : "play"]));
+  set(parts.toggle, { "aria-label": playing ? "Pause" : "Play", title: `${playing ? "Pause" : "Play"} (Space)` });
   parts.speed.value = String(replay.speed);
   write(parts.back, served ? `Back to ${served}` : "Back to live");
   parts.back.hidden = Boolean(served) && served === recording.name;
@@ -95,8 +87,8 @@ const HAS_ARROWS = "input, textarea, select, canvas, [role=tab], [role=radio], [
 const HAS_SPACE = `${HAS_ARROWS}, button, a, summary`;
 
 document.addEventListener("keydown", (event) => {
-  const at = event.target instanceof Element ? event.target : document.body,
-    by = { ArrowLeft: -KEY_MS, ArrowRight: KEY_MS };
+  const at = event.target instanceof Element ? event.target : document.body;
+  const by = { ArrowLeft: -KEY_MS, ArrowRight: KEY_MS };
   if (!replay.on || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (document.querySelector("dialog[open]")) return;
   if (event.key === " " && !at.closest(HAS_SPACE)) parts.toggle.click();

@@ -2,6 +2,7 @@
  * was asked in it, one after another. Requests whose words are not in the recording have no lane. */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
+import { median } from "../shared/numbers.js";
 import { places } from "../shared/reduce.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
@@ -9,16 +10,14 @@ import { clock } from "../shared/time.js";
 const RATE_TOKENS = 32, MOST_LANES = 8;
 /** @import { Frame, LaneNews } from "../shared/types.js" */
 
-let turns = new Map(); // rid -> turn
-let lanes = new Map(); // lane -> [turn]
-let sent = new Map(); // lane -> how much of it its view has
+const turns = new Map(); // rid -> turn
+const lanes = new Map(); // lane -> [turn]
+const sent = new Map(); // lane -> how much of it its view has
 let column = places(given.columns.tokens); // of a token's row
 
 /** Empty lanes. */
 export function clearLanes() {
-  turns = new Map();
-  lanes = new Map();
-  sent = new Map();
+  for (const map of [turns, lanes, sent]) map.clear();
   const empty = { rid: null, title: "", have: "", order: [], turns: [], waiting_ms: null };
   const own = { lanes: Array.from({ length: MOST_LANES }, (_, i) => ({ lane: i + 1, ...empty })) };
   emit("own", own, { own });
@@ -98,20 +97,17 @@ export function laneNews(frames) {
 }
 
 function figures(turn, known) {
-  const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]).sort((a, b) => a - b);
+  const gaps = turn.times.slice(1).map((t, i) => t - turn.times[i]);
   return {
-    state: stateOf(known),
-    prompt: known.prompt,
+    ...aboutRequest(known),
     tokens: known.finished === null ? turn.first + turn.times.length : known.tokens,
     ttft_ms: known.ttft,
-    itl_p50: gaps.length ? gaps[Math.floor(gaps.length / 2)] : null,
+    itl_p50: gaps.length ? median(gaps) : null,
     tok_s: rate(turn.times),
     waiting_ms: known.finished === null ? Math.max(0, clock() - known.submitted) : null,
     computed: known.computed,
     target: known.target || known.prompt,
-    cached: known.cached + known.shared,
     reason: known.reason,
-    error: known.error,
   };
 }
 

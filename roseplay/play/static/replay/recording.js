@@ -2,6 +2,7 @@
  * waits a second instead. Lines are checked against the shape that the server's own reader uses, so that the views
  * may rely on the types of what they draw. */
 import { currentName, given } from "../shared/given.js";
+import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
 const FORMAT = 1, MARK = "roseplay_recording";
@@ -29,7 +30,7 @@ export class Recording {
     if (!this.lines.length) throw new Error(`${name} is empty.`);
     this.header = headerOf(this.lines.shift(), name);
     this.columns = this.header.columns || given.columns;
-    this.shape = shapeOf(this.columns, name);
+    this.shape = damaged(name, "the header", () => frameShape(this.columns, given.recordingShape));
     this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
     this.due = []; // of each frame, the position
     this.times = []; // of each frame, the engine's
@@ -67,13 +68,7 @@ export class Recording {
 
   /** How many frames are due by a position. */
   dueBy(ms) {
-    let low = 0, high = this.due.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.due[middle] <= ms) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstWhere(0, this.due.length, (i) => this.due[i] > ms);
   }
 
   /** The engine's time at a position. */
@@ -99,22 +94,19 @@ function headerOf(line, name) {
   if (format !== FORMAT) {
     throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${FORMAT}.`);
   }
-  try {
-    check(header, given.recordingShape.header, "");
-  } catch (error) {
-    throw new Error(`${name} is damaged: the header: ${error.message}.`);
-  }
+  damaged(name, "the header", () => check(header, given.recordingShape.header, ""));
   const { knobs } = given.settings, defaults = Object.entries(knobs).map(([name, setting]) => [name, setting.default]);
   const own = Object.entries(header.knobs).map(([name, value]) => [currentName(knobs, name), value]);
   header.knobs = Object.fromEntries([...defaults, ...own]); // a recording may be older than a knob
   return header;
 }
 
-function shapeOf(columns, name) {
+/* What `read` returns; where it throws an Error, one that says that this part of the recording is damaged. */
+function damaged(name, part, read) {
   try {
-    return frameShape(columns, given.recordingShape);
+    return read();
   } catch (error) {
-    throw new Error(`${name} is damaged: the header: ${error.message}.`);
+    throw new Error(`${name} is damaged: ${part}: ${error.message}.`);
   }
 }
 

@@ -39,8 +39,8 @@ function at() {
   return Math.min(replay.recording.length, from + ran);
 }
 
-/** Hold the position where it is, so that pace or state can change. */
-function settle() {
+/** From here on the position is counted from where it is now, so that pace or state can change. */
+function rebase() {
   from = at();
   since = performance.now();
 }
@@ -48,26 +48,26 @@ function settle() {
 function play() {
   if (!replay.on || replay.playing) return;
   if (at() >= replay.recording.length) seek(0);
-  settle();
+  rebase();
   replay.playing = true;
   emit("replay");
 }
 
 function pause() {
-  settle();
+  rebase();
   replay.playing = false;
   emit("replay");
 }
 
 function pace(speed) {
-  settle();
+  rebase();
   replay.speed = speed;
   emit("replay");
 }
 
 function seek(ms) {
   if (!replay.on) return;
-  settle();
+  rebase();
   const to = Math.max(0, Math.min(replay.recording.length, ms));
   if (to < from) begin();
   from = to;
@@ -118,7 +118,7 @@ function open(text, name) {
   begin();
   clearInterval(timer);
   timer = setInterval(turn, TURN_MS);
-  poll.light("replay", "replay");
+  poll.showState("replay", "replay");
   play();
 }
 
@@ -137,7 +137,7 @@ async function load(address, name) {
 /** Show the recording that this server was started for. */
 async function served() {
   const problem = await load("/ui/recording", given.recording);
-  if (problem) poll.light("lost", problem);
+  if (problem) poll.showState("lost", problem);
 }
 
 /** Return to the engine, where there is one. */

@@ -55,7 +55,7 @@ function look() {
     document.body.classList.toggle("rp-stopped", stopped);
     time.stop(stopped);
     lock("connection", stopped ? now.words : null, NEEDS_AN_ANSWER);
-    if (now && now.kind === "server") poll.light("lost", "reconnecting");
+    if (now && now.kind === "server") poll.showState("lost", "reconnecting");
     show();
     emit("connection", now);
   }
@@ -66,13 +66,10 @@ function look() {
 
 // ---- the banner -------------------------------------------------------------------------------------------
 function build() {
-  said = make("span");
-  said.setAttribute("role", "alert");
+  said = make("span", { role: "alert" });
   age = make("span", "rp-age"); // outside of the alert: it changes every second
   const off = make("span", "rp-off", "Sending and settings are off until then.");
-  bar = make("section", "", make("b", "", "!"), said, age, off);
-  bar.id = "rp-banner";
-  bar.setAttribute("aria-label", "Connection");
+  bar = make("section", { id: "rp-banner", "aria-label": "Connection" }, make("b", "", "!"), said, age, off);
   document.body.append(bar);
 }
 

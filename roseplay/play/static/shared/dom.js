@@ -5,27 +5,43 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** @typedef {Record<string, any>} Values of an element's properties and attributes, such as `aria-label` */
+
 /**
  * An element; strings inside are text.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
- * @param {string} [className]
+ * @param {string | Values} [values] its class, or all that is to be set
  * @param {...(Node | string)} inside
  * @returns {HTMLElementTagNameMap[T]}
  */
-export function make(tag, className = "", ...inside) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
+export function make(tag, values = "", ...inside) {
+  const element = set(document.createElement(tag), typeof values === "string" ? {} : values);
+  if (values && typeof values === "string") element.className = values;
   element.append(...inside);
   return element;
 }
 
-/** A button that submits nothing, with words or a drawing. */
-export function makeButton(inside, className = "") {
-  const button = make("button", className, inside);
-  button.type = "button";
-  return button;
+/**
+ * Set properties of an element, and attributes where it has no property of that name. Returns the element.
+ * @template {Element} T
+ * @param {T} element
+ * @param {Values} values
+ */
+export function set(element, values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (name in element) element[name] = value;
+    else element.setAttribute(name, String(value));
+  }
+  return element;
 }
+
+/**
+ * A button that submits nothing, with words or a drawing.
+ * @param {Node | string} inside
+ * @param {string | Values} [values]
+ */
+export const makeButton = (inside, values = "") => set(make("button", values, inside), { type: "button" });
 
 function drawn(tag, attributes) {
   const element = document.createElementNS(SVG, tag);
@@ -51,6 +67,20 @@ export const pathIcon = (path) => svg(14, 14, ["path", { d: path, fill: "current
 /** The drawing on buttons that close or stop. */
 export const crossIcon = () =>
   svg(10, 10, ["path", { d: "M1 1l8 8M9 1l-8 8", stroke: "currentColor", "stroke-width": 1.4 }]);
+
+/**
+ * Calls `pressed` for each key on an element, but those with Ctrl, Alt or Meta; where it returns true, the key has no
+ * other effect.
+ * @param {HTMLElement} element
+ * @param {(event: KeyboardEvent) => boolean} pressed
+ */
+export function onKeys(element, pressed) {
+  element.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !pressed(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
 
 /** Write text where it has changed; a text node that stays put keeps selections and costs no layout. */
 export function write(element, text) {

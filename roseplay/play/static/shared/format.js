@@ -13,6 +13,8 @@ export const format = {
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
   /** A budget or a limit: null is unlimited. */
   limit: (v) => (v == null ? "∞" : count(v)),
+  /** A setting's value. */
+  value: (v) => v == null ? "∞" : v === true ? "on" : v === false ? "off" : String(v),
   /** Milliseconds as seconds, from one second on. */
   seconds: (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`),
 };

@@ -30,21 +30,24 @@
  * @property {string | null} recording the name of the recording that the server was started for
  */
 
-const element = document.getElementById("rose-given");
-
 /** @type {Given} */
-export const given = {
-  terms: {},
-  labTerms: {},
-  settings: { knobs: {}, config: {} },
-  controls: {},
-  stops: {},
-  plotly: null,
-  recordingShape: null,
-  columns: { steps: [], entries: [], tokens: [] },
-  recording: null,
-  ...(element ? JSON.parse(element.textContent) : {}),
-};
+export const given = JSON.parse(document.getElementById("rose-given").textContent);
+
+/**
+ * Sets the titles of elements, by their ids, to what they mean, and calls `tried`. Gradio mounts its controls one by
+ * one: while some are missing it does so again.
+ * @param {Record<string, string>} terms
+ * @param {() => void} tried
+ */
+export function explain(terms, tried, left = 40) {
+  const missing = Object.entries(terms).filter(([id, meaning]) => {
+    const element = document.getElementById(id);
+    if (element) element.title = meaning;
+    return !element;
+  });
+  tried();
+  if (missing.length && left) setTimeout(explain, 250, terms, tried, left - 1);
+}
 
 /**
  * The name that a setting has now, by the name that a file has for it.

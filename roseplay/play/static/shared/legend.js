@@ -8,9 +8,9 @@ export const legendBox = (name) => svg(8, 8, ["rect", { width: 8, height: 8, fil
 
 export const legendDot = (name) => svg(8, 8, ["circle", { cx: 4, cy: 4, r: 2.4, fill: `var(--rp-${name})` }]);
 
-export function legendLine(name, width, dash = "") {
+export function legendLine(name, width, dash = "", length = 14) {
   const look = { stroke: `var(--rp-${name})`, "stroke-width": width, "stroke-dasharray": dash };
-  return svg(14, 4, ["line", { x2: 14, y1: 2, y2: 2, ...look }]);
+  return svg(length, 4, ["line", { x2: length, y1: 2, y2: 2, ...look }]);
 }
 
 /**
@@ -20,16 +20,12 @@ export function legendLine(name, width, dash = "") {
  * @param {(word: string) => void} chosen called when another one is chosen
  */
 export function segmented(label, words, chosen) {
-  const buttons = words.map((word) => makeButton(word));
-  buttons.forEach((button, i) => {
-    button.setAttribute("aria-pressed", String(i === 0));
-    button.onclick = () => {
-      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
-      chosen(words[i]);
-    };
-  });
-  const group = make("span", "rp-tg", ...buttons);
-  group.setAttribute("role", "group");
-  group.setAttribute("aria-label", label);
-  return group;
+  const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === 0, onclick: press }));
+
+  function press({ currentTarget }) {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button === currentTarget));
+    chosen(currentTarget.textContent);
+  }
+
+  return make("span", { className: "rp-tg", role: "group", "aria-label": label }, ...buttons);
 }

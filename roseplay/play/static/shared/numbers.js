@@ -13,6 +13,22 @@ export function quantile(sorted, q) {
   return sorted[low] + (sorted[high] - sorted[low]) * (at - low);
 }
 
+/**
+ * The first whole number from `low` on, below `high`, for which `test` holds; `high` where there is none. Where it
+ * holds for one it has to hold for all after it.
+ * @param {number} low
+ * @param {number} high
+ * @param {(i: number) => boolean} test
+ */
+export function firstWhere(low, high, test) {
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 /** The median of numbers in any order; NaN of none. */
 export const median = (values) => quantile(Float64Array.from(values).sort(), 0.5);
 

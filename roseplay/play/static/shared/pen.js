@@ -56,7 +56,30 @@ export function createPen(canvas) {
     g.fillRect(x - 0.6, y + 1.6, 1.2, 1.2);
   }
 
-  return { g, begin, line, text, diamond };
+  /** Words around a point, in place of a drawing. */
+  function note(words, x, y) {
+    g.font = '400 12px "RP Sans", sans-serif';
+    g.textAlign = "center";
+    g.lineWidth = 6;
+    g.strokeStyle = palette().surface;
+    g.strokeText(words, x, y + 4);
+    g.fillStyle = palette().ink3;
+    g.fillText(words, x, y + 4);
+  }
+
+  /** A letter or a number on a square. */
+  function badge(words, x, y, size, fill, color) {
+    g.fillStyle = fill;
+    g.beginPath();
+    g.roundRect(x, y, size, size, 2);
+    g.fill();
+    g.font = '700 10px "RP Mono", monospace';
+    g.textAlign = "center";
+    g.fillStyle = color;
+    g.fillText(words, x + size / 2, y + size / 2 + 3.5);
+  }
+
+  return { g, begin, line, text, diamond, note, badge };
 }
 
 /** Where a line one pixel wide is sharp. */

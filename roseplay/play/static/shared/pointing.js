@@ -1,5 +1,5 @@
 /* What the pointer or the keys are on, in whichever view: a request, a step, and the token that was selected. */
-import { on } from "./events.js";
+import { emit, on } from "./events.js";
 
 /**
  * @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number}}
@@ -15,12 +15,12 @@ export const pointing = {
   selected: null,
 };
 
-on("hover", (rid) => {
-  pointing.rid = rid;
-});
-on("step", (step) => {
-  pointing.step = step;
-});
-on("select", (what) => {
-  pointing.selected = what;
-});
+/** The pointer or the keys have left what they were on. */
+export function pointNowhere() {
+  emit("hover", null);
+  emit("step", null);
+}
+
+on("hover", (rid) => (pointing.rid = rid));
+on("step", (step) => (pointing.step = step));
+on("select", (what) => (pointing.selected = what));

@@ -25,19 +25,19 @@ export const poll = {
   health: null,
   start,
   hold,
-  light: show,
+  showState,
 };
 
 /** @type {HTMLElement | null} */
-let light = null;
+let indicator = null;
 let have = () => "";
 let timer = 0, underWay = false, due = 0;
 
-/** Set the light in the header: its state and words. */
-function show(state, words) {
-  if (!light || light.dataset.state === state) return;
-  light.dataset.state = state;
-  light.lastElementChild.textContent = words;
+/** Show the connection's state in the header, with words. */
+function showState(state, words) {
+  if (!indicator || indicator.dataset.state === state) return;
+  indicator.dataset.state = state;
+  indicator.lastElementChild.textContent = words;
 }
 
 function address() {
@@ -58,7 +58,7 @@ async function ask() {
     wait = take(await answer.json());
   } catch {
     wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
-    if (poll.failures > 1 && !poll.held) show("lost", "reconnecting");
+    if (poll.failures > 1 && !poll.held) showState("lost", "reconnecting");
   }
   underWay = false;
   timer = setTimeout(ask, Math.max(LEAST_MS, wait));
@@ -79,8 +79,8 @@ function take(delta) {
   if (!poll.held) {
     apply(delta);
     emit("own", delta.own, delta);
-    if (poll.alive) show("live", "live");
-    else show("lost", "engine stopped");
+    if (poll.alive) showState("live", "live");
+    else showState("lost", "engine stopped");
   }
   const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();
   due = Math.abs(due + every - now) > every ? now + every : due + every; // what is far behind is not caught up with
@@ -93,14 +93,14 @@ function take(delta) {
  * @param {() => string} stamps what the page has of its lanes
  */
 function start(element, stamps) {
-  light = element;
+  indicator = element;
   have = stamps;
   if (given.recording) return;
   document.addEventListener("visibilitychange", () => document.hidden || ask());
   ask();
 }
 
-/** Whether something else feeds the store; afterwards everything is asked for anew. */
+/** Whether something else feeds the store; when it no longer does, everything is asked for again. */
 function hold(held) {
   poll.held = held;
   poll.asked = null;

@@ -29,17 +29,11 @@ let current = null;
 let box = null, body = null, heading = null;
 
 function build() {
-  const cross = makeButton(crossIcon());
-  cross.setAttribute("aria-label", "Close");
-  cross.onclick = () => close();
-  heading = make("h4");
-  heading.id = "rp-pop-title";
-  body = make("div", "rp-pop-body");
-  body.setAttribute("aria-live", "polite");
-  box = make("section", "rp-pop", make("header", "", heading, cross), body);
-  box.setAttribute("role", "dialog");
-  box.setAttribute("aria-labelledby", heading.id);
-  box.hidden = true;
+  const cross = makeButton(crossIcon(), { "aria-label": "Close", onclick: close });
+  heading = make("h4", { id: "rp-pop-title" });
+  body = make("div", { className: "rp-pop-body", "aria-live": "polite" });
+  const values = { className: "rp-pop", role: "dialog", "aria-labelledby": heading.id, hidden: true };
+  box = make("section", values, make("header", "", heading, cross), body);
   document.body.append(box);
 }
 

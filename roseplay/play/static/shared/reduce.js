@@ -45,7 +45,7 @@ export function apply(delta) {
 
 /** @param {Delta} delta */
 function reset(delta) {
-  const anew = delta.boot_id !== store.bootId;
+  const restarted = delta.boot_id !== store.bootId;
   for (const ring of [steps, tokens, entries]) ring.clear();
   store.requests.clear();
   store.bursts.clear();
@@ -57,7 +57,7 @@ function reset(delta) {
   time.reset();
   const snapshot = delta.snapshot || {};
   rows = reader(snapshot.columns || given.columns);
-  store.info = snapshot.info || (anew ? null : store.info);
+  store.info = snapshot.info || (restarted ? null : store.info);
   store.knobs = { ...snapshot.knobs };
   for (const [rid, fields] of snapshot.requests || []) applyFields(rid, fields);
   emit("reset", delta);

@@ -2,15 +2,12 @@
  *
  * All times are milliseconds of the engine's clock since it started; time.js says which of them is now, and where a
  * view draws them. */
+import { firstWhere } from "./numbers.js";
 
 /**
  * Rows of typed columns, numbered from 0 for ever; row i lies in slot i & mask. Rows before `first` are overwritten.
  */
 class Ring {
-  /**
-   * @param {number} capacity a power of two
-   * @param {Record<string, new (size: number) => any>} columns
-   */
   constructor(capacity, columns) {
     this.capacity = capacity;
     this.mask = capacity - 1;
@@ -57,73 +54,55 @@ class Ring {
    * @param {number} value
    */
   lowerBound(column, value) {
-    let low = this.first, high = this.end;
-    while (low < high) {
-      const middle = Math.floor((low + high) / 2);
-      if (column[middle & this.mask] < value) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return firstWhere(this.first, this.end, (i) => column[i & this.mask] >= value);
   }
 }
 
 const F64 = Float64Array, F32 = Float32Array, I32 = Int32Array;
 
-/** @typedef {Ring & {request_id: Int32Array, step_id: Int32Array, t: Float64Array, itl_ms: Float32Array}} TokenRing */
-const tokens = /** @type {TokenRing} */ (
-  new Ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }) // itl_ms: NaN for a first token
-);
-
 /**
- * `graph`: replayed, eager, or null where that is not known. A step's entries are `entry_count` rows from
- * `first_entry` on.
- * @typedef {Ring & Record<"step_id" | "prompt_tokens" | "decode_tokens" | "cached_tokens" | "shared_tokens" |
- *   "running" | "waiting" | "blocks_free" | "blocks_cached" | "blocks_active" | "blocks_shared" | "block_copies" |
- *   "entry_count", Int32Array> &
- *   Record<"t0" | "t1" | "first_entry", Float64Array> & Record<"device_ms" | "host_ms", Float32Array> &
- *   {graph: (boolean | null)[], preempted: (number[] | null)[]}} StepRing
+ * @template {Record<string, new (size: number) => any>} C
+ * @param {number} capacity a power of two
+ * @param {C} columns
+ * @returns {Ring & {[K in keyof C]: InstanceType<C[K]>}}
  */
-const steps = /** @type {StepRing} */ (
-  new Ring(1 << 13, {
-    step_id: I32,
-    t0: F64,
-    t1: F64,
-    prompt_tokens: I32,
-    decode_tokens: I32,
-    cached_tokens: I32,
-    shared_tokens: I32,
-    running: I32,
-    waiting: I32,
-    blocks_free: I32,
-    blocks_cached: I32,
-    blocks_active: I32,
-    blocks_shared: I32,
-    device_ms: F32,
-    host_ms: F32,
-    block_copies: I32,
-    graph: Array,
-    first_entry: F64,
-    entry_count: I32,
-    preempted: Array,
-  })
-);
+const ring = (capacity, columns) => /** @type {any} */ (new Ring(capacity, columns));
 
-/**
- * A request's part in a step.
- * @typedef {Ring & Record<"request_id" | "prompt_tokens" | "decode_tokens" | "computed" | "target" | "cached" |
- *   "shared", Int32Array>} EntryRing
- */
-const entries = /** @type {EntryRing} */ (
-  new Ring(1 << 18, {
-    request_id: I32,
-    prompt_tokens: I32,
-    decode_tokens: I32,
-    computed: I32,
-    target: I32,
-    cached: I32,
-    shared: I32,
-  })
-);
+const tokens = ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }); // itl_ms: NaN for a first token
+
+const steps = ring(1 << 13, {
+  step_id: I32,
+  t0: F64,
+  t1: F64,
+  prompt_tokens: I32,
+  decode_tokens: I32,
+  cached_tokens: I32,
+  shared_tokens: I32,
+  running: I32,
+  waiting: I32,
+  blocks_free: I32,
+  blocks_cached: I32,
+  blocks_active: I32,
+  blocks_shared: I32,
+  device_ms: F32,
+  host_ms: F32,
+  block_copies: I32,
+  graph: Array, // true where it was replayed, false where it ran eagerly, null where that is not known
+  first_entry: F64, // its entries are `entry_count` rows from here on
+  entry_count: I32,
+  preempted: Array, // requests, or null
+});
+
+/** A request's part in a step. */
+const entries = ring(1 << 18, {
+  request_id: I32,
+  prompt_tokens: I32,
+  decode_tokens: I32,
+  computed: I32,
+  target: I32,
+  cached: I32,
+  shared: I32,
+});
 
 /**
  * @typedef {object} Request
@@ -226,3 +205,9 @@ function request(rid) {
   if (!store.requests.has(rid)) store.requests.set(rid, unknown(rid));
   return store.requests.get(rid);
 }
+
+/** The lane that a request answers in, or null. */
+export const laneOf = (rid) => store.requests.get(rid)?.lane ?? null;
+
+/** "#7", and its lane where it has one: "#7 lane 2". */
+export const requestName = (rid) => `#${rid}${laneOf(rid) === null ? "" : ` lane ${laneOf(rid)}`}`;

@@ -17,13 +17,10 @@ export class AsTable {
   /** @param {TableSpec} spec */
   constructor(spec) {
     this.spec = spec;
-    this.switches = makeButton("table", "rp-as-table");
+    const values = { title: "Show this as a table", "aria-label": "as table", "aria-pressed": false };
+    this.switches = makeButton("table", { className: "rp-as-table", ...values });
     this.button = make("span", "rp-tg", this.switches);
-    this.switches.title = "Show this as a table";
-    this.switches.setAttribute("aria-label", "as table");
-    this.switches.setAttribute("aria-pressed", "false");
     this.box = this.build();
-    this.box.hidden = true;
     this.timer = 0;
     this.readAt = -Infinity;
   }
@@ -45,15 +42,12 @@ export class AsTable {
   }
 
   build() {
-    const heads = this.spec.columns.map(([title, meaning = ""]) => {
-      return Object.assign(make("th", "", title), { scope: "col", title: meaning });
-    });
+    const { name, columns } = this.spec;
+    const heads = columns.map(([title, meaning = ""]) => make("th", { scope: "col", title: meaning }, title));
     const parts = [make("caption"), make("thead", "", make("tr", "", ...heads)), make("tbody")];
-    const box = make("div", "rp-table", make("table", "", ...parts));
-    box.tabIndex = 0; // so that the keys scroll it
-    box.setAttribute("role", "region");
-    box.setAttribute("aria-label", this.spec.name);
-    return box;
+    // It can have the focus, so that the keys scroll it.
+    const values = { className: "rp-table", tabIndex: 0, role: "region", "aria-label": name, hidden: true };
+    return make("div", values, make("table", "", ...parts));
   }
 
   fill() {
@@ -67,8 +61,7 @@ export class AsTable {
 
   row() {
     const [[, meaning = ""], ...others] = this.spec.columns;
-    const head = Object.assign(make("th"), { scope: "row", title: meaning });
-    return make("tr", "", head, ...others.map(() => make("td")));
+    return make("tr", "", make("th", { scope: "row", title: meaning }), ...others.map(() => make("td")));
   }
 
   /* Now if the last time is a second ago, else when it is. */

@@ -1,30 +1,11 @@
 /* The page's colours for scripts, read from the CSS variables --rp-* of the current theme. Emits "theme" when they have
  * changed; whoever draws with them draws again. */
 import { emit } from "./events.js";
-import { store } from "./store.js";
+import { laneOf } from "./store.js";
 
-const NAMES = [
-  "bg",
-  "surface",
-  "raised",
-  "well",
-  "line",
-  "line2",
-  "grid",
-  "ink",
-  "ink2",
-  "ink3",
-  "rose",
-  "rosefill",
-  "rosewash",
-  "prompt",
-  "decode",
-  "shared",
-  "cached",
-  "cachedline",
-  "free",
-  "ok",
-];
+const NAMES =
+  ("bg surface raised well line line2 grid ink ink2 ink3 rose rosefill rosewash prompt decode shared cached " +
+    "cachedline free ok").split(" ");
 const HUES = 8;
 const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes own the first hues; other traffic begins behind them
 
@@ -51,8 +32,8 @@ const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");
 
 /** Which of the eight hues a request has. */
 export function hueOf(rid) {
-  const request = store.requests.get(rid);
-  return request && request.lane !== null ? (request.lane - 1) % HUES : OTHERS[rid % HUES];
+  const lane = laneOf(rid);
+  return lane === null ? OTHERS[rid % HUES] : (lane - 1) % HUES;
 }
 
 export const colorOf = (rid) => palette().hues[hueOf(rid)];

@@ -4,6 +4,7 @@ import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { tab } from "../shared/tab.js";
+import { takeFiles } from "../shared/takefiles.js";
 import { replay } from "../replay/replay.js";
 
 const AGAIN_MS = 2000;
@@ -28,31 +29,9 @@ export function mount(element) {
   on("connection", (trouble) => (trouble && trouble.kind === "server" ? offer(false) : ask()));
   setInterval(ask, AGAIN_MS);
   new ResizeObserver(ask).observe(box); // from nothing to something when the tab is shown
-  const file = part("input[type=file]"), demo = part(".rp-demo");
-  part(".rp-choose").onclick = () => file.click();
-  file.onchange = () => {
-    take(file.files[0]);
-    file.value = "";
-  };
+  const demo = part(".rp-demo");
   if (demo) demo.onclick = async () => opened(await replay.load("/ui/demo.jsonl", "demo.jsonl"));
-  acceptDrops(part(".rp-drop-zone"));
-}
-
-function acceptDrops(zone) {
-  for (const name of ["dragenter", "dragover"]) {
-    zone.addEventListener(name, (event) => {
-      event.preventDefault();
-      zone.classList.add("rp-over");
-    });
-  }
-  zone.addEventListener("dragleave", () => zone.classList.remove("rp-over"));
-  zone.addEventListener("drop", (event) => {
-    event.preventDefault();
-    zone.classList.remove("rp-over");
-    take(event.dataTransfer.files[0]);
-  });
-  // A file dropped beside the zone would otherwise take the page's place.
-  for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
+  takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
 
 // ---- this run -------------------------------------------------------------------------------------------
@@ -62,7 +41,7 @@ async function ask() {
     const answer = await fetch("/ui/export", { cache: "no-store", signal: AbortSignal.timeout(AGAIN_MS * 2) });
     if (answer.ok) show(await answer.json());
   } catch {
-    // the light in the header says that the server does not answer
+    // the header says that the server does not answer
   }
 }
 
@@ -95,7 +74,6 @@ function opened(problem) {
 }
 
 async function take(chosen) {
-  if (!chosen) return;
   write(said, `Reading ${chosen.name} …`);
   said.classList.remove("rp-bad");
   let problem = "";
