@@ -17,7 +17,7 @@ SITE = "http://page.test"
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
     """``content`` with the handle ``Rose``; ``import('/static/…')`` gets a module, ``Rose.load('…')`` as well."""
-    about = json.dumps({"settings": settings, "columns": COLUMNS})
+    about = json.dumps({"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}})
     given = f'<script type="application/json" id="rose-given">{about}</script>'
     page = browser.new_page(**options)
 
