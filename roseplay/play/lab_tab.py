@@ -100,9 +100,7 @@ class LabTab:
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         self.cards.numbers(None, None, numbers + limits, js=assets.call("lab/plan.js", "boxValues"), **quiet)
         gr.on([box.input for box in numbers], None, numbers, None, js=assets.call("lab/plan.js", "typed"), **quiet)
-        gr.on(
-            [box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setLimits"), **quiet
-        )
+        gr.on([box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setSlo"), **quiet)
         for button, module, function in (
             (self.run, "job", "run"), (self.stop, "job", "stop"), (self.results, "files", "openResults"),
             (self.report, "files", "openReport"), (self.export, "files", "exportDocument"), (self.link, "files", "copyLink"),

@@ -111,8 +111,8 @@ export async function renameDocument(document, name) {
 }
 
 // ---- limits -----------------------------------------------------------------------------------------------
-/** Set other limits: what is counted here follows at once, the table when the server has counted again. */
-export function setLimits(ttft, itl) {
+/** Set the limits (SLO): what is counted here follows at once, the table when the server has counted again. */
+export function setSlo(ttft, itl) {
   if (!(ttft > 0 && itl > 0)) return;
   lab.limits = { ttft_ms: ttft, itl_ms: itl };
   tell("limits");
