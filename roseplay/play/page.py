@@ -92,7 +92,7 @@ def _middle(playground: Playground) -> None:
             '<div class="rp-lanes" role="group" aria-label="Lanes"></div><div class="rp-dots" aria-hidden="true"></div>'
             '<div class="rp-said" role="status" aria-live="polite"></div>',
             elem_id="rp-lanes",
-            js_on_load=assets.mount("lanes/lanes.js", "ask", "edit", "again", "anew", "halt", "restore"),
+            js_on_load=assets.mount("lanes/lanes.js", "ask", "edit", "again", "new_chat", "halt", "restore"),
         )
         PromptBar(playground).wire(lanes)
         SamplingPanel()

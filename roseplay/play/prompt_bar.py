@@ -54,7 +54,7 @@ class PromptBar:
         self.count.input(None, [self.count, self.to], self.to, js=assets.call("lanes/lanes.js", "showLanes"), **EVENT)
         self.to.input(None, self.to, None, js=assets.call("lanes/lanes.js", "sendTo"), **EVENT)
         self.sampling.click(None, None, None, js=assets.call("lanes/sampling.js", "toggle"), **EVENT)
-        for name in ("ask", "edit", "again", "anew", "halt"):
+        for name in ("ask", "edit", "again", "new_chat", "halt"):
             act = getattr(self, f"_{name}")
             getattr(lanes, name)(act, None, None, api_name=f"_{name}", trigger_mode="multiple", **EVENT)
         # A reloaded page is as it was built; the tab remembers how many lanes it showed.
@@ -86,7 +86,7 @@ class PromptBar:
         lane, tab, _ = _asked(event)
         await self._in_lane(self._playground.chats.regenerate, lane, tab)
 
-    async def _anew(self, event: gr.EventData) -> None:
+    async def _new_chat(self, event: gr.EventData) -> None:
         lane, tab, _ = _asked(event)
         await self._in_lane(self._playground.chats.new_chat, lane, tab)  # may wait for a submit to the same lane
 

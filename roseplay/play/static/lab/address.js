@@ -1,4 +1,4 @@
-/* The Lab as the rest of the page knows it, before it is ever opened: `#lab` in the address opens its tab,
+/* What the page needs of the Lab before its tab is opened: `#lab` in the address opens the tab,
  * `#lab=<id>` a result there. While the lab holds the engine, a chip in the header says why the lanes stand still. */
 import { emit, on } from "../shared/events.js";
 

@@ -1,5 +1,4 @@
-/* A run from the button to its result. The job belongs to the server: whoever opens the page meanwhile follows the
- * same one. */
+/* A run from the button to its result. The job is the server's: every open page follows the same one. */
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showPaused } from "./address.js";
@@ -111,7 +110,7 @@ async function bring(job) {
   keepDocument(document);
 }
 
-/* Somebody else has begun a run: this page follows it too. */
+/* Another page has begun a run: this one follows it too. */
 let askedAt = -Infinity;
 on("frame", async (delta) => {
   if (!delta.lab || !lab.catalogue || running() || performance.now() - askedAt < OTHERS_MS) return;

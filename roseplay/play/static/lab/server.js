@@ -1,7 +1,7 @@
-/* The Lab's talk with the server. */
+/* Requests of the Lab to the server. */
 
 /**
- * What the server answers to `path` below /ui/lab; throws an Error with its one sentence, and its status, where it
+ * Returns the answer of the server for `path` below /ui/lab; throws an Error with the reason and the status where it
  * refuses.
  * @param {string} path
  * @param {object} [body] to be posted

@@ -16,7 +16,7 @@ import { OVER, Turn } from "./turn.js";
  * @property {(lane: number, prompt: string) => void} ask
  * @property {(lane: number, prompt: string) => void} edit
  * @property {(lane: number) => void} again
- * @property {(lane: number) => void} anew
+ * @property {(lane: number) => void} newChat
  * @property {(lane: number) => void} halt
  * @property {(words: string) => void} say tell it to screen readers
  */
@@ -170,8 +170,8 @@ export class Lane {
     this.tools.show();
   }
 
-  /** A server that started anew knows nothing of the answer that was under way. */
-  lose() {
+  /** A server that was restarted knows nothing of the answer that was under way. */
+  loseAnswer() {
     this.have = "";
     const last = this.turns[this.turns.length - 1];
     if (!last || !this.news.state || OVER.has(this.news.state)) return;

@@ -29,7 +29,7 @@ if (!(count >= 1 && count <= MOST)) count = DEFAULT;
 /**
  * Build the lanes in `element`.
  * @param {HTMLElement} element
- * @param {Record<"ask" | "edit" | "again" | "anew" | "halt" | "restore", (data?: object) => void>} events of Gradio
+ * @param {Record<"ask" | "edit" | "again" | "new_chat" | "halt" | "restore", (data?: object) => void>} events of Gradio
  */
 export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
@@ -39,7 +39,7 @@ export function mount(element, events) {
     ask: (lane, prompt) => send("ask", { lane, prompt }),
     edit: (lane, prompt) => send("edit", { lane, prompt }),
     again: (lane) => send("again", { lane }),
-    anew: (lane) => events.anew({ lane, tab }),
+    newChat: (lane) => events.new_chat({ lane, tab }),
     halt: (lane) => events.halt({ lane, tab }),
     say: (words) => write(said, words),
   };
@@ -67,7 +67,7 @@ let boot = null;
 on("reset", (/** @type {Delta} */ delta) => {
   const restarted = boot !== null && boot !== delta.boot_id;
   boot = delta.boot_id;
-  for (const lane of restarted ? lanes : []) lane.lose();
+  for (const lane of restarted ? lanes : []) lane.loseAnswer();
 });
 
 on("hover", (rid) => {

@@ -80,7 +80,7 @@ function here(lane) {
   return turn ? { turn, k: turn.ends.length } : null;
 }
 
-function sideways(lane, from, by) {
+function horizontally(lane, from, by) {
   let at = lane.turns.indexOf(from.turn), k = from.turn.next(from.k, by);
   while (k < 0 && lane.turns[at + by]) {
     at += by;
@@ -89,9 +89,9 @@ function sideways(lane, from, by) {
   return k < 0 ? null : { turn: lane.turns[at], k };
 }
 
-function upright(lane, from, by) {
+function vertically(lane, from, by) {
   const span = from.turn.marked("cursor") || from.turn.marked("chosen");
-  if (!span) return sideways(lane, from, by);
+  if (!span) return horizontally(lane, from, by);
   const box = span.getBoundingClientRect();
   for (let line = 1; line <= 4; line++) { // over the question between two answers
     const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2 + by * line * LINE;
@@ -100,14 +100,14 @@ function upright(lane, from, by) {
       if (k >= 0) return { turn, k };
     }
   }
-  return sideways(lane, from, by);
+  return horizontally(lane, from, by);
 }
 
 const MOVES = {
-  ArrowLeft: [sideways, -1],
-  ArrowRight: [sideways, 1],
-  ArrowUp: [upright, -1],
-  ArrowDown: [upright, 1],
+  ArrowLeft: [horizontally, -1],
+  ArrowRight: [horizontally, 1],
+  ArrowUp: [vertically, -1],
+  ArrowDown: [vertically, 1],
 };
 
 function pressed(lane, event) {

@@ -1,7 +1,7 @@
 /* The panel of sampling settings, which opens from the prompt bar over the steps. Its controls are Gradio's.
  *
  * What is typed into them is sent in order, one request at a time, and together where a request is still under way.
- * An answer moves only controls that nobody has touched since it was asked for, and says nothing while there is more
+ * An answer moves only controls that have not been used since it was asked for, and is not shown while there is more
  * to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -117,7 +117,7 @@ async function post(body) {
         return null;
       }
     } catch {
-      // nobody there: the poll says so
+      // no answer: the poll says so
     }
     await new Promise((again) => setTimeout(again, RETRY_MS));
   }

@@ -2,7 +2,7 @@
 import { niceAxis } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
 import { knobMarks } from "./knobmarks.js";
-import { ABOVE, annotation, beside, polygon, upright } from "./shapes.js";
+import { ABOVE, annotation, beside, polygon, verticalLine } from "./shapes.js";
 
 const minus = (text) => text.replace("-", "−");
 const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
@@ -46,8 +46,8 @@ export function onHalfPixel(ms, { x0, x1 }, width) {
 }
 
 /** The line at "now". */
-export const edge = (T) => {
-  return { ...upright("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" };
+export const nowLine = (T) => {
+  return { ...verticalLine("now", 0.5, T.line2), xref: "paper", xsizemode: "pixel", xanchor: 1, layer: "below" };
 };
 
 /**
@@ -58,7 +58,7 @@ export function addKnobs(layout, frame, flags) {
   const { window, seconds, T } = frame, marks = knobMarks(window.x0, window.x1), taken = [];
   marks.forEach((mark, i) => {
     const x = seconds(mark.x);
-    layout.shapes.push(upright("knob", x, T.rose));
+    layout.shapes.push(verticalLine("knob", x, T.rose));
     if (!flags) return;
     layout.shapes.push(polygon("knob flag", FLAG, x, T.rose));
     addWords(layout, mark, marks[i + 1], frame, taken);
@@ -83,7 +83,7 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
   for (const cut of time.cuts.slice().reverse()) {
     const at = cut.from - cut.before, length = cut.to - cut.from;
     if (at <= window.x0 || at >= window.x1) continue;
-    layout.shapes.push({ ...upright("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
+    layout.shapes.push({ ...verticalLine("idle", seconds(at), T.line2, "2px,3px"), layer: "below" });
     const words = `idle ${duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
     const px = ((at - window.x0) / (window.x1 - window.x0)) * width;
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;

@@ -6,7 +6,7 @@ import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { palette } from "../shared/theme.js";
-import { addCuts, addKnobs, edge, onHalfPixel, timeAxis } from "./axes.js";
+import { addCuts, addKnobs, nowLine, onHalfPixel, timeAxis } from "./axes.js";
 import { stepColumn } from "./column.js";
 import { Marks } from "./marks.js";
 import { createPanel } from "./panel.js";
@@ -62,7 +62,7 @@ class Chart {
     const layout = { xaxis: {}, shapes: [], annotations: [], ...drawn.layout };
     if (spec.timed) {
       Object.assign(layout.xaxis, timeAxis(frame.window, frame.width));
-      layout.shapes.push(edge(frame.T));
+      layout.shapes.push(nowLine(frame.T));
       const taken = addKnobs(layout, frame, spec.flags);
       addCuts(layout, frame, spec.flags && taken);
     }
@@ -78,7 +78,7 @@ class Chart {
     return true;
   }
 
-  /* Whether somebody is drawing a zoom box, by Plotly's own flag: a redraw now would take it away. */
+  /* Whether the user is drawing a zoom box, by Plotly's own flag: a redraw now would remove it. */
   dragging() {
     if (!this.plot._dragging || !this.made) this.draggedSince = 0;
     else {

@@ -15,7 +15,7 @@ import { colorOf, fade, hueOf } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
-import { annotation, beside, dotTrace, lineLabel, polygon, upright } from "./shapes.js";
+import { annotation, beside, dotTrace, levelLine, lineLabel, polygon, verticalLine } from "./shapes.js";
 
 const MOST_POINTS = 4000;
 const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
@@ -162,8 +162,7 @@ function addLines(layout, p, yaxis, { height, T }) {
   const level = (px) => sharp(px) / height;
   const labels = spread(shown.map((one) => one.at), LABEL_PX, height);
   shown.forEach(({ name, dash, v, at }, i) => {
-    const line = upright(name, 0, name === "p50" ? T.ink : T.ink2, dash);
-    layout.shapes.push({ ...line, xref: "paper", x1: 1, y0: level(at), y1: level(at) });
+    layout.shapes.push(levelLine(name, level(at), name === "p50" ? T.ink : T.ink2, dash));
     const y = yaxis.type === "log" ? Math.log10(v) : v; // annotations on a log axis are placed by exponent
     layout.annotations.push(lineLabel(T, y, name, format.ms(v), T.ink, labels[i] - at));
   });
@@ -218,7 +217,7 @@ function addSelected(traces, layout, dots, { T }) {
   const chosen = selected && dots.find((gap) => gap.rid === selected.rid && gap.step === selected.step);
   if (!chosen) return;
   const y0 = scale.log ? 10 ** layout.yaxis.range[0] : layout.yaxis.range[0];
-  layout.shapes.push({ ...upright("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
+  layout.shapes.push({ ...verticalLine("stem", chosen.x, T.ink, "1px,2px"), yref: "y", y0, y1: chosen.itl });
   for (const [color, size, width] of [[T.surface, 11, 1.5], [colorOf(chosen.rid), 5, 0]]) {
     traces.push(dotTrace([chosen.x], [chosen.itl], { color, size, line: { color: T.ink, width } }));
   }

@@ -1,5 +1,5 @@
-/* Keeps the rail's controls and the engine's knobs together, when a knob is turned somewhere else too: in another
- * tab, by a program. The user's hand goes first: nothing moves under it. */
+/* Keeps the rail's controls and the engine's knobs the same, when a knob is set elsewhere too: in another tab, by a
+ * program. A control is not moved while the user is using it. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -7,11 +7,11 @@ import { given } from "../shared/given.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
 
-const HAND_MS = 700, AGAIN_MS = 150;
+const IN_USE_MS = 700, AGAIN_MS = 150;
 const { controls, settings } = given, isSwitch = (knob) => settings.knobs[knob].kind === "switch";
 const SWITCHES = Object.keys(controls).filter(isSwitch);
 const SLIDERS = Object.keys(controls).filter((knob) => !isSwitch(knob) && knob !== "slow_motion");
-let ask = null, timer = 0, handAt = 0, holding = false;
+let ask = null, timer = 0, usedAt = 0, holding = false;
 
 const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));
 
@@ -19,12 +19,12 @@ const listen = (name, listener) => document.addEventListener(name, listener, tru
 listen("pointerdown", (event) => (holding = inRail(event)));
 for (const end of ["pointerup", "pointercancel"]) {
   listen(end, () => {
-    if (holding) handAt = performance.now();
+    if (holding) usedAt = performance.now();
     holding = false;
   });
 }
 listen("input", (event) => {
-  if (inRail(event)) handAt = performance.now();
+  if (inRail(event)) usedAt = performance.now();
   if (event.target.dataset) event.target.dataset.typed = "1";
 });
 listen("focusin", (event) => {
@@ -34,7 +34,7 @@ listen("focusin", (event) => {
 function busy() {
   const at = document.activeElement;
   const typing = at && at.closest && at.closest("#rp-rail") && /^(text|number)$/.test(at.type) && at.dataset.typed;
-  return holding || typing || performance.now() - handAt < HAND_MS;
+  return holding || typing || performance.now() - usedAt < IN_USE_MS;
 }
 
 function sync() {
@@ -57,8 +57,8 @@ export function mount(_element, events) {
   show();
 }
 
-// ---- sliders of places ------------------------------------------------------------------------------------
-/** The text of place `i` of a slider; screen readers hear it instead of the place's number. */
+// ---- sliders over a list of values, whose own value is an index -------------------------------------------
+/** The text of the value at an index of a slider; screen readers hear it instead of the index. */
 export function slid(name, i) {
   const text = format.limit(given.stops[name][i]);
   const range = document.querySelector(`#${name} input[type=range]`);
@@ -66,7 +66,7 @@ export function slid(name, i) {
   return text;
 }
 
-/* The place nearest to a value, as Stops.place() in Python finds it. */
+/* The index whose value is nearest, as Stops.place() in Python finds it. */
 function place(name, value) {
   const stops = given.stops[name];
   if (value === null) return stops.length - 1;

@@ -1,7 +1,7 @@
 /* What the KV pool's blocks were used for over the last 15 s of work.
  *
- * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (nobody's, still
- * findable), free. A diamond marks a preemption: the pool was full. */
+ * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (held by none,
+ * still findable), free. A diamond marks a preemption: the pool was full. */
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";

@@ -61,7 +61,7 @@ export class Marks {
   drawTrace(trace, curveNumber) {
     if (trace.mode === "markers") return this.drawDots(trace, curveNumber);
     const { g } = this.pen, { Y } = this;
-    for (const run of this.whole(trace)) {
+    for (const run of this.pieces(trace)) {
       g.beginPath();
       if (trace.fill) g.moveTo(run[0][0], Y(0));
       run.forEach(([x, y], i) => {
@@ -78,7 +78,7 @@ export class Marks {
   }
 
   /* A curve's points in px, in as many pieces as there are gaps in it, which are null. */
-  whole({ x, y }) {
+  pieces({ x, y }) {
     const { X, Y } = this, runs = [[]];
     x.forEach((v, i) => {
       if (y[i] !== null) runs[runs.length - 1].push([X(v), Y(y[i])]);

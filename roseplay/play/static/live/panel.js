@@ -46,8 +46,8 @@ class LivePanel {
     this.due = time.now();
   }
 
-  /** Draw now. Returns whether that took any time. */
-  turn() {
+  /** Draw now, where anything has changed. Returns whether it was drawn. */
+  drawNow() {
     const { box, spec } = this, width = box.clientWidth, height = box.clientHeight, now = this.due;
     const key = `${store.version} ${Math.round(now)} ${view.serial} ${width} ${height}`;
     this.due = null;
@@ -55,7 +55,7 @@ class LivePanel {
     this.describe();
     if (key === this.key) return false;
     const began = performance.now();
-    if (spec.draw(width, height, now) === false) return false; // somebody is dragging in it
+    if (spec.draw(width, height, now) === false) return false; // the user is dragging in it
     this.key = key;
     this.drawn = began;
     this.measure(performance.now() - began);
@@ -116,7 +116,7 @@ setInterval(() => {
   if (document.hidden) return;
   nextBeat(performance.now());
   const due = panels.filter((panel) => panel.due !== null && panel.onScreen).sort((a, b) => a.drawn - b.drawn);
-  for (const panel of due) if (panel.turn()) break;
+  for (const panel of due) if (panel.drawNow()) break;
 }, TICK_MS);
 
 const all = () => panels.forEach((panel) => panel.soon());

@@ -29,7 +29,7 @@ export const polygon = (name, path, x, color) => ({
 });
 
 /** A line from the bottom of a plot to its top. */
-export const upright = (name, x, color, dash = "solid") => ({
+export const verticalLine = (name, x, color, dash = "solid") => ({
   name,
   type: "line",
   x0: x,
@@ -40,6 +40,11 @@ export const upright = (name, x, color, dash = "solid") => ({
   line: { color, width: 1, dash },
   layer: "above",
 });
+
+/** A line across a plot; `y` is a share of its height. */
+export const levelLine = (name, y, color, dash) => {
+  return { ...verticalLine(name, 0, color, dash), xref: "paper", x1: 1, y0: y, y1: y };
+};
 
 /** Traces: dots, which can be pointed at where they are targets, a line, and the area under one. */
 export const dotTrace = (x, y, marker, target = false) => {

@@ -58,7 +58,7 @@ function pressed(event) {
 // ---- at a point -------------------------------------------------------------------------------------------
 const ms = (px) => timeline.window.x0 + ((px - LEFT) / timeline.plot) * (timeline.window.x1 - timeline.window.x0);
 
-/** What lies at a point of the canvas: {rid, step} with step null between steps; null where nobody is. */
+/** What lies at a point of the canvas: {rid, step} with step null between steps; null where no request is. */
 export function cellAt(px, py) {
   if (!timeline.window) return null;
   const t = ms(px), slack = ms(px + SLACK_PX) - t;

@@ -1,4 +1,4 @@
-/* How the step timeline was drawn last, for whatever finds its way in it: its drawing, its cells, the pointer. */
+/* How the step timeline was drawn last: for its drawing, its cells and the pointer. */
 import { Rows } from "./rows.js";
 
 export const LEFT = 44;

@@ -1,8 +1,8 @@
 /* Tokens computed in each step, prompt (dark) over decode (light).
  *
  * A bar is as wide as its step lasted, so area is not work and time is honest. The dashed rose line is how high a bar
- * may rise: the prefill budget, above the decode tokens, which do not count against it; it steps where somebody moved
- * the slider. Bars are the area under two lines: thousands of separate ones would take too long. */
+ * may rise: the prefill budget, above the decode tokens, which do not count against it; it steps where the budget was
+ * changed. Bars are the area under two lines: thousands of separate ones would take too long. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -157,7 +157,7 @@ function overDecode(line, bars, { window, width }) {
     for (const bar of bars) {
       const from = Math.max(bar.x0 * 1000, x), until = Math.min(bar.x1 * 1000, to);
       if (until <= from) continue;
-      if (from - x > 3 * pixel) put(x, from, budget); // nobody decodes here
+      if (from - x > 3 * pixel) put(x, from, budget); // nothing is decoded here
       put(from, until, budget + bar.decode);
       x = until;
     }

@@ -9,7 +9,7 @@ import { median, niceAxis, quantile } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 import { createChart } from "./chart.js";
 import { knobMarks } from "./knobmarks.js";
-import { annotation, beside, dotTrace, lineTrace, upright } from "./shapes.js";
+import { annotation, beside, dotTrace, lineTrace, verticalLine } from "./shapes.js";
 
 const RECENT = 64;
 
@@ -104,7 +104,7 @@ function addKnob(layout, curves, { T, width }) {
   const before = requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft);
   if (!before.length) return;
   const x = median(before), max = layout.xaxis.range[1];
-  layout.shapes.push({ ...upright("knob", x, T.rose), layer: "below" });
+  layout.shapes.push({ ...verticalLine("knob", x, T.rose), layer: "below" });
   const left = x / max > 0.5;
   const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
   const text = annotation(T, "knob", `<b>${words}</b>`, T.rose);

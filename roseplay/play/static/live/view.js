@@ -1,5 +1,5 @@
-/* The stretch of time that the time charts show: the last 15 s of work, or what somebody has zoomed into. Then they
- * stand still together until Esc, a double click, or "back to now". */
+/* The stretch of time that the time charts show: the last 15 s of work, or what the user has zoomed into. Then they all
+ * stand still until Esc, a double click, or "back to now". */
 import { emit, on } from "../shared/events.js";
 import { poll } from "../shared/poll.js";
 import { time } from "../shared/time.js";
@@ -28,7 +28,7 @@ function window(now, span = SPAN_MS) {
 }
 
 /**
- * The newest stretch, whatever somebody has zoomed into.
+ * The newest stretch, zoomed or not.
  * @param {number} now
  * @returns {TimeWindow}
  */

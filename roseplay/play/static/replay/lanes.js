@@ -73,7 +73,7 @@ function shown(turn, known) {
   return times.reduce((sum, _, i) => sum + (widths[i] || 0), 0);
 }
 
-// ---- telling ----------------------------------------------------------------------------------------------
+// ---- what lanes lack ----------------------------------------------------------------------------------------------
 /**
  * What the lanes lack after these frames.
  * @param {Frame[]} frames

@@ -1,6 +1,5 @@
-/* Reads a recorded run, a header and then a frame a line. Where nobody had anything to do for long, the recording
- * waits a second instead. Lines are checked against the shape that the server's own reader uses, so that the views
- * may rely on the types of what they draw. */
+/* Reads a recorded run: a header, and then a frame per line. Of a long idle time a second is left. Lines are checked
+ * against the shape that the server's own reader uses, so that views may rely on the types of what they draw. */
 import { currentName, given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";

@@ -9,7 +9,7 @@ import { clock, time } from "../shared/time.js";
 import { beginLanes, clearLanes, laneNews } from "./lanes.js";
 import { Recording } from "./recording.js";
 
-const TURN_MS = 50;
+const TICK_MS = 50;
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
 
 export const replay = {
@@ -100,7 +100,7 @@ function take(delta) {
   emit("own", own, { ...delta, own });
 }
 
-function turn() {
+function tick() {
   if (!replay.on || !replay.playing) return;
   feed();
   if (at() >= replay.recording.length) pause();
@@ -117,7 +117,7 @@ function open(text, name) {
   clearLanes();
   begin();
   clearInterval(timer);
-  timer = setInterval(turn, TURN_MS);
+  timer = setInterval(tick, TICK_MS);
   poll.showState("replay", "replay");
   play();
 }

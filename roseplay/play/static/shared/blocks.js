@@ -2,7 +2,7 @@
 import { on } from "./events.js";
 import { store } from "./store.js";
 
-/** What a block is; CACHED: nobody's, but a prompt that begins the same can find it. */
+/** What a block is; CACHED: no request holds it, but a prompt that begins the same can find it. */
 const FREE = 0, CACHED = 1, ACTIVE = 2, SHARED = 3;
 
 const empty = (total) => ({

@@ -1,5 +1,5 @@
-/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It
- * judges at every answer and four times a second. Emits "connection" when that has changed. */
+/* Says when what the page shows is no longer current, because the server or the engine behind it does not answer. It is
+ * checked at each answer and four times a second. Emits "connection" when it has changed. */
 import { make, write } from "./dom.js";
 import { emit, on } from "./events.js";
 import { given } from "./given.js";
@@ -7,7 +7,7 @@ import { lock } from "./lock.js";
 import { poll } from "./poll.js";
 import { time } from "./time.js";
 
-const LOST_MS = 2500, LOOK_MS = 250;
+const LOST_MS = 2500, CHECK_MS = 250;
 const NEEDS_AN_ANSWER = [
   "#rp-sched",
   "#rp-opt",
@@ -38,7 +38,7 @@ export const connection = {
 let bar = null, said = null, age = null;
 
 /** @returns {Trouble | null} */
-function judge() {
+function findTrouble() {
   if (given.recording || poll.held) return null;
   if (poll.asked !== null && performance.now() - poll.asked > LOST_MS) {
     return { kind: "server", words: "The server does not answer.", stopped: true };
@@ -47,8 +47,8 @@ function judge() {
   return poll.health ? { kind: "slow", words: poll.health, stopped: false } : null;
 }
 
-function look() {
-  const before = connection.trouble, now = judge();
+function check() {
+  const before = connection.trouble, now = findTrouble();
   if ((before && before.words) !== (now && now.words)) {
     connection.trouble = now;
     const stopped = Boolean(now && now.stopped);
@@ -85,6 +85,6 @@ function show() {
   bar.lastElementChild.hidden = !trouble.stopped;
 }
 
-on("heard", look);
-on("replay", look);
-setInterval(look, LOOK_MS);
+on("heard", check);
+on("replay", check);
+setInterval(check, CHECK_MS);

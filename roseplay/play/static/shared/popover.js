@@ -73,7 +73,7 @@ function close() {
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || !current) return;
-  event.stopPropagation(); // a zoom stays until the next one
+  event.stopPropagation(); // the next Escape ends a zoom
   event.preventDefault();
   close();
 }, true);

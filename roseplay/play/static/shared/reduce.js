@@ -1,4 +1,5 @@
-/* Takes deltas of GET /ui/delta, or of a replay, into the store. Emits "reset" where one starts anew, then "frame". */
+/* Takes deltas of GET /ui/delta, or of a replay, into the store. Emits "reset" where one begins with a snapshot, then
+ * "frame". */
 import { emit } from "./events.js";
 import { given } from "./given.js";
 import { store } from "./store.js";

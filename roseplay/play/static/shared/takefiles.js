@@ -22,5 +22,5 @@ export function takeFiles(button, input, zone, take) {
   });
 }
 
-// A file that nobody takes would otherwise replace the page.
+// A file that is dropped elsewhere would otherwise replace the page.
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());

@@ -1,5 +1,5 @@
 /* The page's colours for scripts, read from the CSS variables --rp-* of the current theme. Emits "theme" when they have
- * changed; whoever draws with them draws again. */
+ * changed; views draw again then. */
 import { emit } from "./events.js";
 import { laneOf } from "./store.js";
 

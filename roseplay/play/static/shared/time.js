@@ -6,7 +6,7 @@ import { store } from "./store.js";
 
 const TAIL_MS = 700, LEAD_MS = 300; // what is left of an idle stretch, after and before work
 const LEAST_CUT_MS = 500; // less is not worth a mark
-const LAG_MS = 150; // a frame is on its way for about this long; the edge waits for it
+const LAG_MS = 150; // a frame takes about this long to arrive; views end this much earlier
 const JUMP_MS = 1000; // clocks further apart than this are not drifting, something has happened
 const KEEP_CUTS = 64;
 
@@ -77,7 +77,7 @@ function work(from, to) {
   lastWork = lastWork === null ? to : Math.max(lastWork, to);
 }
 
-/* A long pause with somebody waiting is no idleness, it is a stall and has to be seen. */
+/* A long pause while a request waits is not idle time: it is a stall, and has to be seen. */
 function openAt(t) {
   for (const { submitted, finished } of store.requests.values()) {
     if (submitted !== null && submitted <= t && (finished === null || finished > t)) return true;

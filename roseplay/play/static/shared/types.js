@@ -1,5 +1,4 @@
-/* The shapes of what crosses a seam: between server and page, store and views, a view and its panel. For the type
- * checker only. */
+/* Types of what is handed between server and page, store and views, a view and its panel. For the type checker only. */
 
 /** @typedef {import("./store.js").Request} Request */
 /** @typedef {import("./theme.js").Palette} Palette */
@@ -106,7 +105,7 @@
  * @typedef {object} PanelSpec
  * @property {string} name
  * @property {number} every drawn at each so many beats
- * @property {boolean} [follows] drawn anew when another request is pointed at
+ * @property {boolean} [follows] drawn again when another request is pointed at
  * @property {boolean} [keys] has keys of its own
  * @property {(width: number, height: number, now: number) => boolean | void} draw `now`: the view time of its beat;
  *   returns false where it cannot draw now
