@@ -43,16 +43,9 @@ function axes(area) {
   const tails = requests.map((request) => request.itl_p99_ms).filter((value) => value > 0);
   const { max, step } = niceAxis(Math.max(ttft * 1.08, ...firsts), PARTS);
   const low = Math.min(itl / 2, ...tails) / OVER, high = Math.max(itl * 2, ...tails) * OVER;
-  return {
-    max,
-    step,
-    low,
-    high,
-    ttft,
-    itl,
-    x: (value) => area.x0 + (Math.min(max, value) / max) * area.width,
-    y: (value) => area.y1 - (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.height,
-  };
+  const x = (value) => area.x0 + (Math.min(max, value) / max) * area.width;
+  const y = (value) => area.y1 - (Math.log(Math.max(low, value) / low) / Math.log(high / low)) * area.height;
+  return { max, step, low, high, ttft, itl, x, y };
 }
 
 /* A request of one token has no gap: it lies on the base line. */

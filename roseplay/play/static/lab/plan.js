@@ -59,16 +59,8 @@ export function runOrder() {
     if (typeof value !== "number") throw new Error(`${numberName(name)} is empty: give a number.`);
   }
   const { seed, repeats, ...params } = lab.numbers, { scenario, plan, limits } = lab;
-  return {
-    scenario: scenario.name,
-    a: armOrder(plan.A),
-    b: armOrder(plan.B),
-    seed,
-    repeats,
-    params,
-    limits,
-    name: null,
-  };
+  const arms = { a: armOrder(plan.A), b: armOrder(plan.B) };
+  return { scenario: scenario.name, ...arms, seed, repeats, params, limits, name: null };
 }
 
 /** @param {any} arm */

@@ -38,13 +38,8 @@ function axes(area) {
   const runs = lab.document ? Object.fromEntries(ARMS.map((arm) => [arm, typicalRun(arm)])) : {};
   const end = (run) => (run && run.steps.length ? run.steps[run.steps.length - 1][T1] : 0);
   const { max, step } = niceAxis(Math.max(1000, ...Object.values(runs).map(end)) / 1000, PARTS);
-  return {
-    runs,
-    max,
-    step,
-    x: (time) => area.x0 + (time / 1000 / max) * area.width,
-    rows: { A: { top: area.y0, bottom: area.y0 + high }, B: { top: area.y0 + high + GAP, bottom: area.y1 } },
-  };
+  const rows = { A: { top: area.y0, bottom: area.y0 + high }, B: { top: area.y0 + high + GAP, bottom: area.y1 } };
+  return { runs, max, step, rows, x: (time) => area.x0 + (time / 1000 / max) * area.width };
 }
 
 function y({ top, bottom }, tokens) {

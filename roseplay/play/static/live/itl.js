@@ -80,13 +80,8 @@ function draw(frame) {
 function dot(run, i) {
   const { tokens } = store, slot = i & tokens.mask;
   const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
-  return {
-    rid: tokens.request_id[slot],
-    step: run.step,
-    itl: tokens.itl_ms[slot],
-    t: tokens.t[slot],
-    x: (run.end - back) / 1000,
-  };
+  const rid = tokens.request_id[slot], itl = tokens.itl_ms[slot], t = tokens.t[slot];
+  return { rid, step: run.step, itl, t, x: (run.end - back) / 1000 };
 }
 
 /* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is

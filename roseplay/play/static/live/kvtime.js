@@ -30,15 +30,10 @@ function draw(frame) {
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
   const total = poolSize(samples), tickvals = [0, total / 2, total];
+  const ticktext = tickvals.map((v) => String(Math.round(v)));
   const layout = {
     plot_bgcolor: T.free,
-    yaxis: {
-      range: [0, total],
-      tickmode: "array",
-      tickvals,
-      ticktext: tickvals.map((v) => String(Math.round(v))),
-      gridcolor: T.line,
-    },
+    yaxis: { range: [0, total], tickmode: "array", tickvals, ticktext, gridcolor: T.line },
     xaxis: { showgrid: false },
   };
   if (!samples.length) {
