@@ -6,7 +6,6 @@ some of that memory would stay, and every stream and poll would wait for the int
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import roseplay
 from roseplay.recording.exports import export
@@ -37,50 +36,36 @@ def export_in_process(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     Raises:
         ExportError: the export failed.
     """
+    if not _ONE_AT_A_TIME.acquire(timeout=_QUEUE_S):
+        raise ExportError("other exports are still being made: try again later")
+    try:
+        return _export(kind, lines)
+    finally:
+        _ONE_AT_A_TIME.release()
+
+
+def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
-    if not _ONE_AT_A_TIME.acquire(timeout=_QUEUE_S):
-        raise ExportError("other exports are still being made: try again later")
     made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - closed by whoever reads it
     try:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=made, stderr=subprocess.PIPE, env=environment)
-        said = _feed(child, lines)
+        with tempfile.TemporaryFile(prefix="roseplay-") as recording:
+            recording.writelines(lines)
+            recording.seek(0)
+            files: dict[str, Any] = {"stdin": recording, "stdout": made, "stderr": subprocess.PIPE}
+            child = subprocess.run(command, **files, env=environment, timeout=_LIMIT_S)
         if child.returncode != 0:
-            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise ExportError(f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}")
+    except subprocess.TimeoutExpired:
+        made.close()
+        raise ExportError(f"the {kind} could not be made within {_LIMIT_S:g} s") from None
     except BaseException:
         made.close()
         raise
-    finally:
-        _ONE_AT_A_TIME.release()
     made.seek(0)
     return made
-
-
-def _feed(child: subprocess.Popen[bytes], lines: Iterable[bytes]) -> bytes:
-    """Send the recording to the child and wait for its end, at most ``_LIMIT_S``.
-
-    Returns what it wrote to its standard error.
-    """
-    assert child.stdin is not None and child.stderr is not None
-    limit = threading.Timer(_LIMIT_S, child.kill)
-    limit.start()
-    try:
-        with contextlib.suppress(BrokenPipeError):  # the child has ended; its standard error says why
-            for piece in pieces(lines):
-                child.stdin.write(piece)
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.close()
-        said = child.stderr.read()
-        child.wait()
-    finally:
-        limit.cancel()
-        child.stderr.close()
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-    return said
 
 
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:

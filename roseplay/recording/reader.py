@@ -76,7 +76,10 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
         if header is None:
             header = _header(line, name)
             columns = header.get("columns", COLUMNS)
-            schema = _frame_schema(columns, name)
+            try:
+                schema = frame_schema(columns)
+            except ValueError as error:
+                raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
             continue
         try:
             frames.append(_frame(line, schema, columns))
@@ -109,13 +112,6 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     fields = {field.name for field in dataclasses.fields(EngineInfo)}
     header["info"] = {field: value for field, value in header["info"].items() if field in fields}
     return header
-
-
-def _frame_schema(columns: dict[str, list[str]], name: str) -> Schema:
-    try:
-        return frame_schema(columns)
-    except ValueError as error:
-        raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
 
 
 def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[str, Any]:
