@@ -15,9 +15,10 @@ from roseplay.play.markup import html, section
 from roseplay.play.playground import Playground
 from roseplay.play.stops import Stops, stops_of
 from roseplay.play.web import assets
+from roseplay.play.web.calls import EVENT
 from roseplay.settings import Switch, Whole, settings_of
 
-QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+QUIET: dict[str, Any] = {"queue": False, **EVENT}
 SETTINGS = settings_of(Knobs)
 # The knobs that have a control. What saves prompt tokens stands first among the switches; slow motion is of both kinds.
 _CONTROLLED = tuple(knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion")
@@ -90,15 +91,17 @@ class StopSlider:
 
     def wire(self) -> None:
         slide = assets.call("live/knobs.js", "slid", self._name)
-        self.slider.input(None, self.slider, self.box, js=slide, show_progress="hidden", api_visibility="private")
+        self.slider.input(None, self.slider, self.box, js=slide, **EVENT)
         self.slider.input(
             self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET
         )
         # Queued, since only then a warning reaches the user. Enter and leaving the box both end typing.
         gr.on(
-            [self.box.submit, self.box.blur], self._typed, self.box, [self.slider, self.box], show_progress="hidden",
-            api_visibility="private", api_name=f"_{self._name}_typed",
-        )  # fmt: skip
+            [self.box.submit, self.box.blur],
+            *(self._typed, self.box, [self.slider, self.box]),
+            api_name=f"_{self._name}_typed",
+            **EVENT,
+        )
 
     def shown(self) -> list[Any]:
         """Returns the current values of slider and box."""
@@ -160,9 +163,11 @@ class SlowMotion:
     def wire(self) -> None:
         self.slow.input(self._switched, self.shows, None, trigger_mode="always_last", api_name="_slow_motion", **QUIET)
         gr.on(
-            [self.factor.submit, self.factor.blur], self._typed, self.factor, self.factor, show_progress="hidden",
-            api_visibility="private", api_name="_slow_factor",
-        )  # fmt: skip
+            [self.factor.submit, self.factor.blur],
+            *(self._typed, self.factor, self.factor),
+            api_name="_slow_factor",
+            **EVENT,
+        )
 
     def _switched(self, on: bool, text: str) -> None:
         self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})

@@ -14,6 +14,7 @@ import gradio as gr
 from roseplay.play.markup import html, panel
 from roseplay.play.terms import TERMS
 from roseplay.play.web import assets
+from roseplay.play.web.calls import EVENT
 
 # Parameters of scenarios; the tab hides those that the chosen one does not have.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
@@ -97,12 +98,11 @@ class LabTab:
     def wire(self) -> None:
         numbers: list[Any] = [self.seed, self.repeats, *self.params]
         limits: list[Any] = [self.ttft, self.itl]
-        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        self.cards.numbers(None, None, numbers + limits, js=assets.call("lab/plan.js", "boxValues"), **quiet)
-        gr.on([box.input for box in numbers], None, numbers, None, js=assets.call("lab/plan.js", "typed"), **quiet)
-        gr.on([box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setSlo"), **quiet)
+        self.cards.numbers(None, None, numbers + limits, js=assets.call("lab/plan.js", "boxValues"), **EVENT)
+        gr.on([box.input for box in numbers], None, numbers, None, js=assets.call("lab/plan.js", "typed"), **EVENT)
+        gr.on([box.input for box in limits], None, limits, None, js=assets.call("lab/document.js", "setSlo"), **EVENT)
         for button, module, function in (
             (self.run, "job", "run"), (self.stop, "job", "stop"), (self.results, "files", "openResults"),
             (self.report, "files", "openReport"), (self.export, "files", "exportDocument"), (self.link, "files", "copyLink"),
         ):  # fmt: skip
-            button.click(None, None, None, js=assets.call(f"lab/{module}.js", function), **quiet)
+            button.click(None, None, None, js=assets.call(f"lab/{module}.js", function), **EVENT)

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from roseplay.config import SamplingParams
-from roseplay.play.controls import slider
+from roseplay.play.controls import QUIET, slider
 from roseplay.play.markup import html
 from roseplay.play.settings import MAX_SYSTEM_CHARS, Settings
 from roseplay.play.web import assets
@@ -53,10 +53,9 @@ class SamplingPanel:
                 "seed": _text(*_words("seed")),
                 "stop": _text(*_words("stop"), lines=2),
             }
-        event: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-        self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **event)
+        self.lane.input(None, self.lane, None, js=assets.call("lanes/sampling.js", "chosen"), **QUIET)
         self.head.show(
-            None, None, [*self.fields.values(), self.reset], js=assets.call("lanes/sampling.js", "shown"), **event
+            None, None, [*self.fields.values(), self.reset], js=assets.call("lanes/sampling.js", "shown"), **QUIET
         )
 
 

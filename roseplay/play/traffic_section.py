@@ -40,16 +40,10 @@ class TrafficSection:
     def wire(self) -> None:
         inputs = [self.size, self.length, self.kind, self.tab]
         js = assets.call("shared/tab.js", "withTab")
-        self.burst.click(self._burst, inputs, None, js=js, api_name="_burst", trigger_mode="multiple", **EVENT)
-        self.stop.click(
-            self._stop,
-            self.tab,
-            None,
-            js=assets.call("shared/tab.js", "ownTab"),
-            api_name="_stop",
-            trigger_mode="multiple",
-            **EVENT,
-        )
+        event: dict[str, Any] = {"trigger_mode": "multiple", **EVENT}
+        self.burst.click(self._burst, inputs, None, js=js, api_name="_burst", **event)
+        own = assets.call("shared/tab.js", "ownTab")
+        self.stop.click(self._stop, self.tab, None, js=own, api_name="_stop", **event)
 
     async def _burst(self, size: Any, length: Any, kind: Any, tab: Any) -> None:
         with refusals_on_page():

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
-import anyio.to_thread
 import gradio as gr
+from anyio.to_thread import run_sync
 
 from roseplay.lab.job import Job
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
-
-LAB_POLL_S = 0.1
 
 
 class Experiments(Endpoints):
@@ -37,9 +34,9 @@ class Experiments(Endpoints):
         """
         body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
         with refusals_as_errors():
-            job = await anyio.to_thread.run_sync(self.playground.lab.start, body)
+            job = await run_sync(self.playground.lab.start, body)
         try:
-            async for progress in until(lambda: _ended(job, LOOK_S), request, lambda: _progress(job)):
+            async for progress in until(partial(run_sync, job.wait, LOOK_S), request, lambda: _progress(job)):
                 yield progress
         finally:
             job.stop()  # does nothing once it has ended; otherwise the client is gone
@@ -52,14 +49,6 @@ class Experiments(Endpoints):
     def lab_stop(self) -> bool:
         """Stop the running experiment; returns whether there was one."""
         return self.playground.lab.stop()
-
-
-async def _ended(job: Job, seconds: float) -> bool:
-    """Returns whether an experiment ends within that time."""
-    until = time.monotonic() + seconds
-    while job.running and time.monotonic() < until:
-        await asyncio.sleep(LAB_POLL_S)
-    return not job.running
 
 
 def _progress(job: Job) -> dict[str, Any]:
