@@ -68,7 +68,7 @@ class Lane:
             return None
         lacking = turns[-1:] if seen and seen.edition == edition else tuple(t for t in turns if lacks(seen, t))
         tracked = last.tracked if last else None
-        waiting = tracked is not None and not tracked.finished
+        submitted_ns = tracked.stream.metrics.submitted_ns if tracked and not tracked.finished else None
         return {
             "lane": self.number,
             "have": ".".join(map(str, (self.number, edition, request_id, now.chars, now.tokens, stamp))),
@@ -77,9 +77,7 @@ class Lane:
             "rid": last.request_id if last else None,
             "title": last.question if last else "",
             "tok_s": rate(answer.times_ns),
-            "waiting_ms": round((now_ns - tracked.stream.metrics.submitted_ns) / 1e6, 1)
-            if waiting and tracked
-            else None,
+            "waiting_ms": None if submitted_ns is None else round((now_ns - submitted_ns) / 1e6, 1),
             **answer.figures,
         }
 

@@ -89,17 +89,14 @@ def step_tokens(run: Run) -> go.Figure:
 def kv_blocks(run: Run) -> go.Figure:
     """The block pool over time: shared, active, cached, free; a diamond marks a preemption."""
     figure = new_figure("seconds", "blocks")
-    layers = (
-        ("shared", COLOURS["shared"]),
-        ("active", COLOURS["ink3"]),
-        ("cached", COLOURS["cached"]),
-        ("free", COLOURS["free"]),
-    )
+    colours = {"active": COLOURS["ink3"], **COLOURS}
     ends = [_seconds(run, step.t1) for step in run.steps]
-    for name, colour in layers:
+    for name in ("shared", "active", "cached", "free"):
         counts = [getattr(step, f"blocks_{name}") for step in run.steps]
         line = {"width": 0, "shape": "hv"}
-        figure.add_scatter(x=ends, y=counts, name=name, mode="lines", stackgroup="pool", line=line, fillcolor=colour)
+        figure.add_scatter(
+            x=ends, y=counts, name=name, mode="lines", stackgroup="pool", line=line, fillcolor=colours[name]
+        )
     full = [step for step in run.steps if step.preempted]
     if full:
         total = run.recording.info.num_blocks - 1

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
-from roseplay.json_text import encode
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 LONGEST_TITLE = 400
 
 
-@dataclass(slots=True)
-class FrameTexts:
-    """The texts of one tab's requests in one frame. The tab "" stands for programs.
-
-    Attributes:
-        titles: ``[request id, title]`` of new requests.
-        texts: ``[request id, token index, text]``; pieces with the same index are joined.
-    """
-
-    titles: list[list[Any]] = field(default_factory=list)
-    texts: list[list[Any]] = field(default_factory=list)
-
-    def encoded(self) -> tuple[bytes, bytes]:
-        """Returns titles and texts as the contents of JSON lists; commas join those of several tabs."""
-        return encode(self.titles)[1:-1], encode(self.texts)[1:-1]
+# Of one tab in one frame: ``[request id, title]`` of new requests, and ``[request id, token index, text]``, where pieces
+# with the same index are joined.
+Texts = tuple[list[list[Any]], list[list[Any]]]
 
 
 @dataclass(slots=True)
@@ -45,15 +33,14 @@ class TextCollector:
         self._registry = registry
         self._taken: dict[int, _Taken] = {}
 
-    def take(self, frame: dict[str, Any]) -> dict[str, FrameTexts]:
-        """Returns the texts of a frame, by tab."""
-        found: dict[str, FrameTexts] = {}
+    def take(self, frame: dict[str, Any]) -> dict[str, Texts]:
+        """Returns the texts of a frame, by tab; the tab "" stands for programs."""
+        found: defaultdict[str, Texts] = defaultdict(lambda: ([], []))
         touched: set[int] = set()
         for request_id, kind, *_ in frame["requests"]:
             tracked = self._registry.get(request_id)
             if kind == "submitted" and tracked:
-                title = tracked.title[:LONGEST_TITLE]
-                found.setdefault(tracked.tab, FrameTexts()).titles.append([request_id, title])
+                found[tracked.tab][0].append([request_id, tracked.title[:LONGEST_TITLE]])
             elif kind == "finished":
                 self._taken.setdefault(request_id, _Taken()).ended = True
                 touched.add(request_id)
@@ -63,9 +50,7 @@ class TextCollector:
         for request_id in touched:
             tracked = self._registry.get(request_id)
             if tracked:  # else its sender is about to register it, and this text goes with the next token's
-                texts = self._new_texts(tracked, self._taken[request_id])
-                if texts:
-                    found.setdefault(tracked.tab, FrameTexts()).texts.extend(texts)
+                found[tracked.tab][1].extend(self._new_texts(tracked, self._taken[request_id]))
         self._forget()
         return found
 

@@ -108,7 +108,8 @@ class Recorder:
             self._failing = True
 
     def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
-        words = {tab: one.encoded() for tab, one in self._words.take(frame).items()}
+        taken = self._words.take(frame).items()
+        words = {tab: (encode(titles)[1:-1], encode(texts)[1:-1]) for tab, (titles, texts) in taken}
         submitted = sum(event[1] == "submitted" for event in frame["requests"])
         kept = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
         self._write(kept.line(_everything))

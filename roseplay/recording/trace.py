@@ -93,12 +93,7 @@ class _Events:
             counters: dict[str, dict[str, int]] = {
                 "tokens per step": {"decode": step.decode_tokens, "prompt": step.prompt_tokens},
                 "requests": {"running": step.running, "waiting": step.waiting},
-                "KV blocks": {
-                    "shared": step.blocks_shared,
-                    "active": step.blocks_active,
-                    "cached": step.blocks_cached,
-                    "free": step.blocks_free,
-                },
+                "KV blocks": {of: getattr(step, f"blocks_{of}") for of in ("shared", "active", "cached", "free")},
             }
             for counter, values in counters.items():
                 yield {"ph": "C", "name": counter, "pid": ENGINE, "tid": 0, "ts": self._us(step.t1), "args": values}
