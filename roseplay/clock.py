@@ -1,4 +1,4 @@
-"""The clock that an engine, its traffic and its telemetry go by: the system's, or one that a simulation moves on."""
+"""The clock of an engine, its traffic and its telemetry: the system's, or one that a simulation advances."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Clock(Protocol):
     """Whatever can tell the time and wait."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since a fixed moment; never falls."""
+        """Returns nanoseconds since a fixed moment; never decreases."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set, at most so long; returns whether it is."""
+        """Wait until the event is set, at most this long; returns whether it is."""
 
 
 class SystemClock:
-    """The machine's own clock, ``time.perf_counter_ns``, which all its threads and processes have in common."""
+    """The machine's own clock, ``time.perf_counter_ns``, which all its threads and processes share."""
 
     def now_ns(self) -> int:
         return time.perf_counter_ns()

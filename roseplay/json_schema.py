@@ -1,4 +1,4 @@
-"""Schemas of JSON values, and the check of values against them. Recordings and results of the lab have one each.
+"""Schemas of JSON values, and a check of values against them, for recordings and for results of the lab.
 
 The page's reader of recordings (``static/replay/recording.js``) gets the same schema and makes the same checks, so that
 both accept the same files. A schema is itself JSON, one of:

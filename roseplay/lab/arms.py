@@ -52,7 +52,7 @@ class ClosedEngine:
         return self.memory
 
     def pause(self) -> None:
-        """Nothing to do: it serves nobody."""
+        """Nothing to do: it serves no requests."""
 
     def resume(self) -> None:
         """Nothing to do."""
@@ -75,9 +75,7 @@ def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
     for name in ARMS:
         arm = experiment.arms[name]
         changes: dict[str, Any] = dict(arm.config)
-        if any(
-            changes.get(setting) is not None for setting in _POOL
-        ):  # an arm that sizes its pool overrides the live engine's way
+        if any(changes.get(setting) is not None for setting in _POOL):  # overrides how the live engine's pool is sized
             changes = {**dict.fromkeys(_POOL), **changes}
         changes["worker"] = "process" if isinstance(live.model, str) else "thread"
         try:

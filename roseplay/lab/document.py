@@ -43,7 +43,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_document(text: bytes) -> dict[str, Any]:
-    """Parse and check a document from a file; its summary is computed anew.
+    """Parse and check a document from a file; its summary is computed again.
 
     Raises:
         ValueError: what is wrong with it, in one sentence.

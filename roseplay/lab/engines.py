@@ -11,7 +11,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.lab.measuring import RunError, StoppedError
 
-CLOSE_S = 0.3  # then an engine's process is killed: Stop must not wait for a step
+CLOSE_S = 0.3  # then an engine's process is killed, so that Stop does not wait for a step
 
 
 class ArmEngines:

@@ -41,7 +41,7 @@ def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario,
 
 
 def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
-    """Returns a few requests of the workload, the longest among them: first-time costs must not be measured."""
+    """Returns a few requests of the workload, the longest among them, so that first-time costs are not measured."""
     longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
     chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
     params = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)

@@ -13,7 +13,7 @@ from roseplay.lab.arms import sized
 from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
-USABLE = 0.98  # of the free memory: other programs allocate and free meanwhile
+USABLE = 0.98  # of the free memory: other programs allocate and free as well
 # Besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
 GPU_OVERHEAD, PROCESS_OVERHEAD, THREAD_OVERHEAD = 2 * GIB, GIB // 2, GIB // 8
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -31,7 +31,7 @@ class RunProgress:
         assert self.started is not None
         self.done = self._count()
         self.seconds, self.cut = time.monotonic() - self.started, cut
-        self.sent = []  # lets go of their streams
+        self.sent = []  # releases their streams
 
     @property
     def state(self) -> str:

@@ -1,4 +1,4 @@
-"""The schema of a result document, as ``json_schema`` has schemas."""
+"""The schema of a result document, see ``json_schema``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the page shows of one KV block, and what of it a tab may read.
 
 Text belongs to its sender: a tab reads a block's text if one of its own requests holds the block, or held it last. Of
-other blocks it learns the number of tokens, which everybody sees on the map.
+other blocks it gets the number of tokens only, which every tab sees on the map.
 """
 
 from __future__ import annotations

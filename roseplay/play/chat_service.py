@@ -1,4 +1,4 @@
-"""The chats in the lanes of all tabs: send, regenerate, start anew, and the settings of their answers."""
+"""The chats in the lanes of all tabs: send, regenerate, clear, and the settings of their answers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ChatService:
             tracked = self._submit(prompt, params, **about)
             turn.begin(tracked)
             tab.add(tracked)
-            lane.chat.go_on(before, turn)
+            lane.chat.append(before, turn)
         return tracked.request_id
 
     def _abort_answer(self, lane: Lane) -> None:

@@ -80,7 +80,7 @@ class Turn:
         return Answer(text, ends[:count], times[:count], figures)
 
     def settle(self) -> None:
-        """Keep the answer as it is and let go of its request, because the chat goes on."""
+        """Keep the answer as it is and release its request, because the chat continues."""
         if self._settled is None:
             answer = self.answer
             if answer.figures.get("reason") is None:
@@ -119,7 +119,7 @@ class Chat:
     def last(self) -> Turn | None:
         return self.turns[-1] if self.turns else None
 
-    def go_on(self, before: Sequence[Turn], turn: Turn) -> None:
+    def append(self, before: Sequence[Turn], turn: Turn) -> None:
         """Replace the turns by ``before`` and this new one; the oldest are dropped beyond the limits."""
         for earlier in before:
             earlier.settle()

@@ -1,7 +1,7 @@
 """The rail's sliders and switches for the engine's knobs.
 
 A knob may also change elsewhere, in another tab or by a program. The page learns of it from its poll, and ``live/knobs.js``
-moves the controls through the event ``sync`` as soon as the user has let go of them.
+moves the controls through the event ``sync`` as soon as the user does not hold them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class SlowMotion:
         self._playground.set_knobs({"slow_motion": (_factor(text) or SLOW_FACTOR) if on else 1.0})
 
     def _typed(self, text: str) -> str:
-        """Change the factor if slow motion is on; the engine knows, the switch's event may be on its way."""
+        """Change the factor if slow motion is on in the engine: the switch itself may be ahead of its event."""
         factor, now = _factor(text), self._playground.knobs()["slow_motion"]
         if factor is None:
             gr.Warning("Slow motion takes a number above 1, at most 1000.")

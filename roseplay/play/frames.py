@@ -78,7 +78,7 @@ class FrameRing:
             return self.next, [self._frames[i][1] for i in range(len(self._frames) - missing, len(self._frames))]
 
     def restart(self) -> None:
-        """Drop all frames and leave a gap in the numbers, so that every browser starts anew from a snapshot."""
+        """Drop all frames and leave a gap in the numbers, so that every browser starts again from a snapshot."""
         with self._lock:
             self._frames.clear()
             self.next += 1
@@ -179,7 +179,7 @@ class FrameBuilder:
         return [[block, *state] for block, state in sorted(self._blocks.items())]
 
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
-        """Returns the newest state of each block that these steps changed. An owner of -1 is nobody."""
+        """Returns the newest state of each block that these steps changed. An owner of -1 is none."""
         newest: dict[int, BlockChange] = {}
         for change in (change for record in records for change in record.block_changes):
             self.block_tabs.take(change)  # each: a request may come and go within one frame

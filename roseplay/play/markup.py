@@ -98,7 +98,7 @@ def section(title: str, hint: str, name: str) -> gr.HTML:
 def panel(name: str, title: str, sub: str, module: str) -> gr.HTML:
     """A view: a head of 30 pixels over a box that a module of the page fills.
 
-    What stands behind a comma in the title only tells it from another view of the same name.
+    The part of the title behind a comma is not shown; it distinguishes views of the same name.
     """
     return html(
         f'<div class="rp-ph"><h3 title="{escape(TERMS[title])}">{title.split(",")[0]}</h3><span class="rp-sub">{sub}</span>'

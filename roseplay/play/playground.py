@@ -152,7 +152,7 @@ class Playground:
             tab = self.tabs.open(tab_id)
             doomed = [t.request_id for t in tab.unfinished() if lane is None or t.lane == lane]
         else:
-            return int(self.engine.abort_all())  # including requests that nobody registered
+            return int(self.engine.abort_all())  # including requests that are not registered
         return sum(self._abort(request_id) for request_id in doomed)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Playground:
                 failing = True
 
     def tick(self) -> bool:
-        """Make the frame that is due, and abort the requests of tabs that nobody looks at any more."""
+        """Make the frame that is due, and abort the requests of tabs whose lease has expired."""
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)

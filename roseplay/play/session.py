@@ -1,4 +1,4 @@
-"""Tabs: whose requests are whose, and for how long somebody is there to read them.
+"""Tabs: which requests belong to which, and how long each is kept.
 
 A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a lease
 that any poll renews; when it expires, the tab's requests are aborted and the tab is forgotten.

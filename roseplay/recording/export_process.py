@@ -48,7 +48,7 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
-    made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - closed by whoever reads it
+    made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - its reader closes it
     try:
         with tempfile.TemporaryFile(prefix="roseplay-") as recording:
             recording.writelines(lines)

@@ -198,5 +198,5 @@ def _everything(tab_id: str) -> bool:
 
 
 def _only(tab_id: str) -> Callable[[str], bool]:
-    """Returns a predicate for this tab; nobody may read programs' requests, which have no tab."""
+    """Returns a predicate for this tab; no tab may read programs' requests, which have none."""
     return lambda tab: bool(tab) and tab == tab_id

@@ -124,7 +124,7 @@ class RequestRegistry:
         return self._requests.get(request_id)
 
     def find(self, request_id: int, stream: Stream | None) -> TrackedRequest | None:
-        """Returns the request, registered as a program's if nobody claims it; ``None`` while that is not known.
+        """Returns the request, registered as a program's if it has no sender here; ``None`` while that is not known.
 
         A request without a stream ended long ago and is not registered again.
         """

@@ -123,7 +123,7 @@ class RunState:
             request.update(about)
 
     def take(self, frame: dict[str, Any]) -> None:
-        """Apply a frame whose steps and tokens are named tuples, as ``reader.read_rows`` makes them."""
+        """Apply a frame whose steps and tokens are named tuples, as ``reader.with_rows`` makes them."""
         self.t = frame["t"]
         for request_id, kind, t, about in frame["requests"]:
             self._event(request_id, kind, t, about)

@@ -1,4 +1,4 @@
-"""The schema of a recording, as ``json_schema`` has schemas."""
+"""The schema of a recording, see ``json_schema``."""
 
 from __future__ import annotations
 

@@ -107,9 +107,7 @@ class TextPrompts:
     def _grow_head(self, tokenizer: Encoder, num_tokens: int) -> str:
         rng = random.Random(f"head {self._seed}")
         words: list[str] = []
-        while (
-            len(words) < num_tokens
-        ):  # a word is at least one token, so these are enough; a search finds how many are needed
+        while len(words) < num_tokens:  # a word is at least one token; how many are needed is searched below
             sentences = list(HEAD_SENTENCES)
             rng.shuffle(sentences)
             words += " ".join(sentences).split()

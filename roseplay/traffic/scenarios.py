@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from roseplay.traffic.prompts import KINDS, PromptMix
 from roseplay.traffic.scenario import Scenario
 
-# Where sharing is not the point; otherwise prompts with a common beginning would be cheaper by chance.
+# For scenarios that do not show sharing: without it prompts with a common beginning are as expensive as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
 
 SCENARIOS: Mapping[str, Scenario] = {

@@ -106,7 +106,7 @@ def test_a_chat_is_bounded(engine: FakeEngine, playground: Playground) -> None:
     chat = Chat()
     long = [Turn("x" * 90_000) for _ in range(3)]
     for turn in long:
-        chat.go_on(chat.turns, turn)
+        chat.append(chat.turns, turn)
     assert chat.turns == tuple(long[1:])
 
 

@@ -24,7 +24,7 @@ _OTHER_SITES = ("cross-site", "same-site")  # to a browser, another port of this
 def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
     """Returns the server's names: the loopback ones, those in ``more``, and in a Hugging Face Space its own.
 
-    Numeric addresses are always allowed if the server listens beyond the loopback: nobody can rebind those.
+    Numeric addresses are always allowed if the server listens beyond the loopback: those cannot be rebound.
     """
     names = {"localhost", "127.0.0.1", "::1", bound.lower(), *(name.lower() for name in more)}
     if not is_loopback(bound):

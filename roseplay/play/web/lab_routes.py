@@ -19,7 +19,7 @@ from roseplay.lab.summary import summary
 
 _REPORT_HEADERS = {
     "Cache-Control": "no-store",
-    # A document may come from anybody: its report may run its own script and load nothing.
+    # A document may come from anywhere: its report may run its own script and load nothing.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; sandbox allow-scripts allow-downloads",
 }

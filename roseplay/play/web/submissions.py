@@ -71,4 +71,4 @@ class Submissions:
     def _done(self, work: asyncio.Future[Any]) -> None:
         self._turns.release()
         if not work.cancelled():
-            work.exception()  # else asyncio logs an exception that nobody awaits
+            work.exception()  # else asyncio logs an exception that is never awaited
