@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return str(document["id"])
 
         live = arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
-        kept = {"open_engine": _open_with_kept_cache} if options.keep_cache else {}
-        job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, **kept)
+        job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":
             return _refuse(job.error or "the experiment was stopped", 1)
@@ -49,13 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(str(error))
     return 0
-
-
-def _open_with_kept_cache(*arguments: Any) -> Any:
-    """See ``arms.open_engine``; runs begin with what those before them have left in this engine's cache."""
-    engine = arms.open_engine(*arguments)
-    engine.clear_cache = lambda: None
-    return engine
 
 
 def _follow(job: Job) -> None:

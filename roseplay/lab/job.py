@@ -34,6 +34,7 @@ class Job:
         live: a live engine or a ``ClosedEngine``; the arms' engines are configured like it.
         keep: stores the result and returns its id.
         open_engine: see ``arms.open_engine``.
+        keep_cache: begin a run with what the runs before it left in the prefix cache of its engine.
 
     Raises:
         ValueError: the experiment cannot be run with this model; nothing has been started.
@@ -46,13 +47,15 @@ class Job:
         keep: Callable[[dict[str, Any]], str],
         open_engine: OpenEngine = open_engine,
         run_limit_s: float = RUN_LIMIT_S,
+        keep_cache: bool = False,
     ) -> None:
         self.job_id = uuid.uuid4().hex[:12]
         self.experiment = experiment
         self.state = "starting"
         self.error: str | None = None
         self.result: str | None = None
-        self._live, self._keep, self._open_engine, self._run_limit_s = live, keep, open_engine, run_limit_s
+        self._live, self._keep, self._open_engine = live, keep, open_engine
+        self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment)
         self._scenario, self._workload, self._prompt_tokens = make_load(
             experiment, live, room(self._configs, live.info)
@@ -167,20 +170,14 @@ class Job:
     def _warm(self, arm: str, engine: Any) -> None:
         self._check_stop()
         try:
-            measure_run(engine, self._warm_up, stop=self._stop, time_limit_s=self._run_limit_s)
+            measure_run(engine, self._warm_up, stop=self._stop, **self._how)
         except (RunError, EngineError, TimeoutError) as error:
             raise RunError(f"arm {arm}, warm-up: {error}") from None
 
     def _measure_run(self, run: RunProgress, engine: Any) -> dict[str, Any]:
         run.start()
         try:
-            played, steps = measure_run(
-                engine,
-                self._workload,
-                stop=self._stop,
-                time_limit_s=self._run_limit_s,
-                on_sent=run.sent.append,
-            )
+            played, steps = measure_run(engine, self._workload, stop=self._stop, on_sent=run.sent.append, **self._how)
         except BaseException as error:
             run.finish(cut=True)
             if isinstance(error, RunError | EngineError | TimeoutError):

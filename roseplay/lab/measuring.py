@@ -31,15 +31,17 @@ def measure_run(
     *,
     stop: threading.Event,
     time_limit_s: float,
+    keep_cache: bool = False,
     on_sent: Callable[[Outcome], None] | None = None,
 ) -> tuple[Played, list[StepRecord]]:
-    """Run the workload from a cold cache; returns the outcomes, and the steps that computed something.
+    """Run the workload, from a cold cache unless it is kept; returns the outcomes, and the steps that computed something.
 
     Raises:
         StoppedError: ``stop`` was set; requests may still be running.
         RunError: a request was refused or failed, or the run took too long.
     """
-    engine.clear_cache()
+    if not keep_cache:
+        engine.clear_cache()
     cursor = engine.telemetry.next_cursor
     steps: list[StepRecord] = []
 
