@@ -238,6 +238,7 @@ def test_a_refusal_is_said(blocks: Map) -> None:
 
 
 def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callable[..., Page]) -> None:
+    live.engine.clear_cache()  # of what other tests asked
     page = open_page(live)
     ask(page, "What is a KV block? Tell me all about it.")
     for lane in range(1, 5):
