@@ -7,7 +7,7 @@ from typing import Any
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
 from roseplay.traffic.metrics import ms, percentile
-from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, prompt_source
+from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptSource, prompt_source
 
 MAX_SIZE = 64
 MAX_SEED = 2**63 - 1
@@ -26,7 +26,12 @@ def kind_of(name: str) -> str:
 
 
 def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:
-    """Returns the prompts of a burst; the same arguments give the same prompts.
+    """Returns the prompts of a burst; the same arguments give the same prompts."""
+    return KINDS[kind].prompts(traffic_source(tokenizer, vocab_size, kind, seed), size)
+
+
+def traffic_source(tokenizer: Any | None, vocab_size: int, kind: str, seed: int) -> PromptSource:
+    """Returns where the prompts of bursts and of steady traffic come from.
 
     They begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's
     prompts in the prefix cache, and whatever was changed in between would seem to have helped.
@@ -35,7 +40,7 @@ def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, 
     bodies = [f"{seed}: {question}" for question in QUESTIONS[turn:] + QUESTIONS[:turn]]
     if kind == "mix":
         bodies = [f"{seed}: {REPEATED}"]
-    return KINDS[kind].prompts(prompt_source(tokenizer, vocab_size, bodies, seed=seed), size)
+    return prompt_source(tokenizer, vocab_size, bodies, seed=seed)
 
 
 class Burst:

@@ -14,6 +14,7 @@ from typing import Any
 
 from roseplay.play.lanes import Lane, parse_seen
 from roseplay.play.settings import TabSettings
+from roseplay.play.steady import SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 
@@ -28,6 +29,7 @@ class Tab:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
         self.settings = TabSettings()
+        self.steady: SteadyTraffic | None = None  # the newest, which may have ended
         self.last_seen = now
         self._requests: list[TrackedRequest] = []
 
@@ -81,6 +83,10 @@ class Tabs:
             tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
             tab.last_seen = self._clock()
             return tab
+
+    def all(self) -> list[Tab]:
+        with self._lock:
+            return list(self._tabs.values())
 
     def renew(self, tab_id: str) -> Tab | None:
         """Returns the tab with its lease renewed; ``None`` if it is unknown."""

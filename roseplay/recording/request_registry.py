@@ -11,7 +11,7 @@ from typing import Literal
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
 
-Kind = Literal["lane", "burst", "api"]
+Kind = Literal["lane", "burst", "steady", "api"]
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +20,7 @@ class TrackedRequest:
 
     Attributes:
         stream: the engine's stream (text, token times, metrics).
-        kind: ``lane`` and ``burst`` were sent from a tab, ``api`` by a program.
+        kind: ``lane``, ``burst`` and ``steady`` were sent from a tab, ``api`` by a program.
         lane: number of its lane in the tab, from 1; ``None`` for bursts and programs.
         burst: id of its burst.
         title: its prompt, for people.

@@ -62,7 +62,7 @@ _CHANGES = object_of(
 )
 _ABOUT = object_of(
     {
-        **optional(choice("lane", "burst", "api"), "kind"),
+        **optional(choice("lane", "burst", "steady", "api"), "kind"),
         **optional(whole(1, MAX_LANES, null=True), "lane"),
         **optional(whole(null=True), "burst"),
         **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens"),

@@ -1,8 +1,14 @@
-"""Arrival times: lists of seconds since the start of a workload, in order."""
+"""Arrival times: seconds since the start of a workload, in order."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import count as count_up
+from itertools import islice
+from typing import Literal
+
+Spacing = Literal["poisson", "even"]
 
 
 def burst(count: int) -> list[float]:
@@ -19,15 +25,20 @@ def fixed_interval(count: int, interval_s: float) -> list[float]:
 
 def poisson(count: int, rate_per_s: float, *, seed: int = 0) -> list[float]:
     """Independent arrivals, ``rate_per_s`` per second on average, with exponential gaps drawn from the seed."""
+    return list(islice(endless("poisson", rate_per_s, seed=seed), _checked(count)))
+
+
+def endless(spacing: Spacing, rate_per_s: float, *, seed: int = 0) -> Iterator[float]:
+    """Yields arrivals without end, ``rate_per_s`` per second on average: evenly spaced, or as in ``poisson``."""
     if not 0 < rate_per_s < float("inf"):
         raise ValueError(f"the rate is {rate_per_s}: use arrivals per second, above 0")
+    if spacing == "even":
+        yield from (index / rate_per_s for index in count_up())
     rng = random.Random(f"arrivals {seed}")
-    times = []
     now = 0.0
-    for _ in range(_checked(count)):
-        times.append(now)
+    while True:
+        yield now
         now += rng.expovariate(rate_per_s)
-    return times
 
 
 def _checked(count: int) -> int:

@@ -197,18 +197,19 @@ class PromptMix:
         repeats = tuple(max(1, int(count * factor)) for count in self.repeats)
         return replace(self, repeats=repeats, head_tokens=int(self.head_tokens * factor))
 
+    def prompt(self, source: PromptSource, index: int) -> Prompt:
+        """Returns the prompt of request ``index``."""
+        return source.prompt(
+            # Equal prompts are all the first one, also if there are several bodies.
+            index if self.unique else 0,
+            repeats=self.repeats[index % len(self.repeats)],
+            unique=self.unique,
+            head_tokens=self.head_tokens,
+        )
+
     def prompts(self, source: PromptSource, count: int) -> list[Prompt]:
         """Returns the first ``count`` prompts."""
-        return [
-            source.prompt(
-                # Equal prompts are all the first one, also if there are several bodies.
-                index if self.unique else 0,
-                repeats=self.repeats[index % len(self.repeats)],
-                unique=self.unique,
-                head_tokens=self.head_tokens,
-            )
-            for index in range(count)
-        ]
+        return [self.prompt(source, index) for index in range(count)]
 
 
 KINDS: Mapping[str, PromptMix] = {

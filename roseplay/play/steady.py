@@ -1,0 +1,150 @@
+"""Steady traffic: requests arrive at a rate, whether or not earlier ones have been answered, until it is stopped.
+
+That is an open loop: when the engine falls behind, its queue grows, as behind a public service.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.clock import SYSTEM_CLOCK, Clock
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.play.bursts import kind_of
+from roseplay.recording.request_registry import TrackedRequest
+from roseplay.texts import one_line, shown
+from roseplay.traffic.arrivals import Spacing, endless
+
+LEAST_RATE, MOST_RATE = 0.1, 50.0  # requests a second
+MOST_WAITING = 64  # requests of one traffic that wait in the queue
+MOST_S = 3600.0
+_LOOK_S = 0.5  # how often it looks whether its tab is still there
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyPlan:
+    """What arrives. Raises ``ValueError`` for a value out of range.
+
+    Attributes:
+        rate: requests a second, on average.
+        spacing: ``poisson`` draws the gaps between requests, ``even`` keeps them equal.
+        kind: of the prompts, as of a burst.
+        seed: the same seed gives the same prompts, and with ``poisson`` the same gaps.
+    """
+
+    rate: float
+    spacing: Spacing
+    kind: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
+        if not number or not LEAST_RATE <= self.rate <= MOST_RATE:
+            raise ValueError(f"the rate is {shown(self.rate)}: use {LEAST_RATE:g} to {MOST_RATE:g} requests a second")
+        if self.spacing not in ("poisson", "even"):
+            raise ValueError(f"the spacing is {shown(self.spacing)}: use poisson or even")
+        object.__setattr__(self, "kind", kind_of(self.kind))
+
+
+class SteadyTraffic:
+    """The steady traffic of one tab, sent by a thread of its own from ``start`` on.
+
+    Args:
+        send: submits request ``index``.
+        is_watched: whether somebody still looks at the tab; once nobody does, the traffic ends.
+        clock: the engine's.
+    """
+
+    def __init__(
+        self,
+        plan: SteadyPlan,
+        send: Callable[[int], TrackedRequest],
+        is_watched: Callable[[], bool],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.plan = plan
+        self._send = send
+        self._is_watched = is_watched
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._unfinished: list[TrackedRequest] = []  # replaced, never changed: others read it
+        self._sent = 0
+        self._begun_ns = clock.now_ns()
+        self._ended_ns: int | None = None
+        self._reason: str | None = None
+        self._thread = threading.Thread(target=self._run, name="roseplay-steady", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more; what was sent is answered. Returns once the last submit has returned."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        return self._ended_ns is None
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the plan, whether it runs, what was sent and answered, and why it stopped by itself, if it did."""
+        sent, unfinished = self._sent, [tracked for tracked in self._unfinished if not tracked.finished]
+        return {
+            "on": self.running,
+            "rate": self.plan.rate,
+            "spacing": self.plan.spacing,
+            "kind": self.plan.kind,
+            "seed": self.plan.seed,
+            "sent": sent,
+            "done": max(0, sent - len(unfinished)),
+            "waiting": _waiting(unfinished),
+            "seconds": round(self._seconds()),
+            "stopped": self._reason,
+        }
+
+    def _seconds(self) -> float:
+        """How long it has run."""
+        until = self._clock.now_ns() if self._ended_ns is None else self._ended_ns
+        return (until - self._begun_ns) / 1e9
+
+    def _run(self) -> None:
+        try:
+            self._reason = self._send_all()
+        except (EngineBusyError, EngineError, ValueError) as error:
+            self._reason = one_line(error)
+        finally:
+            self._ended_ns = self._clock.now_ns()
+
+    def _send_all(self) -> str | None:
+        """Send requests until there is a reason to stop; returns it, ``None`` where ``stop`` was called."""
+        for index, at_s in enumerate(endless(self.plan.spacing, self.plan.rate, seed=self.plan.seed)):
+            while not self._stopping.is_set():
+                reason = self._limit()
+                if reason:
+                    return reason
+                delay = at_s - self._seconds()
+                if delay <= 0:
+                    break
+                self._clock.wait(self._stopping, min(delay, _LOOK_S))
+            else:
+                return None
+            tracked = self._send(index)
+            self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
+            self._sent += 1
+        raise AssertionError("arrivals never end")
+
+    def _limit(self) -> str | None:
+        """Why it has to stop, if it has."""
+        if not self._is_watched():
+            return "its tab has gone"
+        waiting = _waiting(self._unfinished)
+        if waiting >= MOST_WAITING:
+            return f"{waiting} requests were waiting, the limit is {MOST_WAITING}"
+        return f"it ran for {MOST_S / 60:g} minutes, the limit" if self._seconds() > MOST_S else None
+
+
+def _waiting(requests: list[TrackedRequest]) -> int:
+    return sum(one.stream.metrics.scheduled_ns is None and not one.finished for one in requests)
