@@ -6,7 +6,6 @@ Every method is thread-safe, and none waits for the model (unless ``admission`` 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import threading
 import uuid
@@ -14,26 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.engine.errors import EngineBusyError
 from roseplay.json_text import encode, json_object
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
-from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of
+from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
+from roseplay.play.traffic_service import TrafficService
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
-from roseplay.texts import shown
 from roseplay.traffic.environment import environment
-from roseplay.traffic.prompts import Prompt
 
 FRAME_S = 0.1
-FIRST_SEED = 7
 SNAPSHOT_MS = 20_000.0
 _log = logging.getLogger(__name__)
 
@@ -60,10 +56,8 @@ class Playground:
         self._ring = FrameRing()
         self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
         self._builder = FrameBuilder(self._registry, self._time, self._ring, self._recorder.take)
-        self._burst_ids = itertools.count(1)
-        self._seeds = itertools.count(FIRST_SEED)
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
-        self._burst: Burst | None = None
+        self.traffic = TrafficService(engine, self.tabs, self._submit)
         self._cursor = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
@@ -73,8 +67,9 @@ class Playground:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the lab and making frames. The engine stays open."""
+        """Stop the lab, all steady traffic and making frames. The engine stays open."""
         self.lab.close()
+        self.traffic.stop_steady(abort=True)
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -105,47 +100,19 @@ class Playground:
         check_chars(sum(len(turn["content"]) for turn in turns), self.engine.info.max_model_len)
         return self._submit(as_prompt(turns, self.engine), params, kind="api")
 
-    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
-        """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
-
-        Without a seed each burst has other prompts. If the engine accepts only some of the requests, the burst is that
-        large.
-
-        Raises:
-            ValueError: a bad size, kind or seed.
-            EngineBusyError: the engine accepts none.
-        """
-        if not 1 <= size <= MAX_SIZE:
-            raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise ValueError(f"seed is {shown(seed)}: use an integer from 0 to {MAX_SEED}")
-        key = kind_of(kind)
-        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
-        tab = self.tabs.open(tab_id) if tab_id else None
-        info = self.engine.info
-        seed = next(self._seeds) if seed is None else seed
-        burst = Burst(next(self._burst_ids), key, size, seed, info.block_size)
-        prompts = burst_prompts(self.engine.tokenizer, info.vocab_size, key, size, seed)
-        for prompt in prompts:
-            about = {"burst": burst.burst_id, "tab": tab_id, "title": title_of(prompt)}
-            try:
-                tracked = self._submit(self._chat(prompt), params, kind="burst", **about)
-            except EngineBusyError:
-                if not burst.requests:
-                    raise
-                burst.size = len(burst.requests)
-                break
-            burst.requests.append(tracked)
-            self._burst = burst
-            if tab:
-                tab.add(tracked)
-        return burst
+    def burst(self, **how: Any) -> Burst:
+        """Submit many requests at once. See ``TrafficService.burst``."""
+        return self.traffic.burst(**how)
 
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
         """Abort a tab's requests (all, or one lane's), or those with these ids, or without either all there are.
 
+        Steady traffic of the tab, or all there is, ends unless a lane or ids are given.
+
         Returns how many were aborted.
         """
+        if ids is None and lane is None:
+            self.traffic.stop_steady(tab_id, abort=True)
         if ids is not None:
             doomed = list(ids)
         elif tab_id:
@@ -193,7 +160,9 @@ class Playground:
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """Returns the reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
-        own = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
+        own: dict[str, Any] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
+        if tab and tab.steady:
+            own["steady"] = tab.steady.figures()
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
@@ -216,14 +185,10 @@ class Playground:
             "requests": requests,
             "blocks": self._builder.blocks(),
             "stats": self._builder.latest or None,
-            "burst": self._burst.figures() if self._burst else None,
+            "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
         }
 
     # -- internals
-
-    def _chat(self, prompt: Prompt) -> Any:
-        """Returns text as one chat message, anything else as it is."""
-        return as_prompt([{"role": "user", "content": prompt}], self.engine) if isinstance(prompt, str) else prompt
 
     def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> TrackedRequest:
         with self._registry.submitting() as enter:
@@ -256,7 +221,7 @@ class Playground:
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)
-        made = self._builder.tick(events, self._burst)
+        made = self._builder.tick(events, self.traffic.newest_burst)
         if made:
             self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made

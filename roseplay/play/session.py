@@ -33,6 +33,12 @@ class Tab:
         self.last_seen = now
         self._requests: list[TrackedRequest] = []
 
+    def take_steady(self, steady: SteadyTraffic) -> None:
+        """Put it in place of the steady traffic so far, which sends no more."""
+        before, self.steady = self.steady, steady
+        if before is not None:
+            before.stop()
+
     def lane(self, number: int) -> Lane:
         """Returns lane ``number``, made when first used; raises ``ValueError`` if there is no such lane."""
         check_lane(number)
@@ -83,6 +89,9 @@ class Tabs:
             tab = self._tabs.setdefault(tab_id, Tab(tab_id, self._clock()))
             tab.last_seen = self._clock()
             return tab
+
+    def get(self, tab_id: str) -> Tab | None:
+        return self._tabs.get(tab_id)
 
     def all(self) -> list[Tab]:
         with self._lock:

@@ -69,6 +69,7 @@ class SteadyTraffic:
         self._is_watched = is_watched
         self._clock = clock
         self._stopping = threading.Event()
+        self._abort = False
         self._unfinished: list[TrackedRequest] = []  # replaced, never changed: others read it
         self._sent = 0
         self._begun_ns = clock.now_ns()
@@ -79,11 +80,10 @@ class SteadyTraffic:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Send no more; what was sent is answered. Returns once the last submit has returned."""
+    def stop(self, *, abort: bool = False) -> None:
+        """Send no more; what was sent is answered. ``abort``: a request that is being submitted now is aborted."""
+        self._abort = abort
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     @property
     def running(self) -> bool:
@@ -132,6 +132,8 @@ class SteadyTraffic:
             else:
                 return None
             tracked = self._send(index)
+            if self._abort:
+                tracked.stream.cancel()
             self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
             self._sent += 1
         raise AssertionError("arrivals never end")

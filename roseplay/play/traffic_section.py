@@ -17,6 +17,7 @@ from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_on_page
 
 DEFAULT_BURST = 20
+DEFAULT_RATE = 4.0
 DEFAULT_ANSWER = 64
 
 

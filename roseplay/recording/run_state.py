@@ -69,7 +69,9 @@ class RequestRun:
     def label(self) -> str:
         if self.lane is not None:
             return f"lane {self.lane} #{self.request_id}"
-        return f"burst {self.burst} #{self.request_id}" if self.burst is not None else f"request #{self.request_id}"
+        if self.burst is not None:
+            return f"burst {self.burst} #{self.request_id}"
+        return f"{'steady' if self.kind == 'steady' else 'request'} #{self.request_id}"
 
     @property
     def ttft(self) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import uvicorn
@@ -19,6 +19,8 @@ from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
+
+T = TypeVar("T")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -44,6 +46,15 @@ def serving(engine: Any, playground: Playground | None = None) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(timeout=10)
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 20) -> T:
+    """Returns what the condition gives, as soon as that is true."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+    return found
 
 
 @pytest.fixture

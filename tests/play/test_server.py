@@ -23,7 +23,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
-from tests.play.conftest import serving
+from tests.play.conftest import serving, wait_until
 from tests.play.fake_engine import WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -137,6 +137,7 @@ def test_the_public_endpoints_and_no_others(client: Client) -> None:
         "/regenerate",
         "/set_knobs",
         "/set_sampling",
+        "/steady",
         "/stop",
         "/submit",
     ]
@@ -175,6 +176,22 @@ def test_burst_has_defaults(call: Any) -> None:
     made = call("/burst", 3, "equal", 1900)
     assert len(made["ids"]) == 3
     assert call("/stop") >= 3
+
+
+def test_steady_traffic_runs_until_its_rate_is_0(call: Any, address: str) -> None:
+    tab = "tab-of-a-program"
+    assert call("/steady", 0, tab=tab) is None
+    begun = call("/steady", 40, "equal", 2, "even", 7, tab)
+    assert (begun["on"], begun["rate"], begun["seed"], begun["stopped"]) == (True, 40, 7, None)
+
+    def polled() -> Any:
+        return httpx.get(f"{address}/ui/delta?since=0&tab={tab}", timeout=20).json()["own"]["steady"]
+
+    wait_until(lambda: polled()["done"] >= 3)
+    call("/steady", 0, tab=tab)
+    ended = wait_until(lambda: (now := polled())["on"] is False and now)
+    assert ended["sent"] >= 3
+    assert ended["stopped"] is None
 
 
 def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 
 from roseplay.engine.errors import EngineBusyError
+from roseplay.play.playground import Playground
 from roseplay.play.steady import MOST_S, MOST_WAITING, SteadyPlan, SteadyTraffic
 from roseplay.traffic.arrivals import endless, poisson
+from tests.play.conftest import wait_until
+from tests.play.fake_engine import FakeEngine
+
+MINE, YOURS = "tab-of-mine", "tab-of-yours"
 
 
-class Time:
+class FakeTime:
     """A clock that moves on by itself whenever somebody waits for it."""
 
     def __init__(self) -> None:
@@ -30,7 +36,7 @@ class Time:
 class Requests:
     """What was sent, and when; ``until`` calls something before the request with that number."""
 
-    def __init__(self, time: Time, *, scheduled: bool = True) -> None:
+    def __init__(self, time: FakeTime, *, scheduled: bool = True) -> None:
         self.time, self.scheduled = time, scheduled
         self.at_s: list[float] = []
         self.made: list[Any] = []
@@ -41,7 +47,9 @@ class Requests:
         self.before.get(index, lambda: None)()
         self.at_s.append(self.time.ns / 1e9)
         metrics = SimpleNamespace(scheduled_ns=1 if self.scheduled else None)
-        self.made.append(SimpleNamespace(finished=False, stream=SimpleNamespace(metrics=metrics)))
+        stream = SimpleNamespace(metrics=metrics, cancelled=False)
+        stream.cancel = lambda: setattr(stream, "cancelled", True)
+        self.made.append(SimpleNamespace(finished=False, stream=stream))
         return self.made[-1]
 
 
@@ -64,7 +72,7 @@ def gone() -> None:
 
 @pytest.fixture
 def requests() -> Requests:
-    return Requests(Time())
+    return Requests(FakeTime())
 
 
 def test_requests_arrive_at_the_rate_whether_or_not_others_are_answered(requests: Requests) -> None:
@@ -112,13 +120,70 @@ def test_it_stops_after_an_hour(requests: Requests) -> None:
 
 def test_it_can_be_stopped_and_says_nothing_then(requests: Requests) -> None:
     traffic = SteadyTraffic(plan(), requests.send, lambda: True, requests.time)
-    requests.before[7] = traffic._stopping.set
+    requests.before[7] = traffic.stop
     traffic.start()
-    traffic.stop()
+    traffic._thread.join(timeout=20)
     for tracked in requests.made[:5]:
         tracked.finished = True
     figures = traffic.figures()
     assert (figures["sent"], figures["done"], figures["on"], figures["stopped"]) == (8, 5, False, None)
+
+
+def test_a_request_that_is_being_submitted_when_all_is_stopped_is_aborted(requests: Requests) -> None:
+    traffic = SteadyTraffic(plan(), requests.send, lambda: True, requests.time)
+    requests.before[3] = lambda: traffic.stop(abort=True)
+    traffic.start()
+    traffic._thread.join(timeout=20)
+    assert [tracked.stream.cancelled for tracked in requests.made] == [False, False, False, True]
+
+
+@pytest.fixture
+def begun(engine: FakeEngine, playground: Playground) -> Playground:
+    """Steady traffic of a tab, three requests of which have arrived."""
+    how = {"rate": 50.0, "spacing": "even", "kind": "equal", "max_new_tokens": 3, "seed": 5}
+    playground.traffic.start_steady(**how, tab_id=MINE)
+    wait_until(lambda: len(engine.streams) >= 3)
+    return playground
+
+
+def steady(playground: Playground) -> Any:
+    return json.loads(playground.delta(0, tab_id=MINE))["own"]["steady"]
+
+
+def test_a_tab_learns_of_its_steady_traffic_by_its_polls(begun: Playground) -> None:
+    now = steady(begun)
+    assert (now["on"], now["rate"], now["kind"], now["spacing"], now["seed"]) == (True, 50.0, "equal", "even", 5)
+    assert now["sent"] >= 2
+    begun.tick()
+    events = [event for frame in json.loads(begun.delta(0))["frames"] for event in frame["requests"]]
+    assert {about["kind"] for _, kind, _, about in events if kind == "submitted"} == {"steady"}
+    assert "steady" not in json.loads(begun.delta(0, tab_id=YOURS))["own"]
+
+
+@pytest.mark.parametrize("tab", [MINE, ""])
+def test_stop_all_ends_it(begun: Playground, engine: FakeEngine, tab: str) -> None:
+    begun.stop(tab_id=tab)
+    wait_until(lambda: not steady(begun)["on"])
+    engine.step()
+    assert {str(stream.finish_reason) for stream in engine.streams.values()} == {"abort"}
+
+
+def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
+    begun.stop(tab_id=MINE, lane=1)
+    sent = steady(begun)["sent"]
+    assert wait_until(lambda: steady(begun)["sent"] > sent)
+
+
+def test_another_takes_its_place(begun: Playground) -> None:
+    before = begun.tabs.open(MINE).steady
+    begun.traffic.start_steady(rate=1, spacing="poisson", kind="mix", max_new_tokens=3, seed=None, tab_id=MINE)
+    wait_until(lambda: before is not None and not before.running)
+    assert (steady(begun)["kind"], steady(begun)["on"]) == ("mix", True)
+
+
+def test_it_needs_a_tab(playground: Playground) -> None:
+    with pytest.raises(ValueError, match="id of a tab"):
+        playground.traffic.start_steady(rate=1, spacing="even", kind="mix", max_new_tokens=3, seed=1, tab_id="")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from roseplay.play.playground import Playground, parse_changes
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import NAMES, Settings, read, whole_number
-from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST
+from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
 from roseplay.play.web.recording_routes import export_address
@@ -45,7 +45,7 @@ def add_endpoints(playground: Playground) -> None:
     lab, files = Experiments(playground), Files(playground)
     endpoints: list[Callable[..., Any]] = [
         *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
-        *(engine.burst, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
+        *(engine.burst, engine.steady, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
     ]
     for endpoint in endpoints:
         name = endpoint.__name__
@@ -206,6 +206,36 @@ class Steering(Endpoints):
             )
             made = await self.submissions.run(send)
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
+
+    def steady(
+        self,
+        rate: float = DEFAULT_RATE,
+        kind: str = "shared head",
+        max_new_tokens: int = DEFAULT_ANSWER,
+        spacing: str = "poisson",
+        seed: int | None = None,
+        tab: str = "",
+    ) -> dict | None:
+        """Send requests at a rate a second until that is stopped, whether or not earlier ones are answered.
+
+        It ends with the tab, when too many of its requests wait, after an hour, with ``/stop``, or with a rate of 0,
+        which leaves what was sent to be answered. ``spacing`` is poisson or even. Returns the traffic's figures, which
+        the tab's polls have too; null where there was none to stop.
+        """
+        with refusals_as_errors():
+            tab_id = _tab(tab)
+            if rate == 0 and not isinstance(rate, bool) and tab_id:
+                self.playground.traffic.stop_steady(tab_id)
+                steady = self.playground.tabs.open(tab_id).steady
+                return None if steady is None else steady.figures()
+            return self.playground.traffic.start_steady(
+                rate=rate,
+                spacing=spacing,  # type: ignore[arg-type]  # checked
+                kind=kind,
+                max_new_tokens=whole_number(max_new_tokens, "max_new_tokens"),
+                seed=None if seed is None else whole_number(seed, "seed"),
+                tab_id=tab_id,
+            ).figures()
 
     def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them."""

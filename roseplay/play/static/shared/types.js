@@ -15,7 +15,8 @@
  * @property {boolean} [alive] false once the engine has ended
  * @property {string | null} [health] why the engine is overdue
  * @property {boolean} [lab] whether the Lab has the engine to itself
- * @property {{lanes: LaneNews[]}} [own] what this tab lacks of its lanes
+ * @property {{lanes: LaneNews[], steady?: Record<string, any>}} [own] what this tab lacks of its lanes, and
+ *   the figures of its steady traffic
  */
 
 /**

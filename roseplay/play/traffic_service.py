@@ -1,0 +1,113 @@
+"""Traffic that is sent from a tab or by a program: bursts, and steady traffic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineBusyError
+from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
+from roseplay.play.chats import as_prompt
+from roseplay.play.session import Tabs
+from roseplay.play.steady import SteadyPlan, SteadyTraffic
+from roseplay.recording.request_registry import TrackedRequest
+from roseplay.texts import shown
+from roseplay.traffic.arrivals import Spacing
+from roseplay.traffic.prompts import KINDS, Prompt
+
+_FIRST_SEED = 7
+
+
+class TrafficService:
+    """Sends bursts and steady traffic to an engine. Thread-safe.
+
+    Args:
+        submit: submits a prompt and registers its sender, see ``Playground``.
+
+    Attributes:
+        newest_burst: the burst that was begun last.
+    """
+
+    def __init__(self, engine: Any, tabs: Tabs, submit: Callable[..., TrackedRequest]) -> None:
+        self._engine, self._tabs, self._submit = engine, tabs, submit
+        self._burst_ids = itertools.count(1)
+        self._seeds = itertools.count(_FIRST_SEED)
+        self.newest_burst: Burst | None = None
+
+    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
+        """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
+
+        Without a seed each burst has other prompts. If the engine accepts only some of the requests, the burst is that
+        large.
+
+        Raises:
+            ValueError: a bad size, kind or seed.
+            EngineBusyError: the engine accepts none.
+        """
+        if not 1 <= size <= MAX_SIZE:
+            raise ValueError(f"a burst of {shown(size)} is not possible: use 1 to {MAX_SIZE} requests")
+        key, seed = kind_of(kind), self._seed(seed)
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        tab = self._tabs.open(tab_id) if tab_id else None
+        info = self._engine.info
+        burst = Burst(next(self._burst_ids), key, size, seed, info.block_size)
+        for prompt in burst_prompts(self._engine.tokenizer, info.vocab_size, key, size, seed):
+            try:
+                tracked = self._send(prompt, params, kind="burst", burst=burst.burst_id, tab=tab_id)
+            except EngineBusyError:
+                if not burst.requests:
+                    raise
+                burst.size = len(burst.requests)
+                break
+            burst.requests.append(tracked)
+            self.newest_burst = burst
+            if tab:
+                tab.add(tracked)
+        return burst
+
+    def start_steady(
+        self, *, rate: float, spacing: Spacing, kind: str, max_new_tokens: int, seed: int | None, tab_id: str
+    ) -> SteadyTraffic:
+        """Send requests at a rate for as long as somebody looks at the tab, in place of its steady traffic so far.
+
+        Raises:
+            ValueError: a bad rate, spacing, kind or seed, or no tab.
+        """
+        if not tab_id:
+            raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
+        plan = SteadyPlan(rate=rate, spacing=spacing, kind=kind, seed=self._seed(seed))
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        info, tab = self._engine.info, self._tabs.open(tab_id)
+        source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
+
+        def send(index: int) -> TrackedRequest:
+            tracked = self._send(KINDS[plan.kind].prompt(source, index), params, kind="steady", tab=tab_id)
+            tab.add(tracked)
+            return tracked
+
+        steady = SteadyTraffic(plan, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
+        tab.take_steady(steady)
+        steady.start()
+        return steady
+
+    def stop_steady(self, tab_id: str = "", *, abort: bool = False) -> None:
+        """Send no more steady traffic of a tab, or of all; ``abort``: not even what is about to be submitted."""
+        tabs = self._tabs.all() if not tab_id else [self._tabs.open(tab_id)]
+        for tab in tabs:
+            if tab.steady is not None:
+                tab.steady.stop(abort=abort)
+
+    def _seed(self, seed: int | None) -> int:
+        if seed is None:
+            return next(self._seeds)
+        if not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"seed is {shown(seed)}: use an integer from 0 to {MAX_SEED}")
+        return seed
+
+    def _send(self, prompt: Prompt, params: SamplingParams, **about: Any) -> TrackedRequest:
+        """Submit a prompt; text is one chat message."""
+        title = prompt if isinstance(prompt, str) else f"{len(prompt)} token ids"
+        chat = as_prompt([{"role": "user", "content": prompt}], self._engine) if isinstance(prompt, str) else prompt
+        return self._submit(chat, params, title=title, **about)
