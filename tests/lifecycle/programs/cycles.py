@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -18,6 +19,7 @@ from roseplay.engine.errors import EngineStartError
 
 ANSWER = SamplingParams(max_new_tokens=5, ignore_eos=True)
 EVERY = 8
+GONE_WITHIN_S = 10.0  # for a thread that has ended to leave the list of the system
 OURS = ("Engine", "Worker", "ModelRunner", "KVCache", "Scheduler", "Stream")
 
 
@@ -34,7 +36,7 @@ def main() -> None:
                 fail_to_start(directory)
             if number % EVERY == 0 or number == count - 1:  # collecting garbage takes longer than an engine
                 opened = number + 1 + (int(sys.argv[2]) if mode == "process" else 0)
-                found["measured"].append({"mode": mode, "engines": opened, **measure()})
+                found["measured"].append({"mode": mode, "engines": opened, **measure(found["measured"])})
     found["closed"] = objects()
     with Engine(directory, **settings):
         found["open"] = objects()
@@ -49,16 +51,24 @@ def fail_to_start(directory: str) -> None:
     raise AssertionError("an engine without room for a block has started")
 
 
-def measure() -> dict[str, int]:
+def measure(before: list[dict[str, int]]) -> dict[str, int]:
     gc.collect()
+    usual = min((one["native_threads"] for one in before), default=sys.maxsize)
+    until = time.monotonic() + GONE_WITHIN_S
+    while native_threads() > usual and time.monotonic() < until:
+        time.sleep(0.02)
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return {
         "memory": resident,
         "threads": sum(thread.name.startswith("roseplay") for thread in threading.enumerate()),
-        "native_threads": len(os.listdir("/proc/self/task")),
+        "native_threads": native_threads(),
         "handles": len(os.listdir("/proc/self/fd")),
         "processes": len(multiprocessing.active_children()),
     }
+
+
+def native_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
 
 
 def objects() -> dict[str, int]:
