@@ -18,7 +18,9 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
-def test_the_engine_can_be_read_in_an_evening() -> None:
-    files = re.findall(r"\]\(\.\./(roseplay/[^)]+\.py)\)", READING.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("part", ["engine", "page"])
+def test_each_part_can_be_read_in_an_evening(part: str) -> None:
+    parts = dict(re.findall(r"^# Reading the (\w+)\n(.*?)(?=^# )", READING.read_text(encoding="utf-8"), re.M | re.S))
+    files = [READING.parent / name for name in re.findall(r"\]\(([^)]+\.(?:py|js))\)", parts[part])]
     assert len(files) > 12
-    assert sum(len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 3500
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 3500
