@@ -144,7 +144,13 @@ class Peer:
     def _ask(self, line: str) -> Any:
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None and stdout is not None and stderr is not None
-        late = threading.Timer(self._time_limit_s, self._process.kill)
+        given_up = threading.Event()
+
+        def give_up() -> None:
+            given_up.set()
+            self._process.kill()
+
+        late = threading.Timer(self._time_limit_s, give_up)
         late.start()
         try:
             stdin.write(line + "\n")
@@ -152,9 +158,8 @@ class Peer:
             answer = stdout.readline()
         except BrokenPipeError:
             answer = ""
-        ended = late.finished.is_set()
         late.cancel()
-        if ended:
+        if given_up.is_set():
             raise BenchmarkError(f"{self.name} was given up after {self._time_limit_s:g} s")
         if not answer:
             why = (stderr.read().strip().splitlines() or ["it ended without a word"])[-1]

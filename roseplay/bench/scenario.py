@@ -13,6 +13,8 @@ def main(argv: Sequence[str]) -> int:
     from roseplay.lab.command import main as lab
 
     given = list(_translated(argv))
+    if not any(word.startswith("--run-limit-s") for word in given):
+        given += ["--run-limit-s", "600"]  # its default
     print(f"roseplay bench scenario is now: roseplay lab {' '.join(given)}", file=sys.stderr)
     return lab(given)
 

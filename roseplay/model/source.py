@@ -29,7 +29,9 @@ def find_source(model: str) -> tuple[str, bool]:
     """
     if model == EMBEDDED:
         return str(embedded_model()), True
-    path = Path(shapes.resolve(model)).expanduser()
+    path = Path(model).expanduser()
+    if not path.exists():
+        path = Path(shapes.resolve(model))
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")

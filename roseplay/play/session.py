@@ -31,11 +31,13 @@ class Tab:
         self.settings = TabSettings()
         self.steady: SteadyTraffic | None = None  # the newest, which may have ended
         self.last_seen = now
+        self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
 
     def take_steady(self, steady: SteadyTraffic) -> None:
         """Put it in place of the steady traffic so far, which sends no more."""
-        before, self.steady = self.steady, steady
+        with self._lock:
+            before, self.steady = self.steady, steady
         if before is not None:
             before.stop()
 
@@ -45,7 +47,8 @@ class Tab:
         return self.lanes.setdefault(number, Lane(number))
 
     def add(self, tracked: TrackedRequest) -> None:
-        self._requests = [*self.unfinished(), tracked]
+        with self._lock:
+            self._requests = [*self.unfinished(), tracked]
 
     def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]

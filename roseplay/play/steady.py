@@ -82,12 +82,12 @@ class SteadyTraffic:
 
     def stop(self, *, abort: bool = False) -> None:
         """Send no more; what was sent is answered. ``abort``: a request that is being submitted now is aborted."""
-        self._abort = abort
+        self._abort = self._abort or abort
         self._stopping.set()
 
     @property
     def running(self) -> bool:
-        return self._ended_ns is None
+        return self._ended_ns is None and not self._stopping.is_set()
 
     def figures(self) -> dict[str, Any]:
         """Returns the plan, whether it runs, what was sent and answered, and why it stopped by itself, if it did."""
@@ -132,7 +132,7 @@ class SteadyTraffic:
             else:
                 return None
             tracked = self._send(index)
-            if self._abort:
+            if self._abort or not self._is_watched():  # while it was being submitted
                 tracked.stream.cancel()
             self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
             self._sent += 1

@@ -73,13 +73,14 @@ class TrafficService:
         """Send requests at a rate for as long as somebody looks at the tab, in place of its steady traffic so far.
 
         Raises:
-            ValueError: a bad rate, spacing, kind or seed, or no tab.
+            ValueError: a bad rate, spacing, kind or seed, no tab, or answers that the model cannot have.
         """
         if not tab_id:
             raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
         plan = SteadyPlan(rate=rate, spacing=spacing, kind=kind, seed=self._seed(seed))
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         info, tab = self._engine.info, self._tabs.open(tab_id)
+        info.check_fits(1, max_new_tokens)
         source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
 
         def send(index: int) -> TrackedRequest:

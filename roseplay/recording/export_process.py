@@ -48,7 +48,10 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     where = [str(Path(roseplay.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, where))}
     command = [sys.executable, "-m", __name__, kind]
-    made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - its reader closes it
+    try:
+        made = tempfile.TemporaryFile(prefix="roseplay-")  # noqa: SIM115 - its reader closes it
+    except OSError as error:
+        raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
     try:
         with tempfile.TemporaryFile(prefix="roseplay-") as recording:
             recording.writelines(lines)
@@ -58,6 +61,9 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
         if child.returncode != 0:
             last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise ExportError(f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}")
+    except OSError as error:
+        made.close()
+        raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
         made.close()
         raise ExportError(f"the {kind} could not be made within {_LIMIT_S:g} s") from None

@@ -35,10 +35,11 @@ def run_report(recording: Recording) -> bytes:
     for (title, sub, _), chart in zip(_CHARTS, as_html(draw(run) for *_, draw in _CHARTS), strict=True):
         parts += [heading(title, sub), chart]
     if run.knobs:
-        changes = {
-            f"{(t - run.start) / 1000:.2f} s, step {step}": changes_text(change) for t, step, change in run.knobs
-        }
-        parts += [heading("Knob changes", len(run.knobs)), _pairs(changes)]
+        changes = [
+            (f"{(t - run.start) / 1000:.2f} s, step {step}", escape(changes_text(change)))
+            for t, step, change in run.knobs
+        ]
+        parts += [heading("Knob changes", len(run.knobs)), table(changes)]
     environment = {**header["info"], **(header.get("environment") or {})}
     known = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
     parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]

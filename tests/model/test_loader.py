@@ -162,6 +162,12 @@ def test_a_bundled_shape_is_known_by_its_name():
     assert (loaded.name, len(loaded.kv_shapes)) == ("smollm-135m", 30)
 
 
+def test_a_directory_comes_before_a_bundled_shape_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tiny_model(FAMILIES["llama"]()).save_pretrained(tmp_path / "smollm-135m")
+    monkeypatch.chdir(tmp_path)
+    assert len(load_model("smollm-135m", EngineConfig(device="cpu")).kv_shapes) != 30
+
+
 def test_the_embedded_model():
     config = EngineConfig(num_blocks=32)
     loaded, tokenizer = load_model("tiny-chat", config), load_tokenizer("tiny-chat", config)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from collections import defaultdict
 from itertools import pairwise
@@ -232,6 +234,24 @@ def test_the_report_is_one_file(lines: list[bytes]) -> None:
     assert "@import" not in page
     assert "prefill_max_tokens ∞ → 64" in page
     assert "fake-chat" in page
+
+
+def test_the_report_has_each_change_of_the_knobs(lines: list[bytes]) -> None:
+    header, first, *others = [json.loads(line) for line in lines]
+    first["knobs"] = [[100.0, 5, {"prefill_max_tokens": [None, 64]}], [102.0, 5, {"max_batch_size": [32, 8]}]]
+    page = exports.export("report", [json.dumps(line).encode() for line in (header, first, *others)]).decode()
+    assert "prefill_max_tokens ∞ → 64" in page
+    assert "max_batch_size 32 → 8" in page
+
+
+def test_an_export_without_room_on_the_disk_says_so(playground: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **named: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    app = create_app(playground, allowed_hosts("127.0.0.1"))
+    answer = TestClient(app, base_url="http://127.0.0.1:7860").get("/ui/export/report.html")
+    assert (answer.status_code, "No space left on device" in answer.text) == (503, True)
 
 
 def test_names_in_the_report_are_text(lines: list[bytes]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +13,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
 from roseplay.play.bursts import LABELS, burst_prompts, kind_of
 from roseplay.play.playground import Playground
-from roseplay.play.session import LEASE_S, Tabs
+from roseplay.play.session import LEASE_S, Tab, Tabs
 from tests.play.fake_engine import FakeEngine
 
 TAB = "tab-of-a-test"
@@ -44,6 +47,25 @@ def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground
     playground.tick()
     assert [engine.streams[i].finish_reason for i in ids] == ["abort"] * 5
     assert len(playground.tabs) == 0
+
+
+def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
+    tab, before = Tab("tab-of-two", 0.0), sys.getswitchinterval()
+
+    def add() -> None:
+        for _ in range(300):
+            tab.add(SimpleNamespace(finished=False))  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=add) for _ in range(2)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(tab.unfinished()) == 600
 
 
 def test_any_poll_renews_the_lease(engine: FakeEngine, playground: Playground, time: Time) -> None:

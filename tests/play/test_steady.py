@@ -181,6 +181,17 @@ def test_another_takes_its_place(begun: Playground) -> None:
     assert (steady(begun)["kind"], steady(begun)["on"]) == ("mix", True)
 
 
+def test_once_stopped_it_does_not_run(begun: Playground) -> None:
+    begun.traffic.stop_steady(MINE)
+    assert steady(begun)["on"] is False
+
+
+def test_an_answer_that_the_model_cannot_have_is_refused(playground: Playground) -> None:
+    long = playground.engine.info.max_model_len
+    with pytest.raises(ValueError, match="limit"):
+        playground.traffic.start_steady(rate=1, spacing="even", kind="mix", max_new_tokens=long, seed=1, tab_id=MINE)
+
+
 def test_it_needs_a_tab(playground: Playground) -> None:
     with pytest.raises(ValueError, match="id of a tab"):
         playground.traffic.start_steady(rate=1, spacing="even", kind="mix", max_new_tokens=3, seed=1, tab_id="")
