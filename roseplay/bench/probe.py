@@ -48,7 +48,7 @@ window.roseProbe = (function () {
   function latencies() {
     const times = new Map(), { tokens } = Rose.store, found = [];
     for (let i = tokens.first; i < tokens.end; i++) {
-      const slot = i & tokens.mask, rid = tokens.rid[slot];
+      const slot = i & tokens.mask, rid = tokens.request_id[slot];
       if (!times.has(rid)) times.set(rid, []);
       times.get(rid).push(tokens.t[slot]);
     }

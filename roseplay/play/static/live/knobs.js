@@ -4,6 +4,7 @@ import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
+import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
 
@@ -108,10 +109,10 @@ function switchState(knob) {
 
 /* An answer of a burst has at most half of the model's context. */
 function answerLength() {
-  const half = store.info ? Math.floor(store.info.max_model_len / 32) * 16 : 256;
-  const most = Math.max(16, Math.min(256, half));
-  const now = Number(document.querySelector("#answer-length input[type=number]")?.value || most);
-  return { __type__: "update", maximum: most, value: Math.min(now, most) };
+  if (!store.info || poll.held) return { __type__: "update" }; // a recording's model does not limit what is sent
+  const most = Math.max(16, Math.min(256, Math.floor(store.info.max_model_len / 32) * 16));
+  const now = Number(document.querySelector("#answer-length input[type=number]")?.value);
+  return { __type__: "update", maximum: most, ...(now > most && { value: most }) };
 }
 
 // ---- what follows from the knobs --------------------------------------------------------------------------
@@ -157,6 +158,7 @@ on("reset", () => {
   sync();
 });
 on("lock", () => { // a lock that ends enables every control
+  if (!store.info) return;
   for (const knob of SWITCHES.filter(lacks)) {
     /** @type {HTMLInputElement | null} */
     const box = document.querySelector(`#${controls[knob]} input`);

@@ -22,5 +22,7 @@ export function takeFiles(button, input, zone, take) {
   });
 }
 
-// A file that is dropped elsewhere would otherwise replace the page.
-for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
+/** A file that is dropped elsewhere would otherwise replace the page. @param {DragEvent} event */
+const ignoreFile = (event) => event.dataTransfer?.types.includes("Files") && event.preventDefault();
+document.addEventListener("dragover", ignoreFile);
+document.addEventListener("drop", ignoreFile);
