@@ -93,12 +93,17 @@ class TrafficService:
         steady.start()
         return steady
 
-    def stop_steady(self, tab_id: str = "", *, abort: bool = False) -> None:
-        """Send no more steady traffic of a tab, or of all; ``abort``: not even what is about to be submitted."""
-        tabs = self._tabs.all() if not tab_id else [self._tabs.open(tab_id)]
-        for tab in tabs:
-            if tab.steady is not None:
-                tab.steady.stop(abort=abort)
+    def stop_steady(self, tab_id: str = "", *, abort: bool = False) -> list[SteadyTraffic]:
+        """Send no more steady traffic of a tab, or of all; returns what there was, running or not.
+
+        Args:
+            abort: abort a request that is being submitted now.
+        """
+        tabs = [self._tabs.open(tab_id)] if tab_id else self._tabs.all()
+        found = [tab.steady for tab in tabs if tab.steady is not None]
+        for steady in found:
+            steady.stop(abort=abort)
+        return found
 
     def _seed(self, seed: int | None) -> int:
         if seed is None:

@@ -46,6 +46,9 @@ def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -
     for name in ("send", "ask", "burst", "stop", "set_knobs", "block"):
         with pytest.raises(ValueError, match="has no engine"):
             getattr(replay, name)()
+    for name in ("start_steady", "stop_steady"):
+        with pytest.raises(ValueError, match="has no engine"):
+            getattr(replay.traffic, name)()
 
 
 def test_a_replay_is_served_without_torch(file: Path) -> None:

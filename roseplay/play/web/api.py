@@ -225,9 +225,7 @@ class Steering(Endpoints):
         with refusals_as_errors():
             tab_id = _tab(tab)
             if rate == 0 and not isinstance(rate, bool) and tab_id:
-                self.playground.traffic.stop_steady(tab_id)
-                steady = self.playground.tabs.open(tab_id).steady
-                return None if steady is None else steady.figures()
+                return next((steady.figures() for steady in self.playground.traffic.stop_steady(tab_id)), None)
             return self.playground.traffic.start_steady(
                 rate=rate,
                 spacing=spacing,  # type: ignore[arg-type]  # checked
