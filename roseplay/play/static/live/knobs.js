@@ -82,14 +82,23 @@ function along(name, value) {
   return range ? (value - range.min) / (range.max - range.min) : 0;
 }
 
+/* A control's value, unless somebody types into it: Gradio calls `controlValues` a while after `ask`. */
+function unlessTyped(name, value) {
+  /** @type {any} */
+  const at = document.activeElement;
+  const typing = at && at.dataset.typed && /^(text|number)$/.test(at.type) && at.closest(`#${name}`);
+  return typing ? { __type__: "update" } : value;
+}
+
 /** What the controls should show, in the order in which Controls.wire() names them. */
 export function controlValues() {
   const { knobs } = store, slow = knobs.slow_motion > 1;
   const sliders = SLIDERS.flatMap((knob) => {
-    if (!given.stops[controls[knob]]) return [knobs[knob]];
-    return [place(controls[knob], knobs[knob]), knobs[knob] === null ? "∞" : String(knobs[knob])];
+    const name = controls[knob], value = knobs[knob];
+    if (!given.stops[name]) return [unlessTyped(name, value)];
+    return [place(name, value), unlessTyped(`${name}-value`, value === null ? "∞" : String(value))];
   });
-  const factor = slow ? `×${knobs.slow_motion}` : document.querySelector("#slow-factor input").value;
+  const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : { __type__: "update" };
   return [...sliders, ...SWITCHES.map(switchState), slow, factor, answerLength()];
 }
 
