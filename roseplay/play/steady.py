@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.engine.errors import EngineBusyError, EngineError
@@ -43,8 +43,8 @@ class SteadyPlan:
         number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
         if not number or not LEAST_RATE <= self.rate <= MOST_RATE:
             raise ValueError(f"the rate is {shown(self.rate)}: use {LEAST_RATE:g} to {MOST_RATE:g} requests a second")
-        if self.spacing not in ("poisson", "even"):
-            raise ValueError(f"the spacing is {shown(self.spacing)}: use poisson or even")
+        if self.spacing not in get_args(Spacing):
+            raise ValueError(f"the spacing is {shown(self.spacing)}: use {' or '.join(get_args(Spacing))}")
         object.__setattr__(self, "kind", kind_of(self.kind))
 
 

@@ -114,6 +114,5 @@ class TrafficService:
 
     def _send(self, prompt: Prompt, params: SamplingParams, **about: Any) -> TrackedRequest:
         """Submit a prompt; text is one chat message."""
-        title = prompt if isinstance(prompt, str) else f"{len(prompt)} token ids"
         chat = as_prompt([{"role": "user", "content": prompt}], self._engine) if isinstance(prompt, str) else prompt
-        return self._submit(chat, params, title=title, **about)
+        return self._submit(chat, params, **about)
