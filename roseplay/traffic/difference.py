@@ -1,0 +1,99 @@
+"""The one rule for whether a figure differs between two settings, A and B.
+
+Whatever compares runs asks here, so that a table, its bars and the sentences beside it cannot disagree: B is better or
+worse only where the values of all repeats lie apart and their medians differ by a least ratio.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+LEAST_RATIO = 1.05
+LEAST_RATIO_OF_ONE_RUN = 1.15  # the spread of a single run is unknown
+
+Better = Literal["higher", "lower"]
+Verdict = Literal["better", "worse", "within", "unknown"]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure of A and of B.
+
+    Attributes:
+        verdict: B is ``better`` or ``worse`` than A, or the difference is ``within`` the spread; ``unknown`` if one of
+            them has no value.
+        a, b: medians over the repeats; ``None`` of no values.
+        a_range, b_range: the lowest and the highest value.
+        ratio: b / a; ``None`` if a is 0 or one of them is unknown.
+        repeats: values of the side that has fewer.
+    """
+
+    verdict: Verdict
+    a: float | None
+    b: float | None
+    a_range: Range | None
+    b_range: Range | None
+    ratio: float | None
+    repeats: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether B is better or worse."""
+        return self.verdict in ("better", "worse")
+
+    @property
+    def size(self) -> float:
+        """How far apart the medians are: the larger over the smaller as a logarithm, infinite if one of them is 0."""
+        return 0.0 if self.a is None or self.b is None else _size(self.a, self.b)
+
+
+def difference(a: Sequence[float | None], b: Sequence[float | None], *, better: Better) -> Difference:
+    """Compare a figure of two settings.
+
+    Args:
+        a, b: its value in each repeat, at least 0; ``None`` where it could not be measured. The order does not matter.
+        better: which direction is better.
+    """
+    known_a, known_b = ([value for value in values if value is not None] for values in (a, b))
+    median_a, median_b = _median(known_a), _median(known_b)
+    range_a, range_b = _range(known_a), _range(known_b)
+    repeats = min(len(known_a), len(known_b))
+    verdict: Verdict = "within"
+    if median_a is None or median_b is None or range_a is None or range_b is None:
+        verdict = "unknown"
+    elif _apart(range_a, range_b) and _size(median_a, median_b) >= math.log(least_ratio(repeats)):
+        verdict = "better" if (median_b < median_a) == (better == "lower") else "worse"
+    ratio = median_b / median_a if median_a and median_b is not None else None
+    return Difference(verdict, median_a, median_b, range_a, range_b, ratio, repeats)
+
+
+def least_ratio(repeats: int) -> float:
+    """Returns the ratio of the medians below which nothing is said to differ."""
+    return LEAST_RATIO if repeats > 1 else LEAST_RATIO_OF_ONE_RUN
+
+
+def spread_text(repeats: int) -> str:
+    """Returns what a difference that is not clear is within, as in ``within the spread of 3 repeats``."""
+    return f"the spread of {repeats} repeats" if repeats > 1 else "what one run each can tell"
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _range(values: Sequence[float]) -> Range | None:
+    return (min(values), max(values)) if values else None
+
+
+def _apart(one: Range, other: Range) -> bool:
+    return one[1] < other[0] or other[1] < one[0]
+
+
+def _size(a: float, b: float) -> float:
+    low, high = sorted((abs(a), abs(b)))
+    return 0.0 if high == 0 else math.inf if low == 0 else math.log(high / low)

@@ -1,0 +1,71 @@
+"""The rule for whether a figure differs between two settings, held over generated values."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roseplay.traffic.difference import LEAST_RATIO, LEAST_RATIO_OF_ONE_RUN, Difference, difference, least_ratio
+
+VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1e6, allow_nan=False)), min_size=0, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "better", "verdict"),
+    [
+        ([10, 11, 12], [7, 8, 9], "lower", "better"),
+        ([10, 11, 12], [7, 8, 9], "higher", "worse"),
+        ([7, 8, 9], [10, 11, 12], "lower", "worse"),
+        ([10, 20, 30], [9, 12, 15], "lower", "within"),  # the ranges overlap
+        ([10, 10.1], [10.2, 10.3], "lower", "within"),  # apart, but the ratio is too small
+        ([10], [9], "lower", "within"),  # one run each must differ by more
+        ([10], [8], "lower", "better"),
+        ([0, 0], [3, 4], "lower", "worse"),
+        ([0], [0], "higher", "within"),
+        ([], [1], "lower", "unknown"),
+        ([None, None], [1, 2], "lower", "unknown"),
+        ([None, 5], [20], "lower", "worse"),
+    ],
+)
+def test_verdicts(a, b, better, verdict) -> None:
+    assert difference(a, b, better=better).verdict == verdict
+
+
+def test_figures_are_medians_and_ranges() -> None:
+    assert difference([30.0, 10.0, None, 20.0], [5.0, 6.0, 7.0], better="lower") == Difference(
+        "better", 20.0, 6.0, (10.0, 30.0), (5.0, 7.0), 0.3, 3
+    )
+    assert difference([0.0], [1.0], better="lower").ratio is None
+
+
+@given(VALUES, VALUES, st.sampled_from(["higher", "lower"]))
+def test_a_clear_verdict_needs_ranges_apart_and_a_ratio(a, b, better) -> None:
+    found = difference(a, b, better=better)
+    assert (found.verdict == "unknown") == (found.a is None or found.b is None)
+    if found.clear:
+        assert found.a_range and found.b_range
+        low, high = sorted((found.a_range, found.b_range))
+        assert low[1] < high[0]
+        assert found.size >= math.log(least_ratio(found.repeats))
+        assert (found.verdict == "better") == ((found.b_range < found.a_range) == (better == "lower"))
+
+
+@given(VALUES, VALUES, st.sampled_from(["higher", "lower"]))
+def test_swapped_settings_get_the_opposite_verdict(a, b, better) -> None:
+    opposite = {"better": "worse", "worse": "better"}
+    one, other = difference(a, b, better=better), difference(b, a, better=better)
+    assert other.verdict == opposite.get(one.verdict, one.verdict)
+
+
+@given(VALUES)
+def test_equal_runs_never_differ(values) -> None:
+    assert not difference(values, values[::-1], better="lower").clear
+
+
+def test_one_run_each_needs_a_larger_ratio() -> None:
+    assert least_ratio(1) == LEAST_RATIO_OF_ONE_RUN > LEAST_RATIO == least_ratio(2)
+    assert difference([100.0], [114.0], better="lower").verdict == "within"
+    assert difference([100.0, 100.0], [114.0, 114.0], better="lower").verdict == "worse"
