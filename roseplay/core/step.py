@@ -59,6 +59,8 @@ class Step:
         shared_tokens: prompt tokens attached from blocks that this very step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
+        held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
+            tokens or requests), ``blocks`` (no free KV blocks) or ``batch`` (the batch is full). None if nobody waits.
     """
 
     step_id: int
@@ -74,6 +76,7 @@ class Step:
     shared_tokens: int = 0
     preempted: list[int] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
+    held_by: str | None = None
 
 
 @dataclass(slots=True)

@@ -106,9 +106,14 @@ class StepBuilder:
             self._compute_prompt(request, budget)
         if prefilling and prefilling[0].last_step != step.step_id:
             return  # the oldest got nothing: whoever joined now would take the budget that it waits for
-        while requests.waiting and len(requests.running) < knobs.max_batch_size:
+        while requests.waiting:
+            if len(requests.running) >= knobs.max_batch_size:
+                step.held_by = "batch"
+                break
             match = self._match(requests.waiting[0], lookup)
-            if not self._may_admit(requests.waiting[0], match, budget):
+            obstacle = self._obstacle(requests.waiting[0], match, budget)
+            if obstacle:
+                step.held_by = obstacle
                 break
             request = requests.admit_first()
             step.admitted.append(request.request_id)
@@ -118,10 +123,13 @@ class StepBuilder:
     def _match(self, request: Request, lookup: Lookup) -> Match | None:
         return self._tables.match(request, lookup) if lookup.committed or lookup.pending else None
 
-    def _may_admit(self, request: Request, match: Match | None, budget: PromptBudget) -> bool:
-        """Whether the head of the queue gets in: it has work it may do, and its whole prompt fits beside the others."""
+    def _obstacle(self, request: Request, match: Match | None, budget: PromptBudget) -> str | None:
+        """What keeps the head of the queue out, see ``Step.held_by``.
+
+        It gets in if it has work that it may do, and if its whole prompt fits beside the others.
+        """
         if match is None and budget.chunk(0, request.num_tokens) == 0:
-            return False
+            return "prefill"
         held = sum(1 for block in match.blocks if self._pool.ref_counts[block] > 0) if match is not None else 0
         needed = self._tables.blocks_for(request.num_tokens) - held
         running = self._requests.running
@@ -130,7 +138,7 @@ class StepBuilder:
             for other in running
             if other.is_prefilling
         )
-        return needed + reserved + len(running) <= self._pool.num_available
+        return None if needed + reserved + len(running) <= self._pool.num_available else "blocks"
 
     def _attach(self, request: Request, match: Match | None) -> None:
         """Attach what was found; with the whole prompt found, take its logits from where they are."""
@@ -162,10 +170,13 @@ class StepBuilder:
         """Compute as much of the request's prompt as budget and blocks allow, perhaps nothing."""
         start = request.num_computed_tokens
         chunk = budget.chunk(start, request.num_tokens)
+        if start + chunk < request.num_tokens:
+            self.step.held_by = "prefill"
         if chunk == 0:
             return
         free_end = (len(request.block_table) + self._pool.num_available) * self._pool.block_size
         if free_end < start + chunk:
+            self.step.held_by = "blocks"
             chunk = max(0, free_end - start) if self._knobs.chunked_prefill else 0
         if chunk == 0 or not self._make_room(request, chunk):
             return

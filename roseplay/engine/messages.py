@@ -148,7 +148,7 @@ class StepRecord:
     Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
     step was replayed, as a CUDA graph or from a recording; ``None`` where there are none. ``out_of_memory``: steps undone
-    before it for lack of memory.
+    before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``.
     """
 
     step_id: int
@@ -176,6 +176,7 @@ class StepRecord:
     block_changes: list[BlockChange] = field(default_factory=list)
     graph: bool | None = None
     out_of_memory: int = 0
+    held_by: str | None = None
 
     @property
     def block_copies(self) -> int:

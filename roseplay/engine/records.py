@@ -66,6 +66,7 @@ def step_record(
         copied=step.copied,
         block_changes=_block_changes(scheduler),
         graph=result.graph,
+        held_by=step.held_by,
     )
 
 

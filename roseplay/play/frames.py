@@ -22,12 +22,13 @@ from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
 from roseplay.recording.frame_rows import StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+from roseplay.recording.step_limit import limit_of
 from roseplay.traffic.metrics import ms, percentile
 
 KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
 _FREE = [0, -1, 0]
-_AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms")]
+_AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms", "limit")]
 
 Tap = Callable[[dict[str, Any], bytes], None]
 
@@ -94,11 +95,21 @@ class FrameBuilder:
     """Turns telemetry events into frames. Only one thread may call ``tick``.
 
     Args:
+        max_waiting: the length of the engine's queue.
         tap: called with every frame, as an object and encoded.
     """
 
-    def __init__(self, registry: RequestRegistry, page_time: PageTime, ring: FrameRing, tap: Tap | None = None) -> None:
+    def __init__(
+        self,
+        registry: RequestRegistry,
+        page_time: PageTime,
+        ring: FrameRing,
+        *,
+        max_waiting: int,
+        tap: Tap | None = None,
+    ) -> None:
         self._registry = registry
+        self._max_waiting = max_waiting
         self._time = page_time
         self._ring = ring
         self._tap = tap
@@ -215,6 +226,7 @@ class FrameBuilder:
             t1=self._time.ms(record.end_ns),
             device_ms=round(record.device_ns / 1e6, 2),
             host_ms=round(record.host_ns / 1e6, 2),
+            limit=limit_of(record, self._max_waiting),
         )
 
     def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:

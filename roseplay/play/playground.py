@@ -55,7 +55,9 @@ class Playground:
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
         self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
-        self._builder = FrameBuilder(self._registry, self._time, self._ring, self._recorder.take)
+        self._builder = FrameBuilder(
+            self._registry, self._time, self._ring, max_waiting=engine.config.max_waiting, tap=self._recorder.take
+        )
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
         self.traffic = TrafficService(engine, self.tabs, self._submit)
         self._cursor = 0

@@ -15,7 +15,8 @@ class StepRow(NamedTuple):
     """One step, as in ``StepRecord``; block counts are taken after it. ``device_ms`` and ``host_ms`` are durations.
 
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
-    eagerly; ``None`` where there was no choice or it is not known.
+    eagerly; ``None`` where there was no choice or it is not known. ``limit``: see ``step_limit``; ``None`` in recordings
+    that do not have it.
     """
 
     step_id: int
@@ -38,6 +39,7 @@ class StepRow(NamedTuple):
     preempted: list[int]
     copied: list[int]
     graph: bool | None = None
+    limit: str | None = None
 
 
 class TokenRow(NamedTuple):

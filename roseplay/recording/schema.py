@@ -115,6 +115,7 @@ ROWS: dict[str, dict[str, Schema]] = {
         **dict.fromkeys(("t0", "t1", "device_ms", "host_ms"), number()),
         **dict.fromkeys(("entries", "preempted", "copied"), list_of(_REQUEST_ID)),
         "graph": {**FLAG, "null": True, "optional": True},
+        "limit": {**text(20, null=True), "optional": True},
     },
     "entries": dict.fromkeys(EntryRecord._fields, whole()),
     "tokens": {**dict.fromkeys(TokenRow._fields, whole()), "t": number(), "itl_ms": _MS},

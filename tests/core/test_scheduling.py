@@ -219,3 +219,27 @@ def test_a_result_that_is_not_the_steps_is_refused_with_the_numbers():
     rig.add([1])
     with pytest.raises(ValueError, match="the step has 1 entries, its result 0"):
         rig.scheduler.update(rig.scheduler.schedule(), StepResult([], []))
+
+
+def test_a_step_says_what_kept_requests_waiting():
+    rig = Rig(prefill_max_tokens=12)
+    unique(rig, 6, 4, 9)
+    assert rig.step().held_by == "prefill"  # the last one was cut
+    assert rig.step().held_by is None
+
+    rig = Rig(max_batch_size=2)
+    unique(rig, 6, 4, 9)
+    assert rig.step().held_by == "batch"
+    rig.run()
+    assert rig.steps[-1].held_by is None
+
+    rig = Rig(num_blocks=9)
+    unique(rig, 5 * BLOCK_SIZE, 5 * BLOCK_SIZE)
+    assert rig.step().held_by == "blocks"
+
+
+def test_a_prompt_that_the_budget_leaves_for_later_is_held_by_it_even_if_others_are_admitted():
+    rig = Rig(prefill_max_tokens=2 * BLOCK_SIZE)
+    rig.add([7] * (3 * BLOCK_SIZE))
+    assert rig.step().held_by == "prefill"
+    assert rig.step().held_by is None

@@ -77,7 +77,9 @@ def test_a_recording_without_column_names_has_those_of_before(engine: FakeEngine
     expected = parse((json.dumps(line).encode() for line in lines), "as it is")
     del lines[0]["columns"]
     for frame in lines[1:]:
-        frame["steps"] = [row[:19] for row in frame["steps"]]  # made before a step said whether it was replayed
+        frame["steps"] = [row[:19] for row in frame["steps"]]  # made before a step said more of itself
+    for frame in expected.frames:
+        frame["steps"] = [step._replace(graph=None, limit=None) for step in frame["steps"]]
     assert parse((json.dumps(line).encode() for line in lines), "old").frames == expected.frames
 
 

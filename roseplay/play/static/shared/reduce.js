@@ -124,6 +124,7 @@ function applyStep(row) {
   time.work(t0, row[at.t1]);
   const i = addStep(row);
   steps.graph[i] = row[at.graph] ?? null;
+  steps.limit[i] = row[at.limit] ?? null;
   steps.first_entry[i] = entries.end;
   steps.entry_count[i] = parts.length;
   steps.preempted[i] = preempted.length ? preempted : null;

@@ -88,6 +88,7 @@ const steps = ring(1 << 13, {
   host_ms: F32,
   block_copies: I32,
   graph: Array, // true where it was replayed, false where it ran eagerly, null where that is not known
+  limit: Array, // what stopped the next admission or token, or null where that is not known
   first_entry: F64, // its entries are `entry_count` rows from here on
   entry_count: I32,
   preempted: Array, // requests, or null

@@ -1,0 +1,27 @@
+"""What stopped the next admission or the next token of a step: what has to change for the engine to be faster."""
+
+from __future__ import annotations
+
+from roseplay.engine.messages import StepRecord
+
+LIMITS = ("prefill", "decode", "blocks", "batch", "queue", "host")
+
+
+def limit_of(record: StepRecord, max_waiting: int) -> str:
+    """Returns one of ``LIMITS``.
+
+    ``queue``: it is full, and further requests are refused. ``batch``, ``blocks``, ``prefill``: requests or prompts wait
+    for a place in the batch, for KV blocks, for a budget of prompt tokens. Where nobody waits, the step itself is the
+    limit: ``host`` if the device was idle for more than half of it, else ``prefill`` or ``decode``, whichever had more
+    tokens.
+
+    Args:
+        max_waiting: the length of the queue, as in ``EngineConfig``.
+    """
+    if record.waiting >= max_waiting:
+        return "queue"
+    if record.held_by:
+        return record.held_by
+    if record.host_ns > record.device_ns:
+        return "host"
+    return "prefill" if record.prompt_tokens > record.decode_tokens else "decode"

@@ -1,0 +1,37 @@
+"""What limits a step, from its record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roseplay.engine.messages import StepRecord
+from roseplay.recording.step_limit import LIMITS, limit_of
+
+MS = 1_000_000
+COUNTS = ("cached_tokens", "shared_tokens", "blocks_free", "blocks_cached", "blocks_active", "blocks_shared")
+
+
+def record(**values: Any) -> StepRecord:
+    base = dict.fromkeys(("step_id", "start_ns", "schedule_ns", "prepare_ns", "sample_ns", *COUNTS), 0)
+    spent = {"end_ns": 10 * MS, "forward_ns": 8 * MS, "device_ns": 8 * MS}
+    return StepRecord(**{**base, **spent, "prompt_tokens": 0, "decode_tokens": 4, "running": 4, "waiting": 0, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "limit"),
+    [
+        ({}, "decode"),
+        ({"prompt_tokens": 64}, "prefill"),
+        ({"forward_ns": 3 * MS, "device_ns": 3 * MS}, "host"),
+        ({"held_by": "blocks", "waiting": 3}, "blocks"),
+        ({"held_by": "batch", "waiting": 3}, "batch"),
+        ({"held_by": "prefill", "decode_tokens": 100}, "prefill"),
+        ({"waiting": 8, "held_by": "batch"}, "queue"),
+        ({"waiting": 7}, "decode"),  # they came while it ran: the next step takes them
+    ],
+)
+def test_the_limit_of_a_step(values: dict[str, Any], limit: str) -> None:
+    assert limit in LIMITS
+    assert limit_of(record(**values), max_waiting=8) == limit
