@@ -46,11 +46,12 @@ def traffic_source(tokenizer: Any | None, vocab_size: int, kind: str, seed: int)
 class Burst:
     """The requests of one burst and their progress."""
 
-    def __init__(self, burst_id: int, kind: str, size: int, seed: int, block_size: int) -> None:
+    def __init__(self, burst_id: int, kind: str, size: int, seed: int, answer: int, block_size: int) -> None:
         self.burst_id = burst_id
         self.kind = kind
         self.size = size
         self.seed = seed
+        self.answer = answer  # tokens of each
         self.requests: list[TrackedRequest] = []
         self._block_size = block_size
         self._sent: dict[str, Any] | None = None
@@ -65,6 +66,7 @@ class Burst:
             "label": LABELS[self.kind],
             "size": self.size,
             "seed": self.seed,
+            "answer": self.answer,
             "done": sum(tracked.finished for tracked in self.requests),
             "prompt_tokens": sum(tracked.prompt_tokens for tracked in self.requests),
             "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),

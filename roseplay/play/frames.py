@@ -20,6 +20,7 @@ from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
 from roseplay.play.stats import Stats
+from roseplay.play.story.story import Story
 from roseplay.recording.frame_rows import StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.step_limit import limit_of
@@ -95,6 +96,7 @@ class FrameBuilder:
     """Turns telemetry events into frames. Only one thread may call ``tick``.
 
     Args:
+        story: says what happened.
         max_waiting: the length of the engine's queue.
         tap: called with every frame, as an object and encoded.
     """
@@ -105,10 +107,12 @@ class FrameBuilder:
         page_time: PageTime,
         ring: FrameRing,
         *,
+        story: Story,
         max_waiting: int,
         tap: Tap | None = None,
     ) -> None:
         self._registry = registry
+        self._story = story
         self._max_waiting = max_waiting
         self._time = page_time
         self._ring = ring
@@ -167,6 +171,7 @@ class FrameBuilder:
         frame["burst"] = burst.changed_figures() if burst else None
         if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst")):
             return False
+        frame["story"] = self._story.take(frame)
         encoded = self._ring.append(frame)
         if self._tap:
             self._tap(frame, encoded)

@@ -22,6 +22,7 @@ from roseplay.play.chats import Message, as_prompt, check_chars, checked_message
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
+from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import TrafficService
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
@@ -54,9 +55,13 @@ class Playground:
         self._registry = RequestRegistry(engine.info.block_size)
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
+        self.story = Story(self.knobs())
         self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
         self._builder = FrameBuilder(
-            self._registry, self._time, self._ring, max_waiting=engine.config.max_waiting, tap=self._recorder.take
+            *(self._registry, self._time, self._ring),
+            story=self.story,
+            max_waiting=engine.config.max_waiting,
+            tap=self._recorder.take,
         )
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
         self.traffic = TrafficService(engine, self.tabs, self._submit)
@@ -188,6 +193,7 @@ class Playground:
             "blocks": self._builder.blocks(),
             "stats": self._builder.latest or None,
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
+            "story": self.story.latest,
         }
 
     # -- internals

@@ -52,7 +52,7 @@ class TrafficService:
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         tab = self._tabs.open(tab_id) if tab_id else None
         info = self._engine.info
-        burst = Burst(next(self._burst_ids), key, size, seed, info.block_size)
+        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
         for prompt in burst_prompts(self._engine.tokenizer, info.vocab_size, key, size, seed):
             try:
                 tracked = self._send(prompt, params, kind="burst", burst=burst.burst_id, tab=tab_id)

@@ -92,8 +92,13 @@ _BURST = object_of(
         "seed": number(-1e20, 1e20),
         **dict.fromkeys(("size", "done", "prompt_tokens", "computed", "saved", "blocks_saved"), whole()),
         **dict.fromkeys(("ttft_p50", "ttft_p95"), _MS),
+        **optional(whole(), "answer"),
     },
     null=True,
+)
+_SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
+_STORY = object_of(
+    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst")}, null=True
 )
 _REQUEST_ID = whole()
 _SNAPSHOT = object_of(
@@ -154,6 +159,7 @@ FRAME = object_of(
         **optional(list_of(row({"request": _REQUEST_ID, "index": whole(), "text": text(_LONG_TEXT)})), "texts"),
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
+        **optional(_STORY, "story"),
     }
 )
 

@@ -28,6 +28,7 @@
  * @property {BlockRow[]} [blocks]
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
+ * @property {Said | null} [story]
  * @property {number} [t]
  * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
  */
@@ -43,8 +44,15 @@
  * @property {BlockRow[]} [blocks]
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
+ * @property {Said | null} [story]
  * @property {[number, string][]} [titles] in a recording: [rid, title]
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
+ */
+
+/** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
+/**
+ * What happened, in one or two lines.
+ * @typedef {{about: "burst" | "steady", t: number, lines: Sentence[], burst?: number}} Said
  */
 
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */

@@ -1,0 +1,196 @@
+"""What a burst did: to its own requests, and to the answers that were streaming when it arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from roseplay.play.story.requests import SeenRequests
+from roseplay.recording.frame_rows import StepRow
+from roseplay.traffic.metrics import percentile
+
+PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it is longer than usual by both
+GIVE_UP_MS = 60_000.0
+_MOST_GAPS = 50_000
+
+
+class Gap(NamedTuple):
+    """One gap between two tokens of an answer; ``t`` is when the second one came."""
+
+    request_id: int
+    step_id: int
+    t: float
+    ms: float
+
+
+class LongestStep(NamedTuple):
+    step_id: int
+    ms: float
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BurstFacts:
+    """One burst, from its arrival to its last first token. Times are in ms.
+
+    Attributes:
+        answer: tokens of each of its answers; ``None`` where that is not known, as ``kind`` and ``seed``.
+        knobs: at its arrival. ``undisturbed``: none was changed until its end.
+        saved_tokens: of its prompt tokens, those that were cached or shared.
+        shared_head: tokens saved of most of its prompts; ``cached_head``: of each, so that they were computed before.
+        steps: that computed its prompts; ``longest`` of them.
+        streaming: answers that were under way when it arrived; ``paused``: those that then waited much longer than usual.
+        worst: their longest gap; ``usual_ms``: the median of gaps before.
+        others_ms: the longest gap of all other answers at that time.
+        waited: how many of its requests waited for ``waited_for``: ``blocks`` or ``batch``.
+        preempted: how many answers lost their blocks.
+        ttft_p50, ttft_p95: of its requests.
+    """
+
+    burst: int
+    kind: str | None
+    seed: int | None
+    answer: int | None
+    knobs: Mapping[str, Any]
+    undisturbed: bool
+    arrived: float
+    done: float
+    prompts: int
+    prompt_tokens: int
+    saved_tokens: int
+    shared_head: int
+    cached_head: int
+    steps: int
+    longest: LongestStep | None
+    streaming: int
+    paused: int
+    worst: Gap | None
+    usual_ms: float | None
+    others_ms: float | None
+    waited: int
+    waited_for: str | None
+    preempted: int
+    ttft_p50: float
+    ttft_p95: float
+
+    @property
+    def saved(self) -> float:
+        """The share of its prompt tokens that were cached or shared."""
+        return self.saved_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+class BurstWatch:
+    """Collects the facts of one burst, frame by frame, from the one on in which it arrived.
+
+    Args:
+        knobs: at that time.
+    """
+
+    def __init__(self, burst: int, requests: SeenRequests, knobs: Mapping[str, Any]) -> None:
+        self.burst = burst
+        self._requests = requests
+        self._knobs = dict(knobs)
+        self._undisturbed = True
+        self.arrived = min(seen.submitted for seen in self._own().values())
+        self._streaming = requests.streaming(self.arrived) - set(self._own())
+        self._usual_ms = requests.usual_ms(self.arrived)
+        self._about: dict[str, Any] = {}
+        self._saved: dict[int, int] = {}
+        self._scheduled: set[int] = set()
+        self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
+        self._preempted: set[int] = set()
+        self._steps = 0
+        self._longest: LongestStep | None = None
+        self._gaps: list[Gap] = []
+
+    def _own(self) -> dict[int, Any]:
+        return {i: seen for i, seen in self._requests.by_id.items() if seen.burst == self.burst}
+
+    def take(self, frame: dict[str, Any]) -> None:
+        figures = frame.get("burst")
+        if figures and figures["burst"] == self.burst:
+            self._about = figures
+        self._undisturbed = self._undisturbed and not any(t >= self.arrived for t, _, _ in frame["knobs"])
+        own = self._own()
+        for step in frame["steps"]:
+            if step.t1 > self.arrived:
+                self._take_step(step, own)
+        for token in frame["tokens"]:
+            if token.itl_ms is not None and token.t > self.arrived and len(self._gaps) < _MOST_GAPS:
+                self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
+
+    def _take_step(self, step: StepRow, own: Mapping[int, Any]) -> None:
+        computes = False
+        for entry in step.entries:
+            if entry.request_id in own:
+                self._scheduled.add(entry.request_id)
+                self._saved[entry.request_id] = entry.cached + entry.shared
+                computes = computes or entry.prompt_tokens > 0
+        if step.limit in self._waited:
+            self._waited[step.limit].update(own.keys() - self._scheduled)
+        self._preempted.update(step.preempted)
+        if not computes:
+            return
+        self._steps += 1
+        ms = step.t1 - step.t0
+        if self._longest is None or ms > self._longest.ms:
+            self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
+
+    def over(self, t: float) -> bool:
+        """Whether all that it needs has been seen, or never will be."""
+        own = self._own()
+        if t > self.arrived + GIVE_UP_MS or not own:
+            return True
+        if any(seen.first is None and seen.finished is None for seen in own.values()):
+            return False
+        done = self._done(own)
+        heard = {gap.request_id for gap in self._gaps if gap.t >= done}
+        by_id = self._requests.by_id
+        return all(i in heard or i not in by_id or by_id[i].finished is not None for i in self._streaming)
+
+    def _done(self, own: Mapping[int, Any]) -> float:
+        return max(seen.first or seen.finished or self.arrived for seen in own.values())
+
+    def facts(self) -> BurstFacts | None:
+        """Returns the facts once it is over; ``None`` if some of its requests were stopped before they answered."""
+        own = self._own()
+        ttft = sorted(seen.ttft_ms for seen in own.values() if seen.ttft_ms is not None)
+        p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
+        if len(ttft) < max(len(own), self._about.get("size", 0)) or p50 is None or p95 is None:
+            return None
+        done = self._done(own)
+        here = [gap for gap in self._gaps if gap.t - gap.ms < done]
+        worst = max((gap for gap in here if gap.request_id in self._streaming), key=lambda gap: gap.ms, default=None)
+        others = [gap.ms for gap in here if gap.request_id not in self._streaming]
+        long = PAUSE_MS + self._usual_ms if self._usual_ms is not None else float("inf")
+        pause = max(long, PAUSE_RATIO * (self._usual_ms or 0))
+        waited_for = max(self._waited, key=lambda limit: len(self._waited[limit]))
+        saved = sorted(self._saved.get(i, 0) for i in own)
+        return BurstFacts(
+            burst=self.burst,
+            kind=self._about.get("kind"),
+            seed=self._about.get("seed"),
+            answer=self._about.get("answer"),
+            knobs=self._knobs,
+            undisturbed=self._undisturbed,
+            arrived=self.arrived,
+            done=done,
+            prompts=len(own),
+            prompt_tokens=sum(seen.prompt_tokens for seen in own.values()),
+            saved_tokens=sum(saved),
+            shared_head=saved[len(saved) // 2],
+            cached_head=saved[0],
+            steps=self._steps,
+            longest=self._longest,
+            streaming=len(self._streaming),
+            paused=len({gap.request_id for gap in here if gap.request_id in self._streaming and gap.ms > pause}),
+            worst=worst,
+            usual_ms=self._usual_ms,
+            others_ms=max(others, default=None),
+            waited=len(self._waited[waited_for]),
+            waited_for=waited_for if self._waited[waited_for] else None,
+            preempted=len(self._preempted),
+            ttft_p50=p50,
+            ttft_p95=p95,
+        )

@@ -1,0 +1,69 @@
+"""The requests of a run as frames tell of them: who streams, who waits, how the last gaps were."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from roseplay.recording.frame_rows import TokenRow
+
+KEEP_MS = 60_000.0
+_RECENT = 4096  # tokens whose gaps are kept
+_USUAL = 256  # gaps that say what is usual
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request. Times are ms of the page's clock."""
+
+    kind: str
+    burst: int | None
+    prompt_tokens: int
+    submitted: float
+    first: float | None = None
+    ttft_ms: float | None = None
+    finished: float | None = None
+    reason: str | None = None
+
+
+class SeenRequests:
+    """All requests that live or ended within the last minute."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Seen] = {}
+        self._recent: deque[TokenRow] = deque(maxlen=_RECENT)
+
+    def take_events(self, frame: dict[str, Any]) -> None:
+        for request_id, event, t, about in frame["requests"]:
+            if event == "submitted":
+                seen = Seen(about.get("kind", "api"), about.get("burst"), about.get("prompt_tokens", 0), t)
+                self.by_id[request_id] = seen
+            elif (known := self.by_id.get(request_id)) is not None:
+                known.ttft_ms = about.get("ttft_ms", known.ttft_ms)
+                if event == "first":
+                    known.first = t
+                elif event == "finished":
+                    known.finished, known.reason = t, about.get("reason")
+                    known.first = known.first if known.ttft_ms is None else known.submitted + known.ttft_ms
+
+    def take_tokens(self, frame: dict[str, Any]) -> None:
+        """Keep the frame's gaps, and forget who ended long ago."""
+        self._recent.extend(token for token in frame["tokens"] if token.itl_ms is not None)
+        ended = [i for i, seen in self.by_id.items() if seen.finished and seen.finished < frame["t"] - KEEP_MS]
+        for request_id in ended:
+            del self.by_id[request_id]
+
+    def streaming(self, t: float) -> set[int]:
+        """Returns the requests that had begun to answer at a time, and had not ended."""
+        return {
+            request_id
+            for request_id, seen in self.by_id.items()
+            if seen.first is not None and seen.first < t and (seen.finished is None or seen.finished > t)
+        }
+
+    def usual_ms(self, before: float) -> float | None:
+        """Returns the median of the newest gaps before a time; ``None`` if there were none."""
+        gaps = [token.itl_ms for token in self._recent if token.t < before and token.itl_ms is not None]
+        return median(gaps[-_USUAL:]) if gaps else None

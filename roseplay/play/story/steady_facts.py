@@ -1,0 +1,81 @@
+"""How steady traffic is answered: over the time since it began, or since a setting was changed."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.play.story.requests import Seen, SeenRequests
+from roseplay.traffic.metrics import percentile
+
+LEAST_MS = 5000.0  # less is too short to say anything
+LEAST_DONE = 10  # answers, for a percentile that means anything
+_KEEP_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyFacts:
+    """A stretch of steady traffic under the same settings.
+
+    Attributes:
+        seconds: how long.
+        rate: requests a second that arrived.
+        done: answers that were completed.
+        worst_ms: the longest gap between two tokens of any answer; ``None`` if there was none.
+        ttft_p95: of the steady requests, in ms.
+    """
+
+    knobs: Mapping[str, Any]
+    seconds: float
+    rate: float
+    done: int
+    worst_ms: float | None
+    ttft_p95: float
+
+
+class SteadyWatch:
+    """Collects facts from a moment on; the newest minute of them."""
+
+    def __init__(self, t: float, knobs: Mapping[str, Any]) -> None:
+        self.begun = t
+        self.knobs = dict(knobs)
+        self.latest = t  # arrival
+        self._worst: deque[tuple[int, float]] = deque(maxlen=_KEEP_S)  # (second, longest gap)
+
+    def take(self, frame: dict[str, Any], requests: SeenRequests) -> None:
+        for request_id, event, t, _ in frame["requests"]:
+            seen = requests.by_id.get(request_id)
+            if event == "submitted" and seen is not None and seen.kind == "steady":
+                self.latest = max(self.latest, t)
+        for token in frame["tokens"]:
+            if token.itl_ms is not None and token.t - token.itl_ms >= self.begun:
+                self._gap(math.floor(token.t / 1000), token.itl_ms)
+
+    def _gap(self, second: int, ms: float) -> None:
+        if self._worst and self._worst[-1][0] == second:
+            ms = max(ms, self._worst.pop()[1])
+        self._worst.append((second, ms))
+
+    def facts(self, now: float, requests: SeenRequests, last_ms: float = 1000.0 * _KEEP_S) -> SteadyFacts | None:
+        """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to say anything."""
+        since = max(self.begun, now - last_ms)
+        arrived = [seen for seen in requests.by_id.values() if seen.kind == "steady" and seen.submitted >= since]
+        done = [seen for seen in arrived if seen.finished is not None and seen.reason in ("stop", "length")]
+        p95 = percentile(sorted(seen.ttft_ms for seen in arrived if seen.ttft_ms is not None), 95)
+        if now - since < LEAST_MS or len(done) < LEAST_DONE or p95 is None:
+            return None
+        return SteadyFacts(
+            knobs=self.knobs,
+            seconds=(now - since) / 1000,
+            rate=_rate(arrived, now - since),
+            done=len(done),
+            worst_ms=max((ms for second, ms in self._worst if 1000 * second >= since - 1000), default=None),
+            ttft_p95=p95,
+        )
+
+
+def _rate(arrived: list[Seen], span_ms: float) -> float:
+    return 1000 * len(arrived) / span_ms

@@ -1,0 +1,141 @@
+"""Follows the frames of a run and says what happened: after each burst, and every few seconds of steady traffic."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
+from roseplay.play.story.burst_sentences import comparison, what_happened
+from roseplay.play.story.requests import SeenRequests
+from roseplay.play.story.steady_facts import SteadyFacts, SteadyWatch
+from roseplay.play.story.steady_sentences import compared, how_it_goes
+from roseplay.play.story.text import Segments
+
+STEADY_MS = 5000.0  # between two sentences about steady traffic
+BURST_MS = 8000.0  # a sentence about a burst stands at least this long
+SILENCE_MS = 12_000.0  # without an arrival, steady traffic has ended
+COMPARED_MS = 10_000.0  # of the time before a setting was changed, and of that after it
+_KEEP_BURSTS = 32
+
+
+class Story:
+    """What happened so far. One thread calls ``take``; ``burst`` and ``latest`` are thread-safe.
+
+    Args:
+        knobs: of the engine at the start.
+
+    Attributes:
+        latest: the newest thing to say, as in a frame; ``None`` if there was nothing yet.
+    """
+
+    def __init__(self, knobs: Mapping[str, Any]) -> None:
+        self.latest: dict[str, Any] | None = None
+        self._knobs = dict(knobs)
+        self._requests = SeenRequests()
+        self._watched: OrderedDict[int, BurstWatch] = OrderedDict()
+        self._over: deque[BurstFacts] = deque(maxlen=_KEEP_BURSTS)
+        self._newest = 0  # burst
+        self._steady: SteadyWatch | None = None
+        self._before: SteadyFacts | None = None
+        self._said_ms = float("-inf")
+        self._said_burst_ms = float("-inf")
+        self._heard = threading.Condition()
+
+    def burst(self, burst: int, timeout: float) -> BurstFacts | None:
+        """Wait for a burst to be over; returns its facts, ``None`` if it was stopped or after ``timeout`` seconds."""
+
+        def ended() -> bool:
+            return self._newest >= burst and burst not in self._watched
+
+        with self._heard:
+            self._heard.wait_for(ended, timeout)
+            return next((facts for facts in self._over if facts.burst == burst), None)
+
+    def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        """Take a frame with its steps and tokens as named tuples.
+
+        Returns what there is to say, if anything: ``about`` (``burst`` or ``steady``), ``t``, and ``lines``, one or two of
+        ``text.Segments``.
+        """
+        self._requests.take_events(frame)
+        said = self._take_bursts(frame)
+        self._requests.take_tokens(frame)
+        said = said or self._take_steady(frame)
+        for _, _, changes in frame["knobs"]:
+            self._knobs.update({name: new for name, (_, new) in changes.items()})
+        self.latest = said or self.latest
+        return said
+
+    # -- bursts
+
+    def _take_bursts(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        for _, event, _, about in frame["requests"]:
+            burst = about.get("burst") if event == "submitted" else None
+            if burst is not None and burst > self._newest:
+                self._watched[burst] = BurstWatch(burst, self._requests, self._knobs_then(frame, burst))
+                self._newest = burst
+        said = None
+        for burst, watch in list(self._watched.items()):
+            watch.take(frame)
+            if not watch.over(frame["t"]):
+                continue
+            facts = watch.facts()
+            with self._heard:
+                del self._watched[burst]
+                if facts is not None:
+                    said = self._say_burst(facts, frame["t"])
+                    self._over.append(facts)
+                self._heard.notify_all()
+        return said
+
+    def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
+        """Returns the knobs when a burst arrived in this frame."""
+        arrived = min(seen.submitted for seen in self._requests.by_id.values() if seen.burst == burst)
+        knobs = dict(self._knobs)
+        for t, _, changes in frame["knobs"]:
+            if t <= arrived:
+                knobs.update({name: new for name, (_, new) in changes.items()})
+        return knobs
+
+    def _say_burst(self, facts: BurstFacts, t: float) -> dict[str, Any]:
+        self._said_burst_ms = t
+        lines = [what_happened(facts), comparison(facts, self._over)]
+        return _said("burst", t, lines, burst=facts.burst)
+
+    # -- steady traffic
+
+    def _take_steady(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        now = frame["t"]
+        if self._steady is None:
+            begun = [seen.submitted for seen in self._requests.by_id.values() if seen.kind == "steady"]
+            if not begun or max(begun) < now - SILENCE_MS:
+                return None
+            self._steady = SteadyWatch(max(begun), self._knobs)
+            self._said_ms = now
+        steady = self._steady
+        if frame["knobs"]:
+            changed = max(t for t, _, _ in frame["knobs"])
+            self._before = steady.facts(now, self._requests, COMPARED_MS) or self._before
+            knobs = dict(self._knobs)
+            for _, _, changes in frame["knobs"]:
+                knobs.update({name: new for name, (_, new) in changes.items()})
+            self._steady = steady = SteadyWatch(changed, knobs)
+        steady.take(frame, self._requests)
+        if steady.latest < now - SILENCE_MS:
+            self._steady = self._before = None
+            return None
+        if now < self._said_ms + STEADY_MS or now < self._said_burst_ms + BURST_MS:
+            return None
+        facts = steady.facts(now, self._requests)
+        if facts is None:
+            return None
+        self._said_ms = now
+        newest = steady.facts(now, self._requests, COMPARED_MS) if now >= steady.begun + COMPARED_MS else None
+        return _said("steady", now, [how_it_goes(facts), compared(newest, self._before)])
+
+
+def _said(about: str, t: float, lines: list[Segments], **more: Any) -> dict[str, Any]:
+    return {"about": about, "t": t, "lines": [line for line in lines if line], **more}

@@ -1,0 +1,55 @@
+"""Sentences with emphasis, as the page draws them: lists of ``[text, style]``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from roseplay.config import Knobs
+from roseplay.settings import settings_of
+
+Segments = list[list[str]]
+
+BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
+_MARKED = re.compile(r"\*\*(.+?)\*\*|\[\[(.+?)\]\]")
+_KNOBS = settings_of(Knobs)
+
+
+def segments(text: str) -> Segments:
+    """Returns a sentence in which ``**words**`` are bold and ``[[words]]`` a setting's value."""
+    found: Segments = []
+    at = 0
+    for match in _MARKED.finditer(text):
+        if match.start() > at:
+            found.append([text[at : match.start()], ""])
+        found.append([match[1], BOLD] if match[1] is not None else [match[2], VALUE])
+        at = match.end()
+    if at < len(text):
+        found.append([text[at:], ""])
+    return found
+
+
+def plain(sentence: Segments) -> str:
+    """Returns the sentence without emphasis."""
+    return "".join(text for text, _ in sentence)
+
+
+def whole(value: float) -> str:
+    """Returns a number without decimals, its thousands separated by a narrow space."""
+    return f"{round(value):,}".replace(",", "\u202f")
+
+
+def many(count: int, word: str) -> str:
+    """``many(2, "answer")`` is ``2 answers``."""
+    return f"{whole(count)} {word}{'' if count == 1 else 's'}"
+
+
+def knob_text(name: str, value: Any) -> str:
+    """Returns a knob and its value, such as ``budget [[64]]``, ``[[no]] budget`` or ``prefix cache [[off]]``."""
+    setting = _KNOBS.get(name)
+    short = (setting.short or setting.label.lower()) if setting else name.replace("_", " ")
+    if value is None:
+        return f"[[no]] {short}"
+    if isinstance(value, bool):
+        return f"{short} [[{'on' if value else 'off'}]]"
+    return f"{short} [[{value:g}]]" if isinstance(value, float) else f"{short} [[{whole(value)}]]"

@@ -1,0 +1,274 @@
+"""What the page says happened, from frames."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roseplay.config import Knobs
+from roseplay.engine.messages import EntryRecord
+from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
+from roseplay.play.story.burst_sentences import comparison, what_happened
+from roseplay.play.story.story import Story
+from roseplay.play.story.text import plain, segments
+from roseplay.recording.frame_rows import StepRow, TokenRow
+
+KNOBS = Knobs().to_dict()
+STREAMING, BURST = 1, (10, 11)
+
+
+def frame(t: float, **lists: Any) -> dict[str, Any]:
+    return {"t": t, "steps": [], "tokens": [], "requests": [], "knobs": [], "burst": None, **lists}
+
+
+def step(number: int, t0: float, t1: float, *parts: tuple[int, int], limit: str = "decode", **more: Any) -> StepRow:
+    """``parts``: (request, prompt tokens that it computes)."""
+    entries = [
+        EntryRecord(request, prompt, 1 - bool(prompt), 0, 0, more.get("cached", 0), 0) for request, prompt in parts
+    ]
+    counts = dict.fromkeys(("cached_tokens", "shared_tokens", "running", "waiting", "block_copies"), 0)
+    blocks = {f"blocks_{of}": 0 for of in ("free", "cached", "active", "shared")}
+    prompt, preempted = sum(tokens for _, tokens in parts), more.get("preempted", [])
+    tokens = {"prompt_tokens": prompt, "decode_tokens": len(parts)}
+    times = {"t0": t0, "t1": t1, "device_ms": t1 - t0, "host_ms": 0.0}
+    return StepRow(
+        step_id=number,
+        **tokens,
+        **times,
+        **counts,
+        **blocks,
+        entries=entries,
+        preempted=preempted,
+        copied=[],
+        limit=limit,
+    )
+
+
+def submitted(request: int, t: float, **about: Any) -> list[Any]:
+    return [request, "submitted", t, {"kind": "lane", "prompt_tokens": 100, "burst": None, **about}]
+
+
+def figures(burst: int = 1, **more: Any) -> dict[str, Any]:
+    return {"burst": burst, "kind": "mix", "seed": 7, "answer": 64, "size": len(BURST), **more}
+
+
+def an_answer_streams(story: Story) -> None:
+    """Five tokens, 5 ms apart, up to 30 ms."""
+    story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
+    story.take(frame(31, tokens=[TokenRow(STREAMING, 10 + 5 * i, 5.0, i) for i in range(5)]))
+
+
+def a_burst_arrives(
+    story: Story, at: float = 40, burst: int = 1, pause: float = 60, **more: Any
+) -> dict[str, Any] | None:
+    """Its two prompts are computed in one step, for which the streaming answer waits; both sides stand in one frame."""
+    end, first = at + pause - 2, BURST[0] + 10 * burst
+    own = (first, first + 1)
+    limit, preempted = more.pop("limit", "prefill"), more.pop("preempted", [])
+    requests = [
+        *(submitted(i, at, kind="burst", burst=burst) for i in own),
+        *([i, "first", end, {"ttft_ms": end - at}] for i in own),
+    ]
+    computing = step(9, at, end, (STREAMING, 0), *((i, 400) for i in own), limit=limit, preempted=preempted)
+    tokens = [TokenRow(STREAMING, end, pause, 9), TokenRow(STREAMING, end + 6, 6.0, 10)]
+    said = story.take(frame(end + 7, requests=requests, steps=[computing], tokens=tokens, burst=figures(burst), **more))
+    story.take(frame(end + 9, requests=[[i, "finished", end + 8, {"reason": "length"}] for i in own]))
+    return said
+
+
+def lines(said: dict[str, Any] | None) -> list[str]:
+    assert said is not None
+    return [plain(line) for line in said["lines"]]
+
+
+def test_a_burst_that_makes_an_answer_pause() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    said = a_burst_arrives(story)
+    assert lines(said) == ["2 prompts arrived. Their prefill took one 58 ms step, so 1 streaming answer paused."]
+    assert said == story.latest
+    facts = story.burst(1, timeout=0)
+    assert facts is not None
+    assert (facts.streaming, facts.paused, facts.worst, facts.usual_ms) == (1, 1, Gap(STREAMING, 9, 98, 60), 5.0)
+    assert facts.longest == LongestStep(9, 58, 800)
+    assert (facts.ttft_p50, facts.prompts, facts.prompt_tokens, facts.steps) == (58, 2, 200, 1)
+
+
+def test_a_burst_while_nobody_streams() -> None:
+    assert lines(a_burst_arrives(Story(KNOBS))) == ["2 prompts arrived. Nobody was streaming, so nobody had to wait."]
+
+
+def test_an_answer_that_ended_before_the_burst_did_not_wait_for_it() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    story.take(frame(35, requests=[[STREAMING, "finished", 33, {"reason": "stop", "ttft_ms": 5}]]))
+    assert lines(a_burst_arrives(story))[0].endswith("Nobody was streaming, so nobody had to wait.")
+
+
+def test_a_burst_that_is_stopped_is_not_spoken_of() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    events = [submitted(20, 40, kind="burst", burst=1), [20, "finished", 60, {"reason": "abort"}]]
+    assert story.take(frame(61, requests=events, burst=figures())) is None
+    assert story.burst(1, timeout=0) is None
+    assert story.latest is None
+
+
+def test_requests_that_wait_for_blocks() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    waiting = submitted(30, 40, kind="burst", burst=1)
+    early = [step(8, 40, 45, (20, 50), limit="blocks", preempted=[STREAMING])]
+    story.take(frame(46, requests=[submitted(20, 40, kind="burst", burst=1), waiting], steps=early, burst=figures()))
+    events = [[i, "first", 90, {"ttft_ms": 50}] for i in (20, 30)]
+    computed = [step(9, 80, 90, (30, 50), (STREAMING, 0))]
+    said = story.take(frame(91, requests=events, steps=computed, tokens=[TokenRow(STREAMING, 90, 60, 9)]))
+    assert lines(said) == ["2 prompts arrived. 1 waited for free KV blocks; 1 running answer gave way."]
+
+
+def test_the_second_burst_is_compared_with_the_first_under_another_budget() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    a_burst_arrives(story)
+    story.take(frame(150, knobs=[[150, 10, {"prefill_max_tokens": [None, 64]}]]))
+    said = a_burst_arrives(story, at=200, burst=2, pause=17)
+    assert lines(said)[1] == (
+        "The same burst with no budget: worst pause 60 ms. First tokens after 15 ms instead of 58."
+    )
+    assert [text for text, style in said["lines"][1] if style == "value"] == ["no"]  # type: ignore[index]
+
+
+def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    a_burst_arrives(story)
+    changed = [[210, 10, {"prefill_max_tokens": [None, 64]}]]
+    assert len(lines(a_burst_arrives(story, at=200, burst=2, knobs=changed))) == 1
+
+
+# -- sentences over generated facts
+
+TIMES = st.floats(1, 5000)
+
+
+@st.composite
+def facts(draw: Any) -> BurstFacts:
+    streaming = draw(st.integers(0, 8))
+    prompts = draw(st.integers(1, 64))
+    tokens = draw(st.integers(prompts, 20_000))
+    steps = draw(st.integers(0, 40))
+    saved = draw(st.integers(0, tokens))
+    knobs = {
+        **KNOBS,
+        "prefill_max_tokens": draw(st.sampled_from([None, 16, 64])),
+        "max_batch_size": draw(st.sampled_from([8, 32])),
+    }
+    return BurstFacts(
+        burst=draw(st.integers(1, 99)), kind="mix", seed=draw(st.integers(0, 2)), answer=64, knobs=knobs, undisturbed=True,
+        arrived=0.0, done=100.0, prompts=prompts, prompt_tokens=tokens, saved_tokens=saved,
+        shared_head=draw(st.integers(0, 500)), cached_head=draw(st.integers(0, 500)), steps=steps,
+        longest=LongestStep(3, draw(TIMES), tokens - saved) if steps else None,
+        streaming=streaming, paused=draw(st.integers(0, streaming)),
+        worst=Gap(1, 3, 50.0, draw(TIMES)) if streaming else None, usual_ms=draw(TIMES),
+        others_ms=draw(st.none() | TIMES), waited=draw(st.integers(0, prompts)),
+        waited_for=draw(st.sampled_from([None, "blocks", "batch"])), preempted=draw(st.integers(0, 9)),
+        ttft_p50=draw(TIMES), ttft_p95=draw(TIMES),
+    )  # fmt: skip
+
+
+def numbers(sentence: str) -> set[int]:
+    return {int(number) for number in re.findall(r"\d+", sentence.replace("\u202f", ""))}
+
+
+def known(*all_facts: BurstFacts) -> set[int]:
+    found = {1}  # "computed once" and the like have no digits, but "1 streaming answer" has
+    for one in all_facts:
+        times = [one.ttft_p50, one.worst.ms if one.worst else 0, one.longest.ms if one.longest else 0]
+        counts = [
+            one.prompts,
+            one.streaming,
+            one.paused,
+            one.steps,
+            one.waited,
+            one.preempted,
+            one.shared_head,
+            one.cached_head,
+        ]
+        settings = [value for value in one.knobs.values() if isinstance(value, int | float)]
+        found |= {round(value) for value in (*times, *counts, *settings)}
+    return found
+
+
+@given(facts())
+def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> None:
+    sentence = plain(what_happened(one))
+    assert numbers(sentence) <= known(one)
+    assert len(sentence) <= 140
+    assert sentence.startswith(f"{one.prompts} prompt")
+    if not one.streaming and one.waited_for is None:
+        assert "nobody had to wait" in sentence
+    if "paused longer than" not in sentence and "waited for" not in sentence:
+        assert not one.streaming or one.paused
+
+
+@given(facts(), facts())
+def test_a_comparison_claims_only_what_differs_clearly(one: BurstFacts, other: BurstFacts) -> None:
+    sentence = plain(comparison(one, [other]))
+    assert numbers(sentence) <= known(one, other)
+    if not sentence:
+        return
+    assert one.knobs != other.knobs
+
+    def clear(a: float, b: float) -> bool:
+        return max(a, b) >= 1.15 * min(a, b)
+
+    first = clear(one.ttft_p50, other.ttft_p50)
+    pause = one.worst is not None and other.worst is not None and clear(one.worst.ms, other.worst.ms)
+    assert ("first tokens after" in sentence.lower()) == first
+    assert ("worst pause" in sentence and "No clear difference in the" not in sentence) == pause
+    assert ("no clear difference" in sentence.lower()) == (not first or not pause) or not one.worst or not other.worst
+    if "The price" in sentence:
+        assert one.worst and other.worst
+        assert one.worst.ms < other.worst.ms
+        assert one.ttft_p50 > other.ttft_p50
+
+
+@pytest.mark.parametrize(
+    ("marked", "parts"),
+    [
+        ("plain", [["plain", ""]]),
+        ("**two** words", [["two", "bold"], [" words", ""]]),
+        ("of [[64]] tokens", [["of ", ""], ["64", "value"], [" tokens", ""]]),
+    ],
+)
+def test_marks_become_segments(marked: str, parts: list[list[str]]) -> None:
+    assert segments(marked) == parts
+
+
+# -- steady traffic
+
+
+def test_steady_traffic_is_reported_every_few_seconds_and_compared_across_a_change() -> None:
+    story = Story(KNOBS)
+    said = []
+    for second in range(40):
+        t = 1000.0 * second
+        slow = 50.0 if second < 20 else 10.0
+        request = 100 + second
+        events = [
+            *(submitted(request + 1000 * k, t + k, kind="steady") for k in range(3)),
+            *([request + 1000 * k, "first", t + 40, {"ttft_ms": 40 - k}] for k in range(3)),
+            *([request + 1000 * k, "finished", t + 90, {"reason": "length", "ttft_ms": 40 - k}] for k in range(3)),
+        ]
+        knobs = [[t, second, {"prefill_max_tokens": [None, 64]}]] if second == 20 else []
+        tokens = [TokenRow(request, t + 90, slow, second)]
+        said.append(story.take(frame(t + 100, requests=events, tokens=tokens, knobs=knobs)))
+    spoken = [lines(one) for one in said if one]
+    assert 4 <= len(spoken) <= 8
+    assert spoken[0][0].startswith("3")
+    assert "worst pause 50 ms, first token p95 40 ms." in spoken[0][0]
+    assert spoken[-1][1] == "Before, with no budget: worst pause 50 ms, no clear difference in first token p95."
