@@ -51,6 +51,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                     html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
                     foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
                     html(foot, elem_id="rp-foot")
+                html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
                 _middle(playground)
                 _right()
             if not playground.replaying:  # its experiments need an engine

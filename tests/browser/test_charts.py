@@ -20,6 +20,12 @@ from tests.browser.modules import bare_page
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
 TIMED = ("itl", "tokens", "kvtime")
 CHARTS = (*TIMED, "ttft")
+EMPTY = {
+    "itl": "One dot a token: how long its reader waited for it.",
+    "tokens": "One bar a step: how many tokens it computed.",
+    "kvtime": "How much memory is held.",
+    "ttft": "How soon answers begin.",
+}
 KNOBS = {"prefill_max_tokens": 512, "max_batch_size": 32, "step_max_tokens": None, "slow_motion": 1.0}
 
 
@@ -211,9 +217,9 @@ def views(page: Page) -> Iterator[Views]:
     assert not wrong
 
 
-def test_empty_panels_say_what_to_press(views: Views) -> None:
-    for name in CHARTS:
-        assert "Press Burst." in views.words(name), name
+def test_empty_panels_say_what_they_will_show(views: Views) -> None:
+    for name, words in EMPTY.items():
+        assert words in views.words(name), name
         assert views.page.locator(f"#{name} .xtick").count() > 1, "the axes are drawn"
     assert views.colors(wanted="#c2184f") == 0
 
@@ -225,7 +231,7 @@ def test_traffic_is_drawn_in_every_panel(views: Views) -> None:
     views.apply(traffic)
     for name in CHARTS:
         assert views.points(name) > 0, name
-        assert "Press Burst." not in views.words(name), name
+        assert EMPTY[name] not in views.words(name), name
     blue = views.page.evaluate("Rose.palette().hues[0]")
     assert views.colors(wanted=blue) > 20, "lane 1's row"
     assert views.page.locator("#itl .rp-plot").get_attribute("aria-label"), "screen readers get a summary"
@@ -241,14 +247,35 @@ def test_percentiles_are_those_of_all_gaps(views: Views) -> None:
         assert f">{expected:.1f}<" in words or f">{round(expected)}<" in words, (words, expected)
 
 
-def test_a_token_beyond_the_axis_is_named_with_its_value(views: Views) -> None:
+def test_the_axis_holds_the_longest_gap_and_is_logarithmic_where_that_is_far_off(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(2, steps=300, ms=10)
-    traffic.burst(1, steps=2, ms=900)  # one gap of 900 ms among some 600
+    traffic.burst(1, steps=2, ms=90)  # one gap of 90 ms among some 600
     views.apply(traffic)
-    assert views.plot("itl", "layout.yaxis.range[1]") < 900
-    assert any("900" in text for text in views.words("itl"))
-    assert "beyond" in views.names("itl")
+    assert views.plot("itl", "layout.yaxis.type") == "linear"
+    assert 90 < views.plot("itl", "layout.yaxis.range[1]") < 200
+    assert views.page.locator("#rp-itl .rp-sub").inner_text() == "ms, a dot a token"
+    traffic.burst(1, steps=2, ms=900)
+    views.apply(traffic)
+    assert views.plot("itl", "layout.yaxis.type") == "log"
+    assert np.log10(900) < views.plot("itl", "layout.yaxis.range[1]") < np.log10(2000)
+    assert "log" in views.page.locator("#rp-itl .rp-sub").inner_text()
+    views.page.locator("#rp-itl .rp-tg button", has_text="lin").click()
+    views.drawn()
+    assert views.plot("itl", "layout.yaxis.type") == "linear"
+    assert views.plot("itl", "layout.yaxis.range[1]") > 900
+
+
+def test_the_time_that_is_shown_can_be_chosen(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(3, steps=400, ms=10)
+    views.apply(traffic)
+    for span in (3, 60, 15):
+        views.page.evaluate(f"Rose.view.setSpan({span} * 1000)")
+        views.drawn()
+        for name in TIMED:
+            begins, ends = views.range(name)
+            assert ends - begins == pytest.approx(span), name
 
 
 def test_a_knob_change_marks_every_view(views: Views) -> None:
@@ -408,7 +435,7 @@ def test_another_life_of_the_engine_starts_anew(views: Views) -> None:
     traffic.burst(4)
     views.apply(traffic)
     views.apply(Traffic("another"))
-    assert "Press Burst." in views.words("itl")
+    assert EMPTY["itl"] in views.words("itl")
     assert views.page.evaluate("[Rose.store.tokens.size, Rose.store.requests.size, Rose.store.bootId]") == [
         0,
         0,

@@ -19,6 +19,7 @@ STATIC = Path(__file__).parents[1] / "static"
 STYLES = (
     "tokens.css",
     "shell.css",
+    "story.css",
     "controls.css",
     "lanes.css",
     "turns.css",

@@ -7,6 +7,7 @@ import { format } from "../shared/format.js";
 import { outlineIn, watch } from "./picking.js";
 import { LaneTools } from "./tools.js";
 import { OVER, Turn } from "./turn.js";
+import { suggestions } from "./suggestions.js";
 
 /** @import { LaneNews } from "../shared/types.js" */
 
@@ -22,12 +23,6 @@ import { OVER, Turn } from "./turn.js";
  */
 
 const HUES = 8, FIGURES_MS = 250, BOTTOM_PX = 24;
-const QUESTIONS = [
-  "What is a KV block?",
-  "Why did ITL spike?",
-  "Tell me a story about a fox.",
-  "What does the prefix cache do?",
-];
 
 /** Lanes whose text is to be scrolled to its end: all of them at once, at the next frame, so that the page is laid out
  * only once for it. @type {Set<Lane>} */
@@ -62,7 +57,8 @@ export class Lane {
     this.build();
     this.tools = new LaneTools(this, acts);
     this.stop.before(this.tools.box);
-    this.hint = this.buildHint();
+    this.hint = make("span", "rp-hint");
+    this.suggest();
     this.root.onmouseenter = () => this.news && emit("hover", this.news.rid);
     this.root.onmouseleave = () => emit("hover", null);
     this.text.addEventListener("scroll", () => this.scrolled(), { passive: true });
@@ -101,14 +97,14 @@ export class Lane {
     for (const element of [this.root, this.dot]) element.style.setProperty("--hue", hue);
   }
 
-  /* What an empty lane says. */
-  buildHint() {
-    const question = QUESTIONS[this.index % QUESTIONS.length], onclick = () => this.acts.ask(this.number, question);
-    const button = makeButton(question, { title: "Ask this in this lane", onclick });
-    const words = this.index === 0 ? "Write a prompt below, press Burst, or try " : "";
-    const hint = make("span", "rp-hint", words, button);
-    this.text.replaceChildren(hint);
-    return hint;
+  /** What an empty lane says: questions of the model's. */
+  suggest() {
+    const buttons = suggestions(this.index).map((question) =>
+      makeButton(question, { title: "Ask this in this lane", onclick: () => this.acts.ask(this.number, question) })
+    );
+    const words = this.index === 0 ? ["Write a prompt below, or try"] : [];
+    this.hint.replaceChildren(...words, ...buttons);
+    if (!this.turns.length) this.text.replaceChildren(this.hint);
   }
 
   // ---- filling --------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ on("reset", (/** @type {Delta} */ delta) => {
   const restarted = boot !== null && boot !== delta.boot_id;
   boot = delta.boot_id;
   for (const lane of restarted ? lanes : []) lane.loseAnswer();
+  for (const lane of lanes) lane.suggest(); // the model may be another one
 });
 
 on("hover", (rid) => {

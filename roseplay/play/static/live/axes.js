@@ -6,6 +6,7 @@ import { ABOVE, annotation, beside, polygon, verticalLine } from "./shapes.js";
 
 const minus = (text) => text.replace("-", "−");
 const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
+const LIVE_STEPS = [1, 2, 3, 5, 10, 15, 20]; // seconds
 const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
 
 function duration(ms) {
@@ -18,7 +19,7 @@ const nowText = () => (time.stopped() ? "lost" : time.idle() ? "idle" : "now");
 /** Where a time axis is labelled: [{x: ms, text}], counted from the window's now. `least`: px between two labels. */
 export function timeTicks({ x0, x1, now, live }, width, least = 80) {
   const span = (x1 - x0) / 1000, most = Math.max(2, width / least);
-  const step = live ? [1, 2, 3, 5].find((s) => span / s <= most) || 5 : niceAxis(span, Math.floor(most)).step;
+  const step = live ? LIVE_STEPS.find((s) => span / s <= most) || 30 : niceAxis(span, Math.floor(most)).step;
   const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) + 0.01)));
   const ticks = [];
   for (let n = Math.ceil((x0 - now) / 1000 / step - 1e-6); n * step <= (x1 - now) / 1000 + 1e-6; n++) {

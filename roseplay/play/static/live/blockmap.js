@@ -15,8 +15,8 @@ import { blockInfo } from "./blockinfo.js";
 import { blockLegend } from "./blocklegend.js";
 import { blockSentence, blockTable } from "./blocktable.js";
 import { createPanel } from "./panel.js";
-import { nothingYet } from "./view.js";
 
+const NOTHING = "One cell a block: the memory of a few tokens.";
 const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2;
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12, LABEL_PX = 10;
 const OTHERS_ALPHA = 0.74, DIM = 0.25;
@@ -113,7 +113,7 @@ function draw(width, height) {
   }
   ring();
   const counts = blocks.counts();
-  if (!counts.active && !counts.shared && !counts.cached) pen.note(nothingYet(), width / 2, TOP + (rows * dy) / 2);
+  if (!counts.active && !counts.shared && !counts.cached) pen.note(NOTHING, width / 2, TOP + (rows * dy) / 2);
   showCounts(counts);
   sub(total, shown);
   summary = `${blockSentence()} Arrow keys choose a block, Enter opens it.`;

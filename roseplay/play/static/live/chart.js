@@ -67,7 +67,7 @@ class Chart {
       addCuts(layout, frame, spec.flags && taken);
     }
     this.nothing.hidden = !drawn.empty;
-    if (drawn.empty) write(this.nothing, nothingIn(frame.window));
+    if (drawn.empty) write(this.nothing, nothingIn(frame.window, spec.nothing));
     if (this.back) this.back.hidden = !view.zoom;
     this.shown = frame;
     const { shapes: _shapes, annotations: _annotations, ...axes } = layout;

@@ -1,5 +1,5 @@
-/* The header's strip of figures. The server makes them, at most four times a second, but for inter-token latency,
- * which is taken where the chart takes it; they are written into cells of fixed width. */
+/* The header's figures, in cells of fixed width. The server makes them, at most four times a second, but for latencies:
+ * these are of the time that the charts show, and taken where the charts take them. */
 import { connection } from "../shared/connection.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -9,11 +9,11 @@ import { createPen } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
-import { gapsIn } from "./gaps.js";
+import { firstTokensIn, gapsIn } from "./gaps.js";
 import { view } from "./view.js";
 
 const SPARK = 60; // figures in the small curve: about 15 s of them
-const ITL_MS = 250;
+const LATENCIES_MS = 250;
 const rates = [];
 let cells = null, latest = null;
 
@@ -27,10 +27,9 @@ function writeCell(name, parts, unit) {
 
 /** @param {import("../shared/types.js").Stats} s */
 function show(s) {
-  const { count, ms } = format;
+  const { count } = format;
   writeCell("tps", [count(s.tok_s)], "");
   writeCell("rw", [count(s.running), count(s.waiting)], "");
-  writeCell("ttft", [ms(s.ttft_p50), ms(s.ttft_p95)], "ms");
   const used = s.kv_total ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total : null;
   writeCell("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
   cells.kv.bar.style.width = `${used || 0}%`;
@@ -42,17 +41,18 @@ function show(s) {
   spark();
 }
 
-/* As the chart has them: of all gaps in the last seconds of work. They go on changing for a moment after the last
- * frame. */
-let itlOf = "";
-function itl() {
-  const now = time.now(), key = `${store.version} ${Math.round(now)}`;
-  if (!cells || document.hidden || key === itlOf) return;
-  itlOf = key;
-  const { sorted } = gapsIn(view.latest(now));
-  writeCell("itl", sorted.length ? [0.5, 0.99].map((q) => format.ms(quantile(sorted, q))) : ["–", "–"], "ms");
+/* They go on changing for a moment after the last frame. */
+let latenciesOf = "";
+function latencies() {
+  const now = time.now(), key = `${store.version} ${Math.round(now)} ${view.serial}`;
+  if (!cells || document.hidden || key === latenciesOf) return;
+  latenciesOf = key;
+  const window = view.latest(now),
+    both = (sorted, p) => p.map((q) => format.ms(sorted.length ? quantile(sorted, q) : null));
+  writeCell("itl", both(gapsIn(window).sorted, [0.5, 0.99]), "ms");
+  writeCell("ttft", both(firstTokensIn(window), [0.5, 0.95]), "ms");
 }
-setInterval(itl, ITL_MS);
+setInterval(latencies, LATENCIES_MS);
 
 function spark() {
   const { g, begin } = createPen(cells.tps.spark), width = 52, height = 24, top = Math.max(...rates, 1);

@@ -1,5 +1,4 @@
-/* The inter-token latencies in a stretch of time, for the header's figures and for the chart, which must say the
- * same. */
+/* The latencies in a stretch of time, for the header's figures and for the charts, which must say the same. */
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
@@ -29,4 +28,18 @@ export function gapsIn({ x0, x1 }) {
     }
   }
   return { runs, sorted: seen.slice(0, n).sort() };
+}
+
+/**
+ * The times to first token, sorted, in ms, of the requests whose first token came in a window.
+ * @param {{x0: number, x1: number}} window
+ */
+export function firstTokensIn({ x0, x1 }) {
+  const found = [];
+  for (const { first, ttft } of store.requests.values()) {
+    if (first === null || ttft === null) continue;
+    const x = time.x(first);
+    if (x >= x0 && x <= x1) found.push(ttft);
+  }
+  return Float32Array.from(found).sort();
 }

@@ -1,9 +1,10 @@
-/* Inter-token latency, a dot a token, over the last 15 s of work.
+/* Inter-token latency, a dot a token.
  *
  * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot a step (a lane's in its
  * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide
- * each other. p50, p95 and p99 are of all gaps in the window. What lies beyond the axis is a triangle with its value
- * and cause. */
+ * each other. p50, p95 and p99 are of all gaps in the window. The axis holds the longest gap; where that is far off the
+ * median it is logarithmic, unless somebody has chosen. */
+import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendDot, legendEntry, segmented } from "../shared/legend.js";
@@ -15,7 +16,7 @@ import { colorOf, fade, hueOf } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
 import { createChart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
-import { annotation, beside, dotTrace, levelLine, lineLabel, polygon, verticalLine } from "./shapes.js";
+import { dotTrace, levelLine, lineLabel, verticalLine } from "./shapes.js";
 
 const MOST_POINTS = 4000;
 const SLOW_OF_P95 = 0.55, SLOW_OF_P50 = 1.5; // a slow token is beyond both
@@ -23,18 +24,24 @@ const LABEL_PX = 25;
 /** @type {[string, number, string][]} */
 const LINES = [["p50", 0.5, "solid"], ["p95", 0.95, "4px,3px"], ["p99", 0.99, "1.5px,2.5px"]];
 
-const APART_PX = 60, MOST_TRIANGLES = 4, CHAR_PX = 6.1, TRIANGLE = "M0,0 L4,-6 L-4,-6 Z"; // what lies beyond the axis
+const FAR_OFF = 20; // times the median
 
-const scale = { log: false, zoom: null }, calm = calmAxis({ max: 0, step: 0 });
+/** `chosen`: by the user, "lin" or "log", until Esc; null follows the longest gap. */
+const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis({ max: 0, step: 0 });
 let points = []; // by trace: [{rid, …}]
-let summary = "No tokens yet.";
+let summary = "No tokens yet.", showScale = (_log) => {};
 
 export function mount(element) {
   const axis = segmented("y axis", ["lin", "log"], (word) => {
-    scale.log = word === "log";
+    scale.chosen = word;
     scale.zoom = null;
     panel.soon();
   });
+  const subtitle = element.querySelector(".rp-sub");
+  showScale = (log) => {
+    write(subtitle, log ? "ms, log, a dot a token" : "ms, a dot a token");
+    [...axis.children].forEach((button, i) => button.setAttribute("aria-pressed", String(Boolean(i) === log)));
+  };
   const panel = createChart(element, {
     name: "itl",
     every: 2,
@@ -42,13 +49,14 @@ export function mount(element) {
     flags: true,
     follows: true,
     margin: { l: 38, r: 48, t: 22, b: 20 },
+    nothing: "One dot a token: how long its reader waited for it.",
     legend: [legendEntry(legendDot("ink2"), "slow, by request", "rp-roomy"), axis],
     hover: ({ curveNumber, pointNumber }) => points[curveNumber][pointNumber],
     zoomedY: (range) => (scale.zoom = range),
     draw,
     describe: () => `Inter-token latency. ${summary}`,
   });
-  on("unzoom", () => (scale.zoom = null));
+  on("unzoom", () => (scale.zoom = scale.chosen = null));
 }
 
 function draw(frame) {
@@ -60,12 +68,13 @@ function draw(frame) {
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
   summary = `${figures}, longest ${format.ms(most)} ms, of ${sorted.length} gaps.`;
-  const yaxis = yAxis({ max: calm(niceAxis(p[2] * 1.06, 4), frame.window.live).max, least, most, p });
-  const limit = scale.log ? Infinity : yaxis.range[1];
-  const { usual, slow, beyond } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1], limit);
+  const { max } = calm(niceAxis(most * 1.06, 4), frame.window.live);
+  scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
+  showScale(scale.log);
+  const yaxis = yAxis({ max, least, most, p });
+  const { usual, slow } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1]);
   const layout = { yaxis, shapes: [], annotations: [] };
   addLines(layout, p, yaxis, frame);
-  addBeyond(layout, farApart(beyond, frame), frame);
   if (pointing.rid !== null) {
     const onTop = ({ rid }) => Number(rid === pointing.rid);
     for (const dots of [usual, slow]) dots.sort((a, b) => onTop(a) - onTop(b));
@@ -84,10 +93,10 @@ function dot(run, i) {
   return { rid, step: run.step, itl, t, x: (run.end - back) / 1000 };
 }
 
-/* Which tokens become dots: {usual, slow, beyond the limit}. At most MOST_POINTS, and never without one that is
+/* Which tokens become dots: {usual, slow}. At most MOST_POINTS, and never without one that is
  * slower than p95. */
-function choose(runs, sorted, slowFrom, p95, limit) {
-  const { tokens } = store, usual = [], slow = [], beyond = [];
+function choose(runs, sorted, slowFrom, p95) {
+  const { tokens } = store, usual = [], slow = [];
   const mild = upTo(sorted, p95) - upTo(sorted, slowFrom), stride = Math.ceil(Math.max(1, mild / (MOST_POINTS / 4)));
   let n = 0;
   for (const run of runs) {
@@ -95,8 +104,7 @@ function choose(runs, sorted, slowFrom, p95, limit) {
     for (let i = run.from; i <= run.to; i++) {
       const itl = tokens.itl_ms[i & tokens.mask];
       if (!(itl >= 0)) continue;
-      if (itl > limit) beyond.push(dot(run, i));
-      else if (itl > slowFrom) {
+      if (itl > slowFrom) {
         if (itl > p95 || n++ % stride === 0) slow.push(dot(run, i));
       } else {
         const lane = laneHue(tokens.request_id[i & tokens.mask]), look = Math.round(itl * 2) * 16 + lane;
@@ -106,7 +114,7 @@ function choose(runs, sorted, slowFrom, p95, limit) {
       }
     }
   }
-  return { usual: thin(usual, MOST_POINTS - slow.length).sort((a, b) => a.lane - b.lane), slow, beyond };
+  return { usual: thin(usual, MOST_POINTS - slow.length).sort((a, b) => a.lane - b.lane), slow };
 }
 
 /** How many of a sorted array are at most `v`. */
@@ -169,41 +177,6 @@ function spread(heights, least, height) {
   for (let i = 1; i < out.length; i++) out[i] = Math.max(out[i], out[i - 1] + least);
   for (let i = out.length - 1, most = height + 6; i >= 0; i--, most -= least) out[i] = Math.min(out[i], most);
   return out;
-}
-
-/* The longest of them, far enough apart for a triangle each: {…dot, px, why}. */
-function farApart(dots, { window, width }) {
-  const kept = [];
-  for (const gap of dots.sort((a, b) => b.itl - a.itl)) {
-    if (kept.length === MOST_TRIANGLES) break;
-    const px = ((gap.x * 1000 - window.x0) / (window.x1 - window.x0)) * width;
-    if (kept.every((other) => Math.abs(other.px - px) > APART_PX)) kept.push({ ...gap, px });
-  }
-  return kept;
-}
-
-/* Words stand at the triangle's left, else at its right, else (no room) not at all; the longest gap comes first. */
-function addBeyond(layout, gaps, { T, width }) {
-  const taken = gaps.map(({ px }) => [px - 5, px + 5]);
-  for (const gap of gaps) {
-    layout.shapes.push(polygon("beyond", TRIANGLE, gap.x, T.ink));
-    const value = format.count(gap.itl), why = cause(gap), long = (value.length + 1 + why.length) * CHAR_PX;
-    const sides = [[gap.px - 6 - long, gap.px - 6], [gap.px + 6, gap.px + 6 + long]];
-    const side = sides.find(([from, to]) => from >= 0 && to <= width && taken.every(([a, b]) => to < a || from > b));
-    if (!side) continue;
-    taken.push(side);
-    const words = annotation(T, "beyond", `<b>${value}</b>${why ? ` ${why}` : ""}`, T.ink);
-    const place = beside(gap.x, side === sides[0], 6);
-    layout.annotations.push({ ...words, ...place, yref: "paper", y: 1, yanchor: "top", yshift: 2 });
-  }
-}
-
-function cause(gap) {
-  const known = store.requests.get(gap.rid);
-  if (known && known.preempted.some((t) => t <= gap.t && t >= gap.t - gap.itl)) return "preempted";
-  const { steps } = store, row = store.stepRow(gap.step);
-  const prompt = row < 0 ? 0 : steps.prompt_tokens[row & steps.mask];
-  return prompt ? `with ${prompt} prompt` : "";
 }
 
 // ---- the selected token ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* What the KV pool's blocks were used for over the last 15 s of work.
+/* What the KV pool's blocks were used for over time.
  *
  * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (held by none,
  * still findable), free. A diamond marks a preemption: the pool was full. */
@@ -20,6 +20,7 @@ export function mount(element) {
     timed: true,
     small: true,
     margin: { l: 38, r: 12, t: 8, b: 18 },
+    nothing: "How much memory is held.",
     legend: LAYERS.map(([color, words]) => legendEntry(legendBox(color), words, "rp-roomy")),
     draw,
     describe: () => `KV blocks over time. ${summary}`,

@@ -24,7 +24,7 @@ import { steer } from "./steering.js";
 import { outlineCell, watchKeys } from "./stepcells.js";
 import { stepTable } from "./steptable.js";
 import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
-import { nothingIn, view } from "./view.js";
+import { nothingIn, USUAL_SPAN, view } from "./view.js";
 
 /** @type {[number, number]} */
 const OVERVIEW = [15, 43];
@@ -33,6 +33,7 @@ const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more 
 const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
 const SHADES = 6; // of ink, for ITL
+const NOTHING = "One row a request: when it waited, and which steps computed it.";
 
 let pen = null, g = null, copyLegend = null, subtitle = null, summary = "No steps yet.";
 
@@ -64,7 +65,8 @@ export function mount(element) {
 function draw(width, height, now) {
   pen.begin(width, height);
   const left = LEFT, plot = width - LEFT - RIGHT;
-  const span = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
+  const roomy = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
+  const span = view.span === USUAL_SPAN ? roomy : view.span;
   const window = view.window(now, span);
   const x = (ms) => left + ((ms - window.x0) / (window.x1 - window.x0)) * plot;
   Object.assign(timeline, { T: palette(), window, width, height, plot, x });
@@ -84,7 +86,7 @@ function draw(width, height, now) {
   g.restore();
   labels();
   knobs();
-  if (!rows.visible.length) pen.note(nothingIn(window), left + plot / 2, (TOP + height - BOTTOM) / 2);
+  if (!rows.visible.length) pen.note(nothingIn(window, NOTHING), left + plot / 2, (TOP + height - BOTTOM) / 2);
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
   summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +

@@ -28,6 +28,7 @@ export function mount(element) {
     every: 2,
     timed: true,
     margin: { l: 38, r: 48, t: 6, b: 18 },
+    nothing: "One bar a step: how many tokens it computed.",
     legend: [
       legendEntry(legendBox("prompt"), "prompt"),
       legendEntry(legendBox("decode"), "decode"),

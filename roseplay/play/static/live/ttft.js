@@ -18,7 +18,8 @@ let head = null, summary = "No first token yet.", legend = "";
 export function mount(element) {
   head = element.querySelector(".rp-rt");
   const margin = { l: 38, r: 12, t: 8, b: 18 };
-  createChart(element, { name: "ttft", every: 8, margin, draw, describe: () => `Time to first token. ${summary}` });
+  const nothing = "How soon answers begin.", describe = () => `Time to first token. ${summary}`;
+  createChart(element, { name: "ttft", every: 8, margin, nothing, draw, describe });
 }
 
 function draw(frame) {

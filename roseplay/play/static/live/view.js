@@ -1,20 +1,23 @@
-/* The stretch of time that the time charts show: the last 15 s of work, or what the user has zoomed into. Then they all
- * stand still until Esc, a double click, or "back to now". */
+/* The stretch of time that the time charts show: the last 3, 15 or 60 s of work, or what the user has zoomed into. Then
+ * they all stand still until Esc, a double click, or "back to now". */
 import { emit, on } from "../shared/events.js";
-import { poll } from "../shared/poll.js";
 import { time } from "../shared/time.js";
 
 /** @import { TimeWindow } from "../shared/types.js" */
 
-const SPAN_MS = 15000;
+/** How many ms of work can be shown. */
+export const SPANS = [3000, 15000, 60000];
+export const USUAL_SPAN = 15000;
 
 export const view = {
+  span: USUAL_SPAN,
   /** @type {{x0: number, x1: number, now: number} | null} */
   zoom: null,
   serial: 0, // rises with every change
   window,
   latest,
   set,
+  setSpan,
   clear,
 };
 
@@ -23,7 +26,7 @@ export const view = {
  * @param {number} now
  * @returns {TimeWindow}
  */
-function window(now, span = SPAN_MS) {
+function window(now, span = view.span) {
   return view.zoom ? { ...view.zoom, live: false } : latest(now, span);
 }
 
@@ -32,7 +35,7 @@ function window(now, span = SPAN_MS) {
  * @param {number} now
  * @returns {TimeWindow}
  */
-function latest(now, span = SPAN_MS) {
+function latest(now, span = view.span) {
   return { x0: now - span, x1: now, now, live: true };
 }
 
@@ -40,6 +43,13 @@ function latest(now, span = SPAN_MS) {
 function set(x0, x1) {
   if (!(x1 > x0)) return;
   view.zoom = { x0, x1, now: view.zoom ? view.zoom.now : time.now() };
+  changed();
+}
+
+/** Show so many ms, up to now. */
+function setSpan(ms) {
+  view.span = ms;
+  view.zoom = null;
   changed();
 }
 
@@ -57,16 +67,12 @@ function changed() {
   emit("zoom", view.zoom);
 }
 
-/** What stands in a view that has nothing to draw. */
-export function nothingYet() {
-  return poll.held ? "Nothing yet." : "Press Burst.";
-}
-
 /**
- * What stands in one that has nothing to draw in a stretch of time.
+ * What stands in a view that has nothing to draw in a stretch of time: what it will show.
  * @param {TimeWindow | null} window
+ * @param {string} words
  */
-export const nothingIn = (window) => (window && !window.live ? "Nothing here. Esc returns to now." : nothingYet());
+export const nothingIn = (window, words) => (window && !window.live ? "Nothing here. Esc returns to now." : words);
 
 on("reset", clear);
 document.addEventListener("keydown", (event) => {

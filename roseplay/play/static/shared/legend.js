@@ -14,13 +14,14 @@ export function legendLine(name, width, dash = "", length = 14) {
 }
 
 /**
- * Two words of which one is on.
+ * A few words of which one is on.
  * @param {string} label
  * @param {string[]} words
  * @param {(word: string) => void} chosen called when another one is chosen
+ * @param {number} [at] which is on at first
  */
-export function segmented(label, words, chosen) {
-  const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === 0, onclick: press }));
+export function segmented(label, words, chosen, at = 0) {
+  const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === at, onclick: press }));
 
   function press({ currentTarget }) {
     for (const button of buttons) button.setAttribute("aria-pressed", String(button === currentTarget));

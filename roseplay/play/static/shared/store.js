@@ -70,7 +70,7 @@ const ring = (capacity, columns) => /** @type {any} */ (new Ring(capacity, colum
 
 const tokens = ring(1 << 16, { request_id: I32, step_id: I32, t: F64, itl_ms: F32 }); // itl_ms: NaN for a first token
 
-const steps = ring(1 << 13, {
+const steps = ring(1 << 14, {
   step_id: I32,
   t0: F64,
   t1: F64,

@@ -146,6 +146,7 @@
  * @property {boolean} [small] without the button "back to now"
  * @property {boolean} [flags] with words above the plot where a setting changed
  * @property {{l: number, r: number, t: number, b: number}} margin
+ * @property {string} nothing what stands in it while there is nothing to draw
  * @property {HTMLElement[]} [legend] for the right side of its head
  * @property {(frame: ChartFrame) => {traces?: any[], layout: any, empty?: boolean}} draw
  * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
