@@ -22,12 +22,18 @@ class ChatService:
         engine: a ``roseplay.Engine``.
         submit: submits a prompt with its ``SamplingParams`` and facts about its sender, see ``Playground``.
         abort: ends a request by id.
+        touched: called with a tab's id before its chats are changed.
     """
 
     def __init__(
-        self, engine: Any, tabs: Tabs, submit: Callable[..., TrackedRequest], abort: Callable[[int], bool]
+        self,
+        engine: Any,
+        tabs: Tabs,
+        submit: Callable[..., TrackedRequest],
+        abort: Callable[[int], bool],
+        touched: Callable[[str], object] = lambda tab_id: None,
     ) -> None:
-        self._engine, self._tabs, self._submit, self._abort = engine, tabs, submit, abort
+        self._engine, self._tabs, self._submit, self._abort, self._touched = engine, tabs, submit, abort, touched
         self._sends = itertools.count(1)
 
     def send(
@@ -50,6 +56,7 @@ class ChatService:
         """
         text = checked_prompt(prompt)
         check_chars(len(text), self._engine.info.max_model_len)
+        self._touched(tab_id)
         tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             settings = self.settings(tab_id, lane.number)
@@ -68,6 +75,7 @@ class ChatService:
         Raises:
             ValueError: no lane has one.
         """
+        self._touched(tab_id)
         tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             last, settings = lane.chat.last, self.settings(tab_id, lane.number)
@@ -80,6 +88,7 @@ class ChatService:
 
     def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:
         """Abort and clear the chats of these lanes; returns how many there were."""
+        self._touched(tab_id)
         tab = self._tabs.open(tab_id)
         cleared = [lane for lane in [tab.lane(number) for number in lanes] if lane.chat.turns]
         for lane in cleared:

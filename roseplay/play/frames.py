@@ -125,14 +125,18 @@ class FrameBuilder:
         self.block_tabs = BlockTabs(registry)
         self.latest: dict[str, Any] = {}
 
-    def tick(self, events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
-        """Make a frame of these events and of changes in the newest burst; returns whether there was anything.
+    def tick(
+        self, events: Sequence[TelemetryEvent], burst: Burst | None = None, demo: dict[str, Any] | None = None
+    ) -> bool:
+        """Make a frame of these events, of changes in the newest burst and of a demo's caption.
+
+        Returns whether there was anything.
 
         If that fails, charts miss the events, and browsers get a snapshot instead of the frame.
         """
         held, self._held = self._held, []
         try:
-            return self._make(held, events, burst)
+            return self._make(held, events, burst, demo)
         except BaseException:
             self._skip(held, events)
             raise
@@ -148,7 +152,13 @@ class FrameBuilder:
         self._changed_blocks([event.record for event in events if isinstance(event, StepEvent)])
         self._ring.restart()
 
-    def _make(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent], burst: Burst | None) -> bool:
+    def _make(
+        self,
+        held: Sequence[RequestEvent],
+        events: Sequence[TelemetryEvent],
+        burst: Burst | None,
+        demo: dict[str, Any] | None,
+    ) -> bool:
         frame: dict[str, Any] = {
             "seq": 0,
             "t": self._time.now(),
@@ -169,7 +179,10 @@ class FrameBuilder:
         frame["blocks"] = self._changed_blocks(records)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
-        if not any(frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst")):
+        frame["demo"] = demo
+        if not any(
+            frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst", "demo")
+        ):
             return False
         frame["story"] = self._story.take(frame)
         encoded = self._ring.append(frame)

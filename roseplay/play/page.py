@@ -13,6 +13,7 @@ from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO,
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
+from roseplay.play.story_strip import LIST, StoryStrip
 from roseplay.play.terms import CONTROLS, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
@@ -32,6 +33,7 @@ def page_head(playground: Playground) -> str:
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
         "columns": COLUMNS,
+        "demos": LIST,
         "recording": playground.replaying,
     }
     data = json.dumps(given).replace("<", "\\u003c")
@@ -51,7 +53,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                     html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
                     foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
                     html(foot, elem_id="rp-foot")
-                html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
+                story = StoryStrip(playground)
                 _middle(playground)
                 _right()
             if not playground.replaying:  # its experiments need an engine
@@ -61,6 +63,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                 traces(playground)
         controls.wire(traffic.length)
         traffic.wire()
+        story.wire()
         api.add_endpoints(playground)
     return page
 

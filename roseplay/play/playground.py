@@ -19,6 +19,8 @@ from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
+from roseplay.play.demos.player import DemoPlayer
+from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
@@ -55,16 +57,18 @@ class Playground:
         self._registry = RequestRegistry(engine.info.block_size)
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
-        self.story = Story(self.knobs())
+        self._story = Story(self.knobs())
         self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
         self._builder = FrameBuilder(
             *(self._registry, self._time, self._ring),
-            story=self.story,
+            story=self._story,
             max_waiting=engine.config.max_waiting,
             tap=self._recorder.take,
         )
-        self.chats = ChatService(engine, self.tabs, self._submit, self._abort)
-        self.traffic = TrafficService(engine, self.tabs, self._submit)
+        touched = self._end_demo
+        self.chats = ChatService(engine, self.tabs, self._submit, self._abort, touched)
+        self.traffic = TrafficService(engine, self.tabs, self._submit, touched)
+        self.demos = DemoPlayer(engine, self.tabs, self.chats, self.traffic, self._story, self._abort, self._time.now)
         self._cursor = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
@@ -76,6 +80,7 @@ class Playground:
     def close(self) -> None:
         """Stop the lab, all steady traffic and making frames. The engine stays open."""
         self.lab.close()
+        self.demos.stop()
         self.traffic.stop_steady(abort=True)
         self._stopped.set()
         if self._thread.is_alive():
@@ -118,6 +123,8 @@ class Playground:
 
         Returns how many were aborted.
         """
+        if ids is None:
+            self.demos.stop(tab_id)
         if ids is None and lane is None:
             self.traffic.stop_steady(tab_id, abort=True)
         if ids is not None:
@@ -129,9 +136,23 @@ class Playground:
             return int(self.engine.abort_all())  # including requests that are not registered
         return sum(self._abort(request_id) for request_id in doomed)
 
+    def start_demo(self, name: str, tab_id: str) -> Demo:
+        """Begin a demo in a tab. Whatever is sent from that tab, and any change of a knob, ends it.
+
+        Raises:
+            ValueError: there is no such demo, no tab, or a demo or the lab is running.
+        """
+        if self.lab.running:
+            raise ValueError("the lab is measuring: wait for it, or stop it")
+        return self.demos.start(name, tab_id)
+
+    def _end_demo(self, tab_id: str) -> None:
+        self.demos.stop(tab_id)
+
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change any of the knobs, all or none; returns all of them. Raises ``ValueError`` that names what is wrong."""
         if changes:
+            self.demos.stop(keep=changes)
             self.engine.set_knobs(**changes)
         return self.knobs()
 
@@ -180,6 +201,7 @@ class Playground:
         head["alive"] = self.engine.alive
         head["health"] = self.engine.overdue
         head["lab"] = self.lab.running
+        head["demo"] = self.demos.status(tab_id)
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:
@@ -193,7 +215,8 @@ class Playground:
             "blocks": self._builder.blocks(),
             "stats": self._builder.latest or None,
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
-            "story": self.story.latest,
+            "story": self._story.latest,
+            "demo": self.demos.latest,
         }
 
     # -- internals
@@ -229,7 +252,9 @@ class Playground:
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)
-        made = self._builder.tick(events, self.traffic.newest_burst)
+        if self.lab.running:
+            self.demos.interrupt()
+        made = self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news())
         if made:
             self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made

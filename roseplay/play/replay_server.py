@@ -45,6 +45,7 @@ class ReplayServer:
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
         self.traffic = SimpleNamespace(start_steady=self._refuse, stop_steady=self._refuse)
+        self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
         self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
         self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be read
         frames = recording.frames
@@ -86,4 +87,4 @@ class ReplayServer:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(_NO_ENGINE)
 
-    send = ask = burst = stop = set_knobs = block = _refuse
+    send = ask = burst = stop = set_knobs = block = start_demo = _refuse

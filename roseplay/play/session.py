@@ -33,6 +33,18 @@ class Tab:
         self.last_seen = now
         self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
+        self._put_aside: dict[int, Lane] | None = None
+
+    def put_lanes_aside(self) -> None:
+        """Show empty lanes, as for a demo, until ``put_lanes_back``. Answers in the tab's own lanes go on."""
+        with self._lock:
+            if self._put_aside is None:
+                self._put_aside, self.lanes = self.lanes, {}
+
+    def put_lanes_back(self) -> None:
+        with self._lock:
+            if self._put_aside is not None:
+                self.lanes, self._put_aside = self._put_aside, None
 
     def take_steady(self, steady: SteadyTraffic) -> None:
         """Put it in place of the steady traffic so far, which sends no more."""
@@ -55,8 +67,11 @@ class Tab:
 
     def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
         """Returns what this tab lacks of its lanes, see ``lanes.parse_seen`` and ``Lane.update``."""
-        seen = parse_seen(have)
-        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
+        seen, lanes = parse_seen(have), dict(self.lanes)
+        for number in seen:
+            if 1 <= number <= MAX_LANES:
+                lanes.setdefault(number, Lane(number))  # it was put aside: there is nothing in it
+        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in lanes.values())
         return [lane for lane in found if lane is not None]
 
 

@@ -103,6 +103,7 @@ SETTINGS = {
 KEYS = (
     ("Enter", "send the prompt"),
     ("b", "burst"),
+    ("d", "Show me: play the first demo; n or → goes on, Esc ends it"),
     ("r", "in the Lab: run A and B"),
     (".", "stop all of this tab's requests; in the Lab: stop the run"),
     ("1 – 8", "go to a lane"),

@@ -25,13 +25,20 @@ class TrafficService:
 
     Args:
         submit: submits a prompt and registers its sender, see ``Playground``.
+        touched: called with a tab's id before something is sent from it.
 
     Attributes:
         newest_burst: the burst that was begun last.
     """
 
-    def __init__(self, engine: Any, tabs: Tabs, submit: Callable[..., TrackedRequest]) -> None:
-        self._engine, self._tabs, self._submit = engine, tabs, submit
+    def __init__(
+        self,
+        engine: Any,
+        tabs: Tabs,
+        submit: Callable[..., TrackedRequest],
+        touched: Callable[[str], object] = lambda tab_id: None,
+    ) -> None:
+        self._engine, self._tabs, self._submit, self._touched = engine, tabs, submit, touched
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(_FIRST_SEED)
         self.newest_burst: Burst | None = None
@@ -51,6 +58,8 @@ class TrafficService:
         key, seed = kind_of(kind), self._seed(seed)
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         tab = self._tabs.open(tab_id) if tab_id else None
+        if tab:
+            self._touched(tab_id)
         info = self._engine.info
         burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
         for prompt in burst_prompts(self._engine.tokenizer, info.vocab_size, key, size, seed):
@@ -81,6 +90,7 @@ class TrafficService:
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         info, tab = self._engine.info, self._tabs.open(tab_id)
         info.check_fits(1, max_new_tokens)
+        self._touched(tab_id)
         source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
 
         def send(index: int) -> TrackedRequest:

@@ -100,6 +100,17 @@ _SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
 _STORY = object_of(
     {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst")}, null=True
 )
+_DEMO = object_of(
+    {
+        **optional(text(100), "name", "title"),
+        **optional(whole(), "scene", "scenes", "seconds"),
+        **optional(number(), "begun"),
+        **optional(_SENTENCE, "caption"),
+        **optional(list_of(object_of({}, rest=scalar())), "rings"),
+        **optional(FLAG, "over"),
+    },
+    null=True,
+)
 _REQUEST_ID = whole()
 _SNAPSHOT = object_of(
     {
@@ -160,6 +171,7 @@ FRAME = object_of(
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
         **optional(_STORY, "story"),
+        **optional(_DEMO, "demo"),
     }
 )
 

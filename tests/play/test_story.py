@@ -91,7 +91,7 @@ def test_a_burst_that_makes_an_answer_pause() -> None:
     said = a_burst_arrives(story)
     assert lines(said) == ["2 prompts arrived. Their prefill took one 58 ms step, so 1 streaming answer paused."]
     assert said == story.latest
-    facts = story.burst(1, timeout=0)
+    facts = story.burst(1)
     assert facts is not None
     assert (facts.streaming, facts.paused, facts.worst, facts.usual_ms) == (1, 1, Gap(STREAMING, 9, 98, 60), 5.0)
     assert facts.longest == LongestStep(9, 58, 800)
@@ -114,7 +114,7 @@ def test_a_burst_that_is_stopped_is_not_spoken_of() -> None:
     an_answer_streams(story)
     events = [submitted(20, 40, kind="burst", burst=1), [20, "finished", 60, {"reason": "abort"}]]
     assert story.take(frame(61, requests=events, burst=figures())) is None
-    assert story.burst(1, timeout=0) is None
+    assert story.burst(1) is None
     assert story.latest is None
 
 
@@ -176,6 +176,7 @@ def facts(draw: Any) -> BurstFacts:
         worst=Gap(1, 3, 50.0, draw(TIMES)) if streaming else None, usual_ms=draw(TIMES),
         others_ms=draw(st.none() | TIMES), waited=draw(st.integers(0, prompts)),
         waited_for=draw(st.sampled_from([None, "blocks", "batch"])), preempted=draw(st.integers(0, 9)),
+        own_gap_ms=draw(TIMES),
         ttft_p50=draw(TIMES), ttft_p95=draw(TIMES),
     )  # fmt: skip
 
@@ -243,6 +244,7 @@ def test_a_comparison_claims_only_what_differs_clearly(one: BurstFacts, other: B
         ("plain", [["plain", ""]]),
         ("**two** words", [["two", "bold"], [" words", ""]]),
         ("of [[64]] tokens", [["of ", ""], ["64", "value"], [" tokens", ""]]),
+        ("**to [[64]]:** at most", [["to ", "bold"], ["64", "value"], [":", "bold"], [" at most", ""]]),
     ],
 )
 def test_marks_become_segments(marked: str, parts: list[list[str]]) -> None:

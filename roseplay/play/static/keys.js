@@ -1,6 +1,7 @@
 /* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
 import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
+import { demos } from "./live/demos.js";
 
 const TEXT = /^(text|number|search|email|url|password|)$/;
 
@@ -12,6 +13,9 @@ function typing(target) {
 
 /* Whether the tab of this name is the one that is shown. */
 const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
+
+/* Whether arrow keys do something else where the focus is. */
+const steers = (target) => target instanceof Element && Boolean(target.closest("canvas, .rp-lane, input, [role=tab]"));
 
 function press(id) {
   const button = document.getElementById(id);
@@ -32,6 +36,8 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "." && shows("rp-lab")) press("lab-stop");
   else if (event.key === "." && shows("rp-live")) press("stop");
   else if (event.key === "b" && shows("rp-live")) press("burst");
+  else if (event.key === "d" && shows("rp-live")) demos.start();
+  else if ((event.key === "n" || event.key === "ArrowRight") && demos.own && !steers(event.target)) demos.next();
   else if (/^[1-8]$/.test(event.key) && shows("rp-live")) focusLane(Number(event.key));
   else return;
   event.preventDefault();

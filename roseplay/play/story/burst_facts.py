@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 from roseplay.play.story.requests import SeenRequests
@@ -32,7 +33,7 @@ class LongestStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BurstFacts:
-    """One burst, from its arrival to its last first token. Times are in ms.
+    """One burst: from its arrival to its last first token, and on to its end for what says so. Times are in ms.
 
     Attributes:
         answer: tokens of each of its answers; ``None`` where that is not known, as ``kind`` and ``seed``.
@@ -44,7 +45,8 @@ class BurstFacts:
         worst: their longest gap; ``usual_ms``: the median of gaps before.
         others_ms: the longest gap of all other answers at that time.
         waited: how many of its requests waited for ``waited_for``: ``blocks`` or ``batch``.
-        preempted: how many answers lost their blocks.
+        preempted: how many answers lost their blocks, to the end of the burst.
+        own_gap_ms: the median gap of its own answers, to its end; ``None`` while there is none.
         ttft_p50, ttft_p95: of its requests.
     """
 
@@ -71,6 +73,7 @@ class BurstFacts:
     waited: int
     waited_for: str | None
     preempted: int
+    own_gap_ms: float | None
     ttft_p50: float
     ttft_p95: float
 
@@ -81,7 +84,7 @@ class BurstFacts:
 
 
 class BurstWatch:
-    """Collects the facts of one burst, frame by frame, from the one on in which it arrived.
+    """Collects the facts of one burst, frame by frame, from the one on in which it arrived until it is answered.
 
     Args:
         knobs: at that time.
@@ -103,6 +106,7 @@ class BurstWatch:
         self._steps = 0
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
+        self._own_gaps: list[float] = []
 
     def _own(self) -> dict[int, Any]:
         return {i: seen for i, seen in self._requests.by_id.items() if seen.burst == self.burst}
@@ -117,8 +121,12 @@ class BurstWatch:
             if step.t1 > self.arrived:
                 self._take_step(step, own)
         for token in frame["tokens"]:
-            if token.itl_ms is not None and token.t > self.arrived and len(self._gaps) < _MOST_GAPS:
+            if token.itl_ms is None or token.t <= self.arrived:
+                continue
+            if len(self._gaps) < _MOST_GAPS:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
+            if token.request_id in own and len(self._own_gaps) < _MOST_GAPS:
+                self._own_gaps.append(token.itl_ms)
 
     def _take_step(self, step: StepRow, own: Mapping[int, Any]) -> None:
         computes = False
@@ -137,8 +145,12 @@ class BurstWatch:
         if self._longest is None or ms > self._longest.ms:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
 
-    def over(self, t: float) -> bool:
-        """Whether all that it needs has been seen, or never will be."""
+    def answered(self, t: float) -> bool:
+        """Whether all of its requests have ended, or that takes too long."""
+        return t > self.arrived + GIVE_UP_MS or all(seen.finished is not None for seen in self._own().values())
+
+    def computed(self, t: float) -> bool:
+        """Whether its prompts have been computed and the answers that it met have gone on, or that takes too long."""
         own = self._own()
         if t > self.arrived + GIVE_UP_MS or not own:
             return True
@@ -153,7 +165,7 @@ class BurstWatch:
         return max(seen.first or seen.finished or self.arrived for seen in own.values())
 
     def facts(self) -> BurstFacts | None:
-        """Returns the facts once it is over; ``None`` if some of its requests were stopped before they answered."""
+        """Returns the facts once it is computed; ``None`` if some of its requests were stopped before they answered."""
         own = self._own()
         ttft = sorted(seen.ttft_ms for seen in own.values() if seen.ttft_ms is not None)
         p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
@@ -191,6 +203,7 @@ class BurstWatch:
             waited=len(self._waited[waited_for]),
             waited_for=waited_for if self._waited[waited_for] else None,
             preempted=len(self._preempted),
+            own_gap_ms=median(self._own_gaps) if self._own_gaps else None,
             ttft_p50=p50,
             ttft_p95=p95,
         )

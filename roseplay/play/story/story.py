@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,23 +36,28 @@ class Story:
         self._knobs = dict(knobs)
         self._requests = SeenRequests()
         self._watched: OrderedDict[int, BurstWatch] = OrderedDict()
-        self._over: deque[BurstFacts] = deque(maxlen=_KEEP_BURSTS)
+        self._facts: OrderedDict[int, BurstFacts] = OrderedDict()  # of the newest bursts
         self._newest = 0  # burst
         self._steady: SteadyWatch | None = None
         self._before: SteadyFacts | None = None
         self._said_ms = float("-inf")
         self._said_burst_ms = float("-inf")
-        self._heard = threading.Condition()
+        self._next: dict[str, Any] | None = None
+        self._lock = threading.Lock()
 
-    def burst(self, burst: int, timeout: float) -> BurstFacts | None:
-        """Wait for a burst to be over; returns its facts, ``None`` if it was stopped or after ``timeout`` seconds."""
+    def burst(self, burst: int, *, answered: bool = False) -> BurstFacts | None:
+        """Returns the facts of a burst; ``None`` until its prompts are computed, or if it was stopped.
 
-        def ended() -> bool:
-            return self._newest >= burst and burst not in self._watched
+        Args:
+            answered: ``None`` until its answers have ended, too.
+        """
+        with self._lock:
+            return None if answered and burst in self._watched else self._facts.get(burst)
 
-        with self._heard:
-            self._heard.wait_for(ended, timeout)
-            return next((facts for facts in self._over if facts.burst == burst), None)
+    def say(self, about: str, t: float, lines: list[Segments]) -> None:
+        """Say something else, with the next frame."""
+        with self._lock:
+            self._next = _said(about, t, lines)
 
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         """Take a frame with its steps and tokens as named tuples.
@@ -64,6 +69,8 @@ class Story:
         said = self._take_bursts(frame)
         self._requests.take_tokens(frame)
         said = said or self._take_steady(frame)
+        with self._lock:
+            said, self._next = self._next or said, None
         for _, _, changes in frame["knobs"]:
             self._knobs.update({name: new for name, (_, new) in changes.items()})
         self.latest = said or self.latest
@@ -80,16 +87,26 @@ class Story:
         said = None
         for burst, watch in list(self._watched.items()):
             watch.take(frame)
-            if not watch.over(frame["t"]):
-                continue
-            facts = watch.facts()
-            with self._heard:
-                del self._watched[burst]
-                if facts is not None:
-                    said = self._say_burst(facts, frame["t"])
-                    self._over.append(facts)
-                self._heard.notify_all()
+            answered = watch.answered(frame["t"])
+            if answered or (burst not in self._facts and watch.computed(frame["t"])):
+                said = self._close(watch, frame["t"], answered) or said
         return said
+
+    def _close(self, watch: BurstWatch, t: float, answered: bool) -> dict[str, Any] | None:
+        """Take the facts of a burst that is computed or answered; returns what there is to say that was not said."""
+        before, facts = self._facts.get(watch.burst), watch.facts()
+        with self._lock:
+            if facts is not None:
+                self._facts[watch.burst] = facts
+                if len(self._facts) > _KEEP_BURSTS:
+                    self._facts.popitem(last=False)
+            if answered:
+                del self._watched[watch.burst]
+        if facts is None or (before and what_happened(before) == what_happened(facts)):
+            return None
+        self._said_burst_ms = t
+        earlier = [one for burst, one in self._facts.items() if burst < facts.burst]
+        return _said("burst", t, [what_happened(facts), comparison(facts, earlier)], burst=facts.burst)
 
     def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
         """Returns the knobs when a burst arrived in this frame."""
@@ -99,11 +116,6 @@ class Story:
             if t <= arrived:
                 knobs.update({name: new for name, (_, new) in changes.items()})
         return knobs
-
-    def _say_burst(self, facts: BurstFacts, t: float) -> dict[str, Any]:
-        self._said_burst_ms = t
-        lines = [what_happened(facts), comparison(facts, self._over)]
-        return _said("burst", t, lines, burst=facts.burst)
 
     # -- steady traffic
 

@@ -11,21 +11,21 @@ from roseplay.settings import settings_of
 Segments = list[list[str]]
 
 BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
-_MARKED = re.compile(r"\*\*(.+?)\*\*|\[\[(.+?)\]\]")
+_MARK = re.compile(r"(\*\*|\[\[.+?\]\])")
 _KNOBS = settings_of(Knobs)
 
 
 def segments(text: str) -> Segments:
-    """Returns a sentence in which ``**words**`` are bold and ``[[words]]`` a setting's value."""
+    """Returns a sentence in which ``**words**`` are bold and ``[[words]]``, bold or not, a setting's value."""
     found: Segments = []
-    at = 0
-    for match in _MARKED.finditer(text):
-        if match.start() > at:
-            found.append([text[at : match.start()], ""])
-        found.append([match[1], BOLD] if match[1] is not None else [match[2], VALUE])
-        at = match.end()
-    if at < len(text):
-        found.append([text[at:], ""])
+    style = ""
+    for part in _MARK.split(text):
+        if part == "**":
+            style = "" if style else BOLD
+        elif part.startswith("[[") and part.endswith("]]"):
+            found.append([part[2:-2], VALUE])
+        elif part:
+            found.append([part, style])
     return found
 
 

@@ -51,6 +51,7 @@ class Chart {
     /** @type {ChartFrame | null} */
     this.shown = null;
     this.axesKey = "";
+    this.plot.place = this.place.bind(this);
     this.panel = createPanel(this.plot, { ...spec, draw: this.draw.bind(this) });
     this.shadeStep = spec.timed ? stepColumn(this.plot, spec.margin, () => this.shown) : () => {};
     loaded.then(this.panel.soon);
@@ -87,6 +88,21 @@ class Chart {
       this.draggedSince = 0;
     }
     return false;
+  }
+
+  /**
+   * Where a moment of view time and a value lie, in px from the plot's corner; null where they are not in view.
+   * @param {number} ms
+   * @param {number} value
+   * @returns {{x: number, y: number} | null}
+   */
+  place(ms, value) {
+    if (!this.shown || !this.plot.drawn) return null;
+    const { window, width, height } = this.shown, { type, range } = this.plot.drawn.layout.yaxis;
+    const along = (ms - window.x0) / (window.x1 - window.x0);
+    const up = ((type === "log" ? Math.log10(value) : value) - range[0]) / (range[1] - range[0]);
+    if (along < 0 || along > 1 || up < 0 || up > 1) return null;
+    return { x: this.spec.margin.l + along * width, y: this.spec.margin.t + (1 - up) * height };
   }
 
   /** @returns {ChartFrame} */

@@ -1,5 +1,5 @@
-/* What limits the engine: what stopped the next admission or token in most steps of a stretch of time. The server says it
- * of each step. */
+/* What limits the engine: what stopped the next admission or token in most steps of a stretch of time. The server says
+ * it of each step. */
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 

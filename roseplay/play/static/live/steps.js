@@ -18,6 +18,8 @@ import { timeTicks } from "./axes.js";
 import { knobMarks } from "./knobmarks.js";
 
 import { drawOverview } from "./overview.js";
+import { demoList } from "./demolist.js";
+import { demos } from "./demos.js";
 import { createPanel } from "./panel.js";
 import { stepSpan } from "./span.js";
 import { steer } from "./steering.js";
@@ -55,6 +57,13 @@ export function mount(element) {
   subtitle = element.querySelector(".rp-sub");
   const describe = () => `Step timeline. ${summary}`;
   const panel = createPanel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe });
+  const list = demoList();
+  canvas.after(list);
+  list.hidden = !demos.firstScreen;
+  on("first screen", () => {
+    list.hidden = !demos.firstScreen;
+    panel.soon();
+  });
   watchKeys(canvas, said, panel.soon);
   steer(canvas);
   on("reset", () => rows.clear());
@@ -86,7 +95,9 @@ function draw(width, height, now) {
   g.restore();
   labels();
   knobs();
-  if (!rows.visible.length) pen.note(nothingIn(window, NOTHING), left + plot / 2, (TOP + height - BOTTOM) / 2);
+  if (!rows.visible.length) {
+    pen.note(nothingIn(window, demos.firstScreen ? "" : NOTHING), left + plot / 2, (TOP + height - BOTTOM) / 2);
+  }
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
   summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +

@@ -1,16 +1,22 @@
 /* The strip under the header: what happened, in one or two lines that the server makes; what limits the engine; and how
- * much time the charts show. It never changes its height. */
-import { make, write } from "../shared/dom.js";
-import { on } from "../shared/events.js";
+ * much time the charts show. While a demo plays it holds its captions. It never changes its height. */
+import { make, makeButton, write } from "../shared/dom.js";
+import { emit, on } from "../shared/events.js";
+import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
+import { poll } from "../shared/poll.js";
 import { plain, writeSentence } from "../shared/sentence.js";
 import { clock, time } from "../shared/time.js";
+import { openDemoList } from "./demolist.js";
+import { demos } from "./demos.js";
 import { limitIn } from "./limit.js";
 import { SPANS, view } from "./view.js";
 
+import "./rings.js";
+
 /** @import { Delta, Said, Sentence } from "../shared/types.js" */
 
-const LIMIT_MS = 500, QUIET_MS = 60000;
+const EVERY_MS = 500, QUIET_MS = 60000;
 const LIMITS = { blocks: "KV" }; // the others are called what they are
 /** @type {Sentence[]} */
 const PURPOSE = [
@@ -18,35 +24,75 @@ const PURPOSE = [
     ["Four chats share one engine.", "bold"],
     [" Burst adds twenty more requests; the sliders decide who waits.", ""],
   ],
+  [[
+    "Show me plays it for you: four stories, a burst, the pause it makes, and the same burst with one slider moved.",
+    "",
+  ]],
 ];
 
 /** @type {HTMLElement | null} */
 let box = null;
-let lines = [], limit = null, share = null;
+let lines = [], progress = null, limit = null, share = null, next = null;
+/** @type {HTMLElement | null} */
+let focused = null; // before a demo
 /** @type {Said | null} */
 let said = null;
 let used = false; // whether anything was asked since the page was opened
 
-/** @param {HTMLElement} element the strip */
-export function mount(element) {
+/**
+ * @param {HTMLElement} element
+ * @param {Parameters<typeof demos.connect>[0]} events
+ */
+export function mount(element, events) {
+  demos.connect(events);
   box = element.querySelector(".rp-strip");
   lines = [make("p"), make("p")];
+  progress = make("div", { className: "rp-story-course", hidden: true });
+  const text = make("div", { className: "rp-story-text", role: "status" }, ...lines);
+  const first = makeButton("Show me", { className: "rp-show-me rp-primary", onclick: () => demos.start() });
+  first.append(make("small", "", `${demos.list[0]?.seconds} s`), make("kbd", "", "D"));
+  box.append(
+    ...(demos.list.length ? [make("div", "rp-story-first", first, menu("Five demos"))] : []),
+    make("div", "rp-story-main", text, progress),
+    limitCell(),
+    spanCell(),
+    make("div", "rp-story-menu", ...(demos.list.length ? [menu("Show me")] : [])),
+    controls(),
+  );
+  show();
+  setInterval(tick, EVERY_MS);
+}
+
+function menu(words) {
+  const button = makeButton(words, { className: "rp-show-me", "aria-haspopup": "dialog" });
+  button.onclick = () => openDemoList(button);
+  return button;
+}
+
+function limitCell() {
   limit = make("b");
   share = make("small");
+  return make("div", "rp-story-limit", make("span", "", "limited by"), make("span", "", limit, share));
+}
+
+function spanCell() {
   const words = SPANS.map((ms, i) => `${ms / 1000}${i === SPANS.length - 1 ? " s" : ""}`);
   const spans = segmented("time shown", words, (word) => view.setSpan(parseInt(word) * 1000), SPANS.indexOf(view.span));
   on("zoom", () => {
     [...spans.children].forEach((button, i) => button.setAttribute("aria-pressed", String(SPANS[i] === view.span)));
   });
-  box.append(
-    make("div", { className: "rp-story-text", role: "status" }, ...lines),
-    make("div", "rp-story-limit", make("span", "", "limited by"), make("span", "", limit, share)),
-    make("div", "rp-story-span", spans),
-  );
-  show();
-  setInterval(showLimit, LIMIT_MS);
+  return make("div", "rp-story-span", make("span", "", "time shown"), spans);
 }
 
+function controls() {
+  next = makeButton("Next", { className: "rp-show-me rp-primary", onclick: demos.next });
+  next.append(make("kbd", "", "N"));
+  const stop = makeButton("Stop", { className: "rp-show-me", onclick: demos.end });
+  stop.append(make("kbd", "", "Esc"));
+  return make("div", { className: "rp-story-controls", role: "group", "aria-label": "Demo" }, next, stop);
+}
+
+// ---- what it says -----------------------------------------------------------------------------------------
 on("reset", (/** @type {Delta} */ { snapshot }) => {
   said = snapshot?.story || null;
   used = Boolean(snapshot?.requests?.length);
@@ -62,16 +108,62 @@ on("frame", (/** @type {Delta} */ { frames }) => {
   if (said !== before || (unused && used)) show();
 });
 
+on("demo", () => {
+  if (demos.own && !box.contains(document.activeElement)) focused = /** @type {any} */ (document.activeElement);
+  show();
+  if (demos.own && demos.caption.scene === 0) next.focus({ preventScroll: true });
+  if (!demos.own && focused) {
+    focused.focus?.({ preventScroll: true });
+    focused = null;
+  }
+});
+
+/**
+ * What it shows: a demo, the first screen, or what happened.
+ * @returns {{about: string, sentences: Sentence[]}}
+ */
+function state() {
+  const { caption, elsewhere } = demos;
+  if (caption) return { about: "demo", sentences: [caption.caption] };
+  if (elsewhere) {
+    return {
+      about: "elsewhere",
+      sentences: [[[`Another tab is playing a demo. It ends in about ${elsewhere} s.`, ""]]],
+    };
+  }
+  if (said && (used || clock() - said.t < QUIET_MS)) return { about: said.about, sentences: said.lines };
+  if (used || poll.held || !demos.list.length) return { about: "", sentences: [] };
+  return { about: "purpose", sentences: PURPOSE };
+}
+
 function show() {
   if (!box) return;
-  const fresh = said && (used || clock() - said.t < QUIET_MS);
-  const [first, second] = fresh ? said.lines : used ? [] : PURPOSE;
-  box.dataset.about = fresh ? said.about : used ? "" : "purpose";
-  lines[0].parentElement.setAttribute("aria-live", fresh && said.about === "steady" ? "off" : "polite");
-  [first, second].forEach((line, i) => {
-    if (plain(line || []) !== lines[i].textContent) writeSentence(lines[i], line || []);
+  const { about, sentences } = state();
+  box.dataset.about = about;
+  if (demos.firstScreen !== (about === "purpose")) {
+    demos.firstScreen = about === "purpose";
+    emit("first screen");
+  }
+  lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");
+  lines.forEach((line, i) => {
+    if (plain(sentences[i] || []) !== line.textContent) writeSentence(line, sentences[i] || []);
   });
+  progress.hidden = about !== "demo";
+  if (demos.caption) course();
   fit();
+}
+
+/* A dot a caption, and how far the demo is. */
+function course() {
+  const { scene, scenes, title, seconds, begun } = demos.caption;
+  const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));
+  const minutes = (s) => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
+  const gone = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
+  progress.replaceChildren(
+    ...dots,
+    make("span", "", title),
+    make("small", "", `${minutes(gone)} of ${minutes(seconds)}`),
+  );
 }
 
 /* A sentence that is too long for its line is set smaller. */
@@ -82,10 +174,11 @@ function fit() {
   }
 }
 
-function showLimit() {
+function tick() {
   if (document.hidden || !box.clientWidth) return;
   const found = limitIn(view.latest(time.now()));
   write(limit, found ? LIMITS[found.name] || found.name : "–");
-  write(share, found ? `${Math.round(100 * found.share)} %` : "");
-  box.classList.toggle("rp-quiet", Boolean(said) && clock() - said.t > QUIET_MS);
+  write(share, found ? `${format.count(100 * found.share)} %` : "");
+  box.classList.toggle("rp-quiet", !demos.caption && Boolean(said) && clock() - said.t > QUIET_MS);
+  if (demos.caption) course();
 }

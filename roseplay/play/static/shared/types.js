@@ -14,6 +14,7 @@
  * @property {Frame[]} [frames]
  * @property {boolean} [alive] false once the engine has ended
  * @property {string | null} [health] why the engine is overdue
+ * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
  * @property {boolean} [lab] whether the Lab has the engine to itself
  * @property {{lanes: LaneNews[], steady?: Record<string, any>}} [own] what this tab lacks of its lanes, and
  *   the figures of its steady traffic
@@ -29,6 +30,7 @@
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
+ * @property {DemoCaption | null} [demo]
  * @property {number} [t]
  * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
  */
@@ -45,6 +47,7 @@
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
+ * @property {DemoCaption | null} [demo]
  * @property {[number, string][]} [titles] in a recording: [rid, title]
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
  */
@@ -52,8 +55,23 @@
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
 /**
  * What happened, in one or two lines.
- * @typedef {{about: "burst" | "steady", t: number, lines: Sentence[], burst?: number}} Said
+ * @typedef {{about: "burst" | "steady" | "demo", t: number, lines: Sentence[], burst?: number}} Said
  */
+
+/**
+ * A demo's caption, and what it points at; `over`: there is none any more.
+ * @typedef {object} DemoCaption
+ * @property {boolean} [over]
+ * @property {string} name
+ * @property {string} title
+ * @property {number} scene from 0
+ * @property {number} scenes
+ * @property {number} begun
+ * @property {number} seconds that it takes, about
+ * @property {Sentence} caption
+ * @property {Ring[]} rings
+ */
+/** @typedef {{of: "gap" | "step" | "element", id?: string, request?: number, step?: number, label?: string}} Ring */
 
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */

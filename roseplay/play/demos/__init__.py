@@ -1,0 +1,1 @@
+"""Guided demos: settings, traffic and captions as data, played on the running engine."""

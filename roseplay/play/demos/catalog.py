@@ -1,0 +1,268 @@
+"""The five demos."""
+
+from __future__ import annotations
+
+from roseplay.play.demos.script import Demo, DemoBurst, Scene
+
+STORIES = (
+    "Tell me a story about a fox.",
+    "Tell me a story about a robot.",
+    "Tell me a story about a clock.",
+    "Tell me a story about a cat.",
+)
+
+_READING = Scene(
+    captions=("**Four people read along.** Each dot on the right is one token: how long its reader waited for it.",),
+    hold_s=5,
+)
+
+
+BUDGET = Demo(
+    name="budget",
+    title="Burst and budget",
+    shows="one slider turns a long pause into short ones",
+    knobs={"prefill_max_tokens": None, "step_max_tokens": None, "max_batch_size": 32, "slow_motion": 1.0},
+    scenes=(
+        _READING,
+        Scene(
+            captions=("**Now 20 prompts arrive at once,** every fourth of them 64 times as long as the others.",),
+            hold_s=2,
+            burst=DemoBurst(name="first", kind="mix"),
+        ),
+        Scene(
+            captions=(
+                "**The ringed dot is the pause.** The prompts took a step of {first_longest} ms, and {first_who_paused} "
+                "waited for it.",
+                "**The ringed bar is their prefill,** a step of {first_longest} ms.",
+                "**The prompts were computed** before a story had to wait for them.",
+            ),
+            hold_s=9,
+            stories=False,
+            rings=("gap:first", "step:first"),
+        ),
+        Scene(
+            captions=("**The prefill budget goes down to [[64]]:** no step computes more than 64 prompt tokens.",),
+            hold_s=5,
+            knobs={"prefill_max_tokens": 64},
+            rings=("budget",),
+        ),
+        Scene(
+            captions=("**The same 20 prompts arrive again,** in portions of 64 tokens a step.",),
+            hold_s=2,
+            burst=DemoBurst(name="second", kind="mix"),
+        ),
+        Scene(
+            captions=(
+                "**The worst pause is now {worst_falls}.** Between two portions every story gets its next token.",
+                "**The worst pause is {second_worst} ms,** no clear difference from {first_worst} ms here.",
+                "**The prompts were computed** in portions.",
+            ),
+            hold_s=8,
+            stories=False,
+            rings=("gap:second",),
+        ),
+        Scene(
+            captions=(
+                "**With budget [[64]] the worst pause is {worst_falls}.** The price: first tokens after {first_token_rises}.",
+                "**With budget [[64]] the worst pause is {worst_falls}.** First tokens show no clear difference.",
+                "**With budget [[64]] the worst pause shows no clear difference.** First tokens come after "
+                "{first_token_rises}.",
+                "**With budget [[64]] the two bursts show no clear difference.**",
+            ),
+            hold_s=7,
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: move Prefill budget, press Burst.",
+)
+
+PREFIX = Demo(
+    name="prefix",
+    title="Prefix cache",
+    shows="twenty questions about one document",
+    knobs={"prefix_cache": False, "same_step_sharing": False, "prefill_max_tokens": None, "slow_motion": 1.0},
+    scenes=(
+        _READING,
+        Scene(
+            captions=("**20 questions about one document arrive.** The prefix cache is [[off]].",),
+            hold_s=2,
+            burst=DemoBurst(name="first", kind="shared_head"),
+        ),
+        Scene(
+            captions=(
+                "**{first_computed} prompt tokens were computed,** the document 20 times over; first tokens came after "
+                "{first_first_token} ms.",
+                "**Each prompt was computed whole,** the document 20 times over.",
+            ),
+            hold_s=8,
+            stories=False,
+            rings=("step:first",),
+        ),
+        Scene(
+            captions=("**Prefix cache and same-step sharing go [[on]]:** what is the same is computed once.",),
+            hold_s=4,
+            knobs={"prefix_cache": True, "same_step_sharing": True},
+            rings=("prefix-cache",),
+        ),
+        Scene(
+            captions=("**The same 20 questions arrive again,** with nothing cached yet.",),
+            hold_s=2,
+            burst=DemoBurst(name="second", kind="shared_head"),
+        ),
+        Scene(
+            captions=(
+                "**{second_saved_percent} % of the prompt tokens were shared.** First tokens came after {first_token_falls}.",
+                "**{second_saved_percent} % of the prompt tokens were shared.**",
+                "**The document was computed once.**",
+            ),
+            hold_s=8,
+            stories=False,
+            rings=("rp-blockmap",),
+        ),
+    ),
+    after="Try it yourself: switch Prefix cache, press Burst with shared head.",
+)
+
+BATCH = Demo(
+    name="batch",
+    title="Batch size",
+    shows="more answers at once, each a little slower",
+    knobs={"max_batch_size": 6, "prefill_max_tokens": None, "slow_motion": 1.0},
+    scenes=(
+        _READING,
+        Scene(
+            captions=("**20 prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",),
+            hold_s=2,
+            burst=DemoBurst(name="first", kind="unique"),
+        ),
+        Scene(
+            captions=(
+                "**{first_waited} prompts waited for a place.** The last ones began after {first_last_token} ms.",
+                "**The last answers began** after {first_last_token} ms.",
+                "**The queue** is the dotted line in Steps.",
+            ),
+            hold_s=8,
+            stories=False,
+            rings=("rp-steps",),
+        ),
+        Scene(
+            captions=("**Max batch goes up to [[32]]:** all of them fit into one step.",),
+            hold_s=4,
+            knobs={"max_batch_size": 32},
+            rings=("max-batch",),
+        ),
+        Scene(
+            captions=("**The same 20 prompts arrive again.**",),
+            hold_s=2,
+            burst=DemoBurst(name="second", kind="unique"),
+        ),
+        Scene(
+            captions=(
+                "**The last ones now begin after {last_token_falls}.** The price: a token takes {gap_rises}.",
+                "**The last ones now begin after {last_token_falls}.** A token takes about as long as before.",
+                "**The two bursts show no clear difference.**",
+            ),
+            hold_s=9,
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: move Max batch, press Burst.",
+)
+
+PRESSURE = Demo(
+    name="pressure",
+    title="KV pressure",
+    shows="memory runs out: who gives way",
+    knobs={"max_batch_size": 64, "prefill_max_tokens": None, "slow_motion": 1.0},
+    scenes=(
+        _READING,
+        Scene(
+            captions=("**48 prompts arrive, and all are let in.** Each answer needs more blocks as it grows.",),
+            hold_s=3,
+            burst=DemoBurst(name="first", kind="mix", size=48, answer=160),
+            rings=("rp-blockmap",),
+        ),
+        Scene(
+            captions=(
+                "**Memory ran out: {first_preempted} answers gave way** and were computed again later, the diamonds in Steps.",
+                "**{first_waited} prompts waited for blocks,** until others had ended.",
+                "**All of them found room** in this engine's memory.",
+            ),
+            hold_s=9,
+            stories=False,
+            rings=("rp-steps",),
+        ),
+        Scene(
+            captions=("**Max batch goes down to [[12]]:** fewer answers hold memory at once.",),
+            hold_s=4,
+            knobs={"max_batch_size": 12},
+            rings=("max-batch",),
+        ),
+        Scene(
+            captions=("**The same 48 prompts arrive again.**",),
+            hold_s=3,
+            burst=DemoBurst(name="second", kind="mix", size=48, answer=160),
+        ),
+        Scene(
+            captions=(
+                "**{second_preempted} answers gave way,** and {second_waited} prompts waited for a place.",
+                "**Nobody gave way.** {second_waited} prompts waited for a place in the batch instead.",
+                "**The two bursts show no clear difference.**",
+            ),
+            hold_s=9,
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: set Max batch to 64, Burst size to 64, press Burst.",
+)
+
+APPEND = Demo(
+    name="append",
+    title="Batched append",
+    shows="one memory write a layer, not one a request",
+    knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None, "slow_motion": 1.0},
+    scenes=(
+        Scene(
+            captions=(
+                "**48 short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
+            ),
+            hold_s=3,
+            stories=False,
+            burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
+        ),
+        Scene(
+            captions=(
+                "**A token of theirs took {first_gap} ms,** half of the time longer.",
+                "**A bar in Tokens per step** is as wide as its step took.",
+            ),
+            hold_s=6,
+            stories=False,
+            rings=("rp-tokens",),
+        ),
+        Scene(
+            captions=("**Batched append goes [[on]]:** one write a layer for all requests of the step.",),
+            hold_s=3,
+            stories=False,
+            knobs={"batched_append": True},
+            rings=("batched-append",),
+        ),
+        Scene(
+            captions=("**The same 48 prompts arrive again.**",),
+            hold_s=3,
+            stories=False,
+            burst=DemoBurst(name="second", kind="unique", size=48, answer=96),
+        ),
+        Scene(
+            captions=(
+                "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
+                "**On this machine a token shows no clear difference:** {second_gap} ms and {first_gap} ms.",
+                "**The two bursts show no clear difference.**",
+            ),
+            hold_s=8,
+            stories=False,
+        ),
+    ),
+    after="Try it yourself: switch Batched append, press Burst with size 64.",
+)
+
+DEMOS = {demo.name: demo for demo in (BUDGET, PREFIX, BATCH, PRESSURE, APPEND)}

@@ -1,0 +1,108 @@
+"""The figures of a demo's captions, and what its rings point at: all from the facts of its own bursts.
+
+For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, ``computed``, ``saved_percent``, ``steps``,
+``longest`` (ms), ``streaming``, ``paused``, ``who_paused`` (as in ``all 4 stories``), ``worst`` (ms), ``first_token`` (ms, median), ``last_token`` (ms, p95 of the time to
+first token), ``gap`` (ms, median of its own answers), ``waited`` and ``preempted`` (only if there were any).
+
+For two bursts, of the second against the first, only where the difference is clear: ``worst_falls``, ``worst_rises``,
+``first_token_falls``, ``first_token_rises``, ``last_token_falls``, ``last_token_rises``, ``gap_falls``, ``gap_rises``, each as
+``17 ms instead of 60 ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.play.story.burst_facts import BurstFacts
+from roseplay.play.story.text import Segments, segments, whole
+from roseplay.traffic.difference import difference
+
+Figures = Mapping[str, str]
+
+
+def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
+    """Returns the figures of bursts by the names of both, such as ``first_worst``."""
+    found: dict[str, str] = {}
+    for name, facts in bursts.items():
+        found.update({f"{name}_{figure}": value for figure, value in _of_one(facts).items()})
+    if len(bursts) >= 2:
+        first, second = list(bursts.values())[:2]
+        found.update(_of_two(first, second))
+    return found
+
+
+def caption(forms: tuple[str, ...], figures: Figures) -> Segments:
+    """Returns the first form of a caption whose figures are all known; empty if there is none."""
+    for form in forms:
+        try:
+            return segments(form.format_map(figures))
+        except KeyError:
+            continue
+    return []
+
+
+def _of_one(facts: BurstFacts) -> dict[str, str]:
+    counts = {
+        "prompts": facts.prompts,
+        "prompt_tokens": facts.prompt_tokens,
+        "computed": facts.prompt_tokens - facts.saved_tokens,
+        "saved_percent": 100 * facts.saved,
+        "steps": facts.steps,
+        "first_token": facts.ttft_p50,
+        "last_token": facts.ttft_p95,
+        "streaming": facts.streaming or None,
+        "paused": facts.paused or None,
+        "waited": facts.waited or None,
+        "preempted": facts.preempted or None,
+        "longest": facts.longest.ms if facts.longest else None,
+        "longest_tokens": facts.longest.prompt_tokens if facts.longest else None,
+        "worst": _worst(facts),
+        "gap": facts.own_gap_ms,
+    }
+    found = {name: whole(value) for name, value in counts.items() if value is not None}
+    if facts.paused:
+        of = "all" if facts.paused == facts.streaming else f"{whole(facts.paused)} of"
+        found["who_paused"] = f"{of} {whole(facts.streaming)} stories" if facts.streaming > 1 else "the story"
+    return found
+
+
+def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
+    pairs: dict[str, tuple[float | None, float | None]] = {
+        "worst": (_worst(first), _worst(second)),
+        "first_token": (first.ttft_p50, second.ttft_p50),
+        "last_token": (first.ttft_p95, second.ttft_p95),
+        "gap": (first.own_gap_ms, second.own_gap_ms),
+    }
+    found = {}
+    for name, (before, after) in pairs.items():
+        verdict = difference([before], [after], better="lower").verdict
+        if verdict in ("better", "worse") and before is not None and after is not None:
+            change = "falls" if verdict == "better" else "rises"
+            found[f"{name}_{change}"] = f"{whole(after)} ms instead of {whole(before)} ms"
+    return found
+
+
+def _worst(facts: BurstFacts) -> float | None:
+    return facts.worst.ms if facts.worst else None
+
+
+def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
+    """Returns what a ring surrounds; ``None`` if that did not happen.
+
+    ``gap:NAME`` is the token after the worst pause of a burst, ``step:NAME`` its longest step, and anything else the id of
+    an element of the page.
+    """
+    of, _, name = target.partition(":")
+    facts = bursts.get(name)
+    if not name:
+        return {"of": "element", "id": target}
+    if facts is None:
+        return None
+    if of == "gap" and facts.worst:
+        gap = facts.worst
+        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": f"a pause of {whole(gap.ms)} ms"}
+    if of == "step" and facts.longest:
+        step = facts.longest
+        return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
+    return None

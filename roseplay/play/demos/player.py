@@ -1,0 +1,285 @@
+"""Plays a demo on the running engine: one at a time, in lanes of its own, and everything is as it was afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.play.chat_service import ChatService
+from roseplay.play.demos.catalog import DEMOS, STORIES
+from roseplay.play.demos.figures import caption, figures_of, ring
+from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.session import Tabs
+from roseplay.play.story.burst_facts import BurstFacts
+from roseplay.play.story.story import Story
+from roseplay.play.story.text import Segments, segments
+from roseplay.play.traffic_service import TrafficService
+from roseplay.texts import shown
+
+LOOK_S = 0.02  # how often the player looks at its stories
+STREAMING_S = 10.0  # for the stories to begin
+BURST_S = 30.0  # for a burst to be answered: then its captions are the short ones
+_END_S = 5.0
+_STORY = SamplingParams(temperature=0.8, max_new_tokens=160)
+
+
+class DemoBusyError(ValueError):
+    """A demo is playing already; the message says for how long."""
+
+
+class _StoppedError(Exception):
+    """Somebody stopped the demo."""
+
+
+class DemoPlayer:
+    """Plays demos, one at a time. Thread-safe.
+
+    Args:
+        engine: a ``roseplay.Engine``.
+        abort: ends a request by id.
+        now_ms: the time on the page's clock.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        tabs: Tabs,
+        chats: ChatService,
+        traffic: TrafficService,
+        story: Story,
+        abort: Callable[[int], bool],
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._engine, self._tabs, self._chats, self._traffic = engine, tabs, chats, traffic
+        self._story, self._abort, self._now_ms = story, abort, now_ms
+        self._lock = threading.Lock()
+        self._playing: _Play | None = None
+        self._news: list[dict[str, Any]] = []
+        self.latest: dict[str, Any] | None = None
+
+    # -- what people do
+
+    def start(self, name: str, tab_id: str) -> Demo:
+        """Begin a demo in a tab.
+
+        Raises:
+            ValueError: there is no such demo, or no tab.
+            DemoBusyError: one is playing.
+        """
+        demo = DEMOS.get(str(name))
+        if demo is None:
+            raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
+        if not tab_id:
+            raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
+        self._tabs.open(tab_id)
+        with self._lock:
+            if self._playing is not None and self._playing.alive:
+                left = self._playing.seconds_left(self._now_ms())
+                raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
+            self._playing = play = _Play(self, demo, tab_id)
+            play.start()
+        return demo
+
+    def next(self, tab_id: str) -> bool:
+        """Go on to the next caption; returns whether the tab's demo is playing."""
+        play = self._of(tab_id)
+        if play:
+            play.skip.set()
+        return play is not None
+
+    def stop(self, tab_id: str = "", *, keep: Iterable[str] = ()) -> bool:
+        """End a tab's demo, or any, and wait until everything is as it was; returns whether there was one.
+
+        Called by the demo itself, it does nothing.
+
+        Args:
+            keep: knobs that somebody is about to set.
+        """
+        play = self._of(tab_id)
+        if play is None or play.thread is threading.current_thread():
+            return False
+        play.keep.update(keep)
+        play.stopping.set()
+        play.thread.join(_END_S)
+        return True
+
+    def interrupt(self) -> None:
+        """End any demo, without waiting for it."""
+        play = self._of("")
+        if play:
+            play.stopping.set()
+
+    def status(self, tab_id: str = "") -> dict[str, Any] | None:
+        """Returns ``own``, whether it is this tab's, and ``left_s`` of the demo that is playing."""
+        play = self._of("")
+        return None if play is None else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._now_ms())}
+
+    def _of(self, tab_id: str) -> _Play | None:
+        play = self._playing
+        return play if play and play.alive and tab_id in ("", play.tab_id) else None
+
+    # -- captions
+
+    def take_news(self) -> dict[str, Any] | None:
+        """Returns the newest caption since the last call, for a frame."""
+        with self._lock:
+            news, self._news = self._news, []
+        return news[-1] if news else None
+
+    def publish(self, said: dict[str, Any] | None) -> None:
+        with self._lock:
+            self.latest = said
+            self._news.append(said or {"over": True})
+
+
+class _Play:
+    """One playing of a demo, in a thread of its own."""
+
+    def __init__(self, player: DemoPlayer, demo: Demo, tab_id: str) -> None:
+        self._player, self._demo, self.tab_id = player, demo, tab_id
+        self._engine = player._engine
+        self._tab = player._tabs.open(tab_id)
+        self.stopping, self.skip = threading.Event(), threading.Event()
+        self.keep: set[str] = set()
+        self._set: dict[str, Any] = {}
+        self._lanes: dict[int, int] = {}  # lane -> request of its story
+        self._requests: list[int] = []
+        self._bursts: dict[str, BurstFacts] = {}
+        self._begun_ms = player._now_ms()
+        self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.thread.is_alive()
+
+    def seconds_left(self, now_ms: float) -> int:
+        return max(1, round(self._demo.seconds - (now_ms - self._begun_ms) / 1000))
+
+    # -- the course
+
+    def _run(self) -> None:
+        before = dict(self._engine.knobs.to_dict())
+        last: Segments = []
+        try:
+            self._tab.put_lanes_aside()
+            self._set_knobs(self._demo.knobs)
+            for number, scene in enumerate(self._demo.scenes):
+                last = self._play(number, scene)
+            self._player._story.say("demo", self._player._now_ms(), [last, segments(self._demo.after)])
+        except (_StoppedError, EngineBusyError, EngineError, ValueError):
+            pass  # whoever stopped it knows; an engine that has ended says so itself
+        finally:
+            self._end(before)
+
+    def _end(self, before: dict[str, Any]) -> None:
+        """Abort what is left, and restore knobs and lanes, but not knobs that somebody has changed meanwhile."""
+        for request_id in self._requests:
+            self._player._abort(request_id)
+        now = self._engine.knobs.to_dict()
+        changed = {
+            name: before[name] for name, value in self._set.items() if name not in self.keep and now[name] == value
+        }
+        try:
+            if changed:
+                self._engine.set_knobs(**changed)
+        except EngineError:
+            pass  # it has ended, and its knobs with it
+        self._tab.put_lanes_back()
+        self._player.publish(None)
+
+    def _play(self, number: int, scene: Scene) -> Segments:
+        """Play one scene; returns its caption."""
+        self.skip.clear()
+        if scene.knobs:
+            self._set_knobs(scene.knobs)
+        burst = self._send(scene.burst) if scene.burst else None
+        said = self._caption(number, scene)
+        self._wait(scene.hold_s, scene.stories, self.skip.is_set)
+        if scene.burst and burst is not None:
+            facts = self._facts(burst, scene.stories)
+            if facts:
+                self._bursts[scene.burst.name] = facts
+        return said
+
+    def _caption(self, number: int, scene: Scene) -> Segments:
+        said = caption(scene.captions, figures_of(self._bursts))
+        rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
+        demo = self._demo
+        self._player.publish(
+            {
+                "name": demo.name,
+                "title": demo.title,
+                "scene": number,
+                "scenes": len(demo.scenes),
+                "begun": self._begun_ms,
+                "seconds": demo.seconds,
+                "caption": said,
+                "rings": rings,
+            }
+        )
+        return said
+
+    def _set_knobs(self, knobs: Any) -> None:
+        if self.stopping.is_set():
+            raise _StoppedError
+        self._engine.set_knobs(**knobs)
+        self._set.update(knobs)
+
+    # -- traffic
+
+    def _send(self, wanted: DemoBurst) -> int:
+        """Send a burst once all stories stream, with an empty cache; returns its number."""
+        for request_id in self._lanes.values():
+            self._player._abort(request_id)
+        self._lanes.clear()
+        self._engine.clear_cache()
+        self._wait(STREAMING_S, True, self._all_stream)
+        burst = self._player._traffic.burst(
+            size=wanted.size, kind=wanted.kind, max_new_tokens=wanted.answer, seed=wanted.seed, tab_id=self.tab_id
+        )
+        self._requests += [tracked.request_id for tracked in burst.requests]
+        return burst.burst_id
+
+    def _facts(self, burst: int, stories: bool) -> BurstFacts | None:
+        """Wait until a burst is answered, with stories going on; returns its facts."""
+        story = self._player._story
+        self._wait(BURST_S, stories, lambda: story.burst(burst, answered=True) is not None)
+        return story.burst(burst)
+
+    def _all_stream(self) -> bool:
+        unfinished = {tracked.request_id: tracked for tracked in self._tab.unfinished()}
+        return all(
+            (tracked := unfinished.get(request_id)) is not None and tracked.ttft_s is not None
+            for request_id in self._lanes.values()
+        )
+
+    def _wait(self, seconds: float, stories: bool, over: Callable[[], bool]) -> None:
+        """Wait for a time, or until it is over; meanwhile stories that have ended are told again."""
+        until = self._player._now_ms() + 1000 * seconds
+        while self._player._now_ms() < until:
+            if stories:
+                self._tell_stories()
+            if over():
+                return
+            if self.stopping.wait(LOOK_S):
+                raise _StoppedError
+        if self.stopping.is_set():
+            raise _StoppedError
+
+    def _tell_stories(self) -> None:
+        unfinished = {tracked.request_id for tracked in self._tab.unfinished()}
+        for lane, prompt in enumerate(STORIES, 1):
+            if self._lanes.get(lane) in unfinished:
+                continue
+            if self.stopping.is_set():
+                raise _StoppedError
+            self._player._chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would be prefill of its own
+            (request_id,) = self._player._chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=_STORY, system="")
+            self._lanes[lane] = request_id
+            self._requests.append(request_id)

@@ -1,0 +1,43 @@
+/* The demos as a list: in the timeline while nothing was asked yet, later in a popover. */
+import { make, makeButton } from "../shared/dom.js";
+import { popover } from "../shared/popover.js";
+import { demos } from "./demos.js";
+
+const COUNTS = ["No", "One", "Two", "Three", "Four", "Five", "Six"];
+
+function heading() {
+  const title = `${COUNTS[demos.list.length] || demos.list.length} things to see`;
+  const words = "on this engine, live; your settings come back afterwards";
+  return [title, words];
+}
+
+function rows(chosen = () => {}) {
+  return demos.list.map(({ name, title, shows, seconds }, i) => {
+    const about = [make("b", "", title), make("span", "", shows), make("small", "", `${seconds} s`)];
+    const button = makeButton(make("i", "", String(i + 1)), {
+      onclick: () => {
+        chosen();
+        demos.start(name);
+      },
+    });
+    button.append(...about);
+    return make("li", "", button);
+  });
+}
+
+/** The list, for the timeline. */
+export function demoList() {
+  const [title, words] = heading();
+  const head = make("h4", "", title, make("span", "", words));
+  return make("div", "rp-demos", head, make("ol", "", ...rows()));
+}
+
+/**
+ * Open the list beside a button.
+ * @param {HTMLElement} button
+ */
+export function openDemoList(button) {
+  const { left, bottom } = button.getBoundingClientRect();
+  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...rows(popover.close)));
+  popover.open({ name: "demos", title: heading()[0], x: left, y: bottom, fill });
+}

@@ -1,0 +1,76 @@
+/* The guided demos: which one plays, here or in another tab, and what it says. The server plays them; a recording of
+ * one has its captions. Emits "demo" when that changes. */
+import { emit, on } from "../shared/events.js";
+import { given } from "../shared/given.js";
+import { poll } from "../shared/poll.js";
+import { tab } from "../shared/tab.js";
+import { view } from "./view.js";
+
+/** @import { Delta, DemoCaption } from "../shared/types.js" */
+
+const SPAN_MS = 3000; // shown while one plays
+
+export const demos = {
+  list: given.recording ? [] : given.demos,
+  /** @type {DemoCaption | null} */
+  caption: null,
+  own: false, // whether it plays in this tab
+  elsewhere: 0, // about how many seconds another tab's still takes
+  firstScreen: false, // whether nothing was asked yet, so that the page shows what there is to see
+  connect,
+  start,
+  next,
+  end,
+};
+
+/** @type {Record<"start_demo" | "next_caption" | "end_demo", (data: object) => void> | null} */
+let events = null;
+let spanBefore = view.span;
+
+/** Events of Gradio's that start a demo, go on with it, and end it. */
+function connect(given) {
+  events = given;
+}
+
+function start(name = demos.list[0]?.name) {
+  if (name && events && !demos.caption && !demos.elsewhere) events.start_demo({ name, tab });
+}
+
+function next() {
+  if (demos.own) events.next_caption({ tab });
+}
+
+function end() {
+  if (demos.own) events.end_demo({ tab });
+}
+
+/** @param {DemoCaption | null | undefined} news */
+function take(news, status) {
+  const before = { ...demos };
+  if (news !== undefined) demos.caption = news && !news.over ? news : null;
+  demos.own = Boolean(status?.own && demos.caption);
+  demos.elsewhere = status && !status.own ? status.left_s : 0;
+  if (!poll.held && !status?.own) demos.caption = null; // another tab's
+  if (demos.own !== before.own) showSpan();
+  const changed = ["caption", "own", "elsewhere"].some((name) => demos[name] !== before[name]);
+  if (changed) emit("demo");
+}
+
+function showSpan() {
+  if (demos.own) spanBefore = view.span;
+  view.setSpan(demos.own ? SPAN_MS : spanBefore);
+}
+
+on("reset", (/** @type {Delta} */ { snapshot, demo }) => take(snapshot?.demo || null, demo));
+on("frame", (/** @type {Delta} */ { frames, demo }) => {
+  const captions = (frames || []).map((frame) => frame.demo).filter(Boolean);
+  take(captions[captions.length - 1], demo);
+});
+
+// ---- keys -------------------------------------------------------------------------------------------------
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !demos.own || document.querySelector("dialog[open]")) return;
+  event.stopPropagation(); // the next Escape ends a zoom
+  event.preventDefault();
+  end();
+}, true);

@@ -1,0 +1,104 @@
+/* Rings around what a demo's caption speaks of: a token, a step, or a part of the page. They follow what they surround,
+ * and are gone where it is not in view. */
+import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+import { demos } from "./demos.js";
+import { view } from "./view.js";
+
+/** @import { Ring } from "../shared/types.js" */
+
+const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, BEFORE = 0.6, NARROW = matchMedia("(max-width: 719px)");
+
+/** @typedef {{x: number, y: number, width: number, height: number}} Box in px of the viewport */
+
+const shown = [0, 1].map(() => {
+  const label = make("span"), root = make("div", { className: "rp-ring", "aria-hidden": "true", hidden: true }, label);
+  document.body.append(root);
+  return { root, label };
+});
+let timer = 0, stands = false;
+
+on("demo", () => {
+  clearInterval(timer);
+  const rings = demos.caption ? demos.caption.rings : [];
+  if (rings.length) timer = setInterval(place, EVERY_MS);
+  standStill(rings);
+  if (NARROW.matches && rings.length) panelOf(rings[0])?.scrollIntoView({ block: "start" });
+  place();
+});
+
+/* What is pointed at would move out of view: the charts stand still around it until the next caption. */
+function standStill(rings) {
+  const [x] = rings.map(timeOf).filter((ms) => ms !== null);
+  const still = demos.own && x !== undefined;
+  if (still) view.set(x - view.span * BEFORE, x + view.span * (1 - BEFORE));
+  else if (stands) view.clear();
+  stands = still;
+}
+
+/** @param {Ring} ring */
+function timeOf({ of, step }) {
+  const { steps } = store, row = of === "element" ? -1 : store.stepRow(step);
+  return row < 0 ? null : time.x(steps.t1[row & steps.mask]);
+}
+
+function place() {
+  const rings = demos.caption ? demos.caption.rings : [];
+  shown.forEach(({ root, label }, i) => {
+    const ring = rings[i], box = ring && boxOf(ring);
+    root.hidden = !box;
+    if (!box) return;
+    const clear = ring.of === "element" ? 2 : CLEAR_PX;
+    Object.assign(root.style, {
+      left: `${box.x - clear}px`,
+      top: `${box.y - clear}px`,
+      width: `${box.width + 2 * clear}px`,
+      height: `${box.height + 2 * clear}px`,
+    });
+    write(label, ring.label || "");
+    label.hidden = !ring.label;
+    const panel = panelOf(ring)?.getBoundingClientRect();
+    const left = panel && box.x - panel.left > panel.right - box.x - box.width;
+    Object.assign(label.style, left ? { right: "100%", left: "" } : { left: "100%", right: "" });
+    label.style.margin = left ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
+  });
+}
+
+/** @param {Ring} ring @returns {HTMLElement | null} */
+function panelOf({ of, id }) {
+  return document.getElementById(of === "gap" ? "rp-itl" : of === "step" ? "rp-tokens" : id);
+}
+
+/** @param {Ring} ring @returns {Box | null} */
+function boxOf(ring) {
+  const panel = panelOf(ring);
+  if (!panel || !panel.clientWidth) return null;
+  if (ring.of === "element") return panel.getBoundingClientRect();
+  /** @type {any} */
+  const plot = panel.querySelector(".rp-plot"), { left, top } = plot.getBoundingClientRect();
+  const at = plot.place && (ring.of === "gap" ? gapAt(plot, ring) : stepAt(plot, ring));
+  return at && { ...at, x: left + at.x, y: top + at.y };
+}
+
+/** @param {Ring} ring */
+function gapAt(plot, ring) {
+  const { tokens } = store, { request, step } = ring;
+  for (let i = tokens.end - 1; i >= tokens.first; i--) {
+    const slot = i & tokens.mask;
+    if (tokens.step_id[slot] !== step || tokens.request_id[slot] !== request) continue;
+    const at = plot.place(time.x(tokens.t[slot]), tokens.itl_ms[slot]);
+    return at && { x: at.x, y: at.y, width: 0, height: 0 };
+  }
+  return null;
+}
+
+/** @param {Ring} ring */
+function stepAt(plot, ring) {
+  const { steps } = store, row = store.stepRow(ring.step), slot = row & steps.mask;
+  if (row < 0) return null;
+  const top = plot.place(time.x(steps.t0[slot]), steps.prompt_tokens[slot] + steps.decode_tokens[slot]);
+  const bottom = plot.place(time.x(steps.t1[slot]), 0);
+  return top && bottom && { x: top.x, y: top.y, width: bottom.x - top.x, height: bottom.y - top.y };
+}

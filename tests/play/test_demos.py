@@ -1,0 +1,235 @@
+"""Guided demos: their figures are those of the run, one plays at a time, and nothing of them stays behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.play.bursts import LABELS, MAX_SIZE
+from roseplay.play.demos import player as playing
+from roseplay.play.demos.catalog import BUDGET, DEMOS
+from roseplay.play.demos.figures import caption, figures_of
+from roseplay.play.demos.player import DemoBusyError
+from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.playground import Playground
+from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
+from roseplay.play.story.text import plain
+from tests.play.conftest import wait_until
+from tests.play.fake_engine import FakeEngine
+
+MINE, YOURS = "tab-of-mine", "tab-of-yours"
+SHORT = Demo(
+    name="short",
+    title="Short",
+    shows="two bursts",
+    knobs={"prefill_max_tokens": None},
+    scenes=(
+        Scene(captions=("**Four** stories.",), hold_s=0.4),
+        Scene(captions=("A burst.",), hold_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
+        Scene(captions=("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."), hold_s=0.4),
+        Scene(captions=("A budget of [[16]].",), hold_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
+    ),
+    after="Try it.",
+)
+LONG = Demo(
+    **{**vars(SHORT), "name": "long", "scenes": (Scene(captions=("It takes long.",), hold_s=600), *SHORT.scenes)}
+)
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
+    """A playground that runs by itself, with a demo that takes a moment and one that takes minutes."""
+    for demo in (SHORT, LONG):
+        monkeypatch.setitem(DEMOS, demo.name, demo)
+    monkeypatch.setattr(playing, "BURST_S", 5.0)
+    engine = FakeEngine(run=True, step_s=0.002)
+    playground = Playground(engine)
+    playground.start()
+    yield playground
+    playground.close()
+    engine.close()
+
+
+def poll(playground: Playground, tab: str = MINE, have: str = "", since: int = 0) -> dict[str, Any]:
+    return json.loads(playground.delta(since, tab_id=tab, have=have))
+
+
+def begun(playground: Playground, name: str = "long") -> None:
+    playground.start_demo(name, MINE)
+    wait_until(lambda: playground.demos.latest)
+
+
+def over(playground: Playground) -> bool:
+    return playground.demos.status() is None
+
+
+def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) -> None:
+    running.set_knobs({"prefill_max_tokens": 512})
+    asked = running.send("Mine", lanes=[1], tab_id=MINE, params=SamplingParams(max_new_tokens=4))
+    begun(running, "short")
+    captions: list[str] = []
+    lanes: set[int] = set()
+    while not over(running):
+        delta = poll(running)
+        captions += [
+            plain(frame["demo"]["caption"]) for frame in delta["frames"] if (frame["demo"] or {}).get("caption")
+        ]
+        lanes |= {lane["lane"] for lane in delta["own"]["lanes"]}
+    shown = list(dict.fromkeys(captions))
+    assert shown[-1] == "A budget of 16."
+    assert "3 prompts." in shown, "the form whose figures are all known"
+    assert lanes == {1, 2, 3, 4}
+    assert running.knobs()["prefill_max_tokens"] == 512
+    assert poll(running)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is back"
+    wait_until(lambda: all(stream.finished for stream in running.engine.streams.values()))
+    said = wait_until(lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "demo" and story)
+    assert [plain(line) for line in said["lines"]] == ["A budget of 16.", "Try it."]
+    assert poll(running)["snapshot"]["demo"] is None
+
+
+def test_one_plays_at_a_time_and_other_tabs_are_told(running: Playground) -> None:
+    begun(running)
+    with pytest.raises(DemoBusyError, match=r"a demo is playing: it ends in about \d+ s"):
+        running.start_demo("short", YOURS)
+    assert poll(running, MINE)["demo"]["own"] is True
+    other = poll(running, YOURS)["demo"]
+    assert other["own"] is False
+    assert other["left_s"] > 60
+    assert running.demos.stop(YOURS) is False, "it is not theirs"
+    assert running.demos.next(YOURS) is False
+    assert running.demos.stop(MINE) is True
+    assert over(running)
+    assert poll(running, YOURS)["demo"] is None
+
+
+def test_next_goes_on_at_once(running: Playground) -> None:
+    begun(running)
+    assert running.demos.next(MINE) is True
+    wait_until(lambda: over(running))
+
+
+def test_a_knob_that_somebody_turns_ends_it_and_stays(running: Playground) -> None:
+    begun(running)
+    running.set_knobs({"prefill_max_tokens": 64, "max_batch_size": 5})
+    assert over(running)
+    assert (running.knobs()["prefill_max_tokens"], running.knobs()["max_batch_size"]) == (64, 5)
+
+
+def test_a_knob_that_is_set_to_what_the_demo_had_set_stays_too(running: Playground) -> None:
+    running.set_knobs({"prefill_max_tokens": 512})
+    begun(running)
+    running.set_knobs({"prefill_max_tokens": None})
+    assert over(running)
+    assert running.knobs()["prefill_max_tokens"] is None
+
+
+@pytest.mark.parametrize("act", ["send", "burst", "new_chat", "stop", "steady"])
+def test_what_its_owner_sends_ends_it(running: Playground, act: str) -> None:
+    begun(running)
+    if act == "send":
+        (request,) = running.send("Mine", lanes=[2], tab_id=MINE)
+        assert [lane["rid"] for lane in poll(running)["own"]["lanes"]] == [request]
+    elif act == "burst":
+        running.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=MINE)
+    elif act == "new_chat":
+        running.chats.new_chat(lanes=[1], tab_id=MINE)
+    elif act == "steady":
+        running.traffic.start_steady(rate=1, spacing="even", kind="unique", max_new_tokens=4, seed=1, tab_id=MINE)
+    else:
+        running.stop(tab_id=MINE)
+    assert over(running)
+    assert running.knobs() == Knobs().to_dict()
+
+
+def test_what_others_send_does_not_end_it(running: Playground) -> None:
+    begun(running)
+    running.send("Yours", lanes=[1], tab_id=YOURS)
+    running.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=YOURS)
+    assert not over(running)
+    running.stop()
+    assert over(running), "Stop all without a tab ends everything"
+
+
+def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -> None:
+    running.send("Mine", lanes=[1, 7], tab_id=MINE)
+    have = ",".join(lane["have"] for lane in poll(running)["own"]["lanes"])
+    begun(running)
+    news = {lane["lane"]: lane for lane in poll(running, have=have)["own"]["lanes"]}
+    assert news[7]["order"] == [], "the demo has no lane 7, so the page clears what it shows there"
+    again = ",".join(lane["have"] for lane in news.values())
+    assert 7 not in {lane["lane"] for lane in poll(running, have=again)["own"]["lanes"]}
+
+
+def test_a_demo_ends_with_its_engine(running: Playground) -> None:
+    begun(running)
+    running.engine.close()
+    running.demos.next(MINE)
+    wait_until(lambda: over(running))
+
+
+@pytest.mark.parametrize(
+    ("name", "tab", "why"), [("nothing", MINE, "there is no demo 'nothing'"), ("short", "", "tab")]
+)
+def test_a_demo_that_cannot_begin(running: Playground, name: str, tab: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        running.start_demo(name, tab)
+
+
+# -- the five
+
+FACTS = BurstFacts(
+    burst=1, kind="mix", seed=1, answer=64, knobs={}, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
+    prompt_tokens=1000, saved_tokens=900, shared_head=16, cached_head=0, steps=2, longest=LongestStep(4, 59.0, 816),
+    streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
+    preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
+)  # fmt: skip
+BETTER = replace(FACTS, worst=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0)
+
+
+def known_figures() -> set[str]:
+    """All that captions may name."""
+    rises = figures_of({"first": BETTER, "second": FACTS})
+    return {*figures_of({"first": FACTS, "second": BETTER}), *rises}
+
+
+@pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
+def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
+    assert 20 <= demo.seconds <= 45
+    Knobs().changed(dict(demo.knobs))
+    sent: set[str] = set()
+    for scene in demo.scenes:
+        Knobs().changed(dict(scene.knobs))
+        for form in scene.captions:
+            named = set(re.findall(r"\{(\w+)\}", form))
+            assert named <= known_figures(), form
+            assert len(re.sub(r"\*\*|\[\[|\]\]", "", form)) <= 150, form
+            changes = ("falls", "rises")
+            assert all(name.split("_")[0] in sent for name in named if not name.endswith(changes)), form
+            assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
+        assert "{" not in scene.captions[-1], "a form without figures"
+        for target in scene.rings:
+            of, _, name = target.partition(":")
+            assert not name or (of in ("gap", "step") and name in sent)
+        if scene.burst:
+            assert scene.burst.kind in LABELS
+            assert scene.burst.size <= MAX_SIZE
+            sent.add(scene.burst.name)
+
+
+def test_a_change_is_named_only_where_it_is_clear() -> None:
+    figures = figures_of({"first": FACTS, "second": BETTER})
+    assert figures["worst_falls"] == "17 ms instead of 60 ms"
+    assert figures["first_token_rises"] == "113 ms instead of 80 ms"
+    same = figures_of({"first": FACTS, "second": FACTS})
+    assert not [name for name in same if name.endswith(("falls", "rises"))]
+    last = BUDGET.scenes[-1].captions
+    assert plain(caption(last, figures)) == (
+        "With budget 64 the worst pause is 17 ms instead of 60 ms. The price: first tokens after 113 ms instead of 80 ms."
+    )
+    assert plain(caption(last, same)) == "With budget 64 the two bursts show no clear difference."
