@@ -256,6 +256,7 @@ class Knobs:
         "Most prompt and decode tokens of one step together; decodes go first.",
         unit="tokens",
         vllm="max_num_batched_tokens",
+        control="step-tokens",
     )
     chunked_prefill: bool = setting(
         True,

@@ -71,6 +71,8 @@ class Burst:
             "prompt_tokens": sum(tracked.prompt_tokens for tracked in self.requests),
             "computed": sum(max(0, t.computed - t.cached - t.shared) for t in self.requests),
             "saved": sum(saved),
+            "cached": sum(tracked.cached for tracked in self.requests),
+            "shared": sum(tracked.shared for tracked in self.requests),
             "blocks_saved": sum(tokens // self._block_size for tokens in saved),
             **{f"ttft_p{percent}": ms(percentile(ttft, percent), 1) for percent in (50, 95)},
         }

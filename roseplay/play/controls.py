@@ -6,6 +6,7 @@ moves the controls through the event ``sync`` as soon as the user does not hold 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -76,51 +77,60 @@ def number_box(value: str, label: str, name: str) -> gr.Textbox:
 
 
 class StopSlider:
-    """A slider over the positions of ``Stops``, and a box for values in between, for one knob."""
+    """A slider over the positions of ``Stops``, and a box for values in between."""
 
-    def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
-        self._playground, self._knob, self._stops = playground, knob, stops
-        setting, name, value = SETTINGS[knob], IDS[knob], playground.knobs()[knob]
-        self._name, last = name, len(stops.values) - 1
-        with gr.Row(elem_id=f"rp-{name}-row", elem_classes="rp-pair"):
-            self.slider = slider(setting.label, setting.hint, 0, last, stops.place(value), name, bare=True)
-            self.box = number_box(stops.text(value), f"{setting.label}, value", f"{name}-value")
+    def __init__(self, label: str, hint: str, stops: Stops, value: float | None, name: str) -> None:
+        self.stops, self.name = stops, name
+        with gr.Row(elem_id=f"rp-{name}-row", elem_classes=["rp-pair", "rp-stops"]):
+            self.slider = slider(label, hint, 0, len(stops.values) - 1, stops.place(value), name, bare=True)
+            self.box = number_box(stops.text(value), f"{label}, value", f"{name}-value")
         if stops.marks:
             html(stops.ticks(), elem_id=f"rp-{name}-ticks")
         self.shows = [self.slider, self.box]
 
-    def wire(self) -> None:
-        slide = assets.call("live/knobs.js", "slid", self._name)
-        self.slider.input(None, self.slider, self.box, js=slide, **EVENT)
-        self.slider.input(
-            self._slid, self.slider, None, trigger_mode="always_last", api_name=f"_{self._name}_slid", **QUIET
-        )
-        # Queued, since only then a warning reaches the user. Enter and leaving the box both end typing.
-        gr.on(
-            [self.box.submit, self.box.blur],
-            *(self._typed, self.box, [self.slider, self.box]),
-            api_name=f"_{self._name}_typed",
-            **EVENT,
-        )
+    def wire_sliding(self) -> Any:
+        """Have the box follow the slider; returns the event."""
+        slide = assets.call("live/knobs.js", "slid", self.name)
+        return self.slider.input(None, self.slider, self.box, js=slide, **EVENT)
 
-    def shown(self) -> list[Any]:
-        """Returns the current values of slider and box."""
-        value = self._playground.knobs()[self._knob]
-        return [self._stops.place(value), self._stops.text(value)]
+    def wire_typing(self, typed: Callable[..., Any], inputs: list[Any]) -> Any:
+        """Call ``typed`` for the values of slider and box when Enter or leaving the box ends typing; returns the event."""
+        # Queued, since only then a warning reaches the user.
+        name = f"_{self.name.replace('-', '_')}_typed"
+        return gr.on([self.box.submit, self.box.blur], typed, inputs, self.shows, api_name=name, **EVENT)
+
+    def showing(self, value: float | None) -> list[Any]:
+        """Returns what slider and box are to show for a value."""
+        return [self.stops.place(value), self.stops.text(value)]
+
+
+class KnobSlider(StopSlider):
+    """One for a knob."""
+
+    def __init__(self, playground: Playground, knob: str, stops: Stops) -> None:
+        setting = SETTINGS[knob]
+        super().__init__(setting.label, setting.hint, stops, playground.knobs()[knob], IDS[knob])
+        self._playground, self._knob = playground, knob
+
+    def wire(self) -> None:
+        self.wire_sliding()
+        name = f"_{self.name.replace('-', '_')}_slid"
+        self.slider.input(self._slid, self.slider, None, trigger_mode="always_last", api_name=name, **QUIET)
+        self.wire_typing(self._typed, [self.box])
 
     def _slid(self, place: float) -> None:
-        value = self._stops.values[int(place)]
-        if self._playground.knobs()[self._knob] != value:
-            self._playground.set_knobs({self._knob: value})
+        self._set(self.stops.values[int(place)])
 
     def _typed(self, text: str) -> list[Any]:
         try:
-            value = self._stops.parse(text)
-            if self._playground.knobs()[self._knob] != value:
-                self._playground.set_knobs({self._knob: value})
+            self._set(self.stops.parse(text))
         except ValueError as error:
             gr.Warning(str(error))
-        return self.shown()
+        return self.showing(self._playground.knobs()[self._knob])
+
+    def _set(self, value: float | None) -> None:
+        if self._playground.knobs()[self._knob] != value:
+            self._playground.set_knobs({self._knob: value})
 
 
 class PlainControl:
@@ -187,13 +197,13 @@ class Controls:
     """The sections Scheduler and Optimisations."""
 
     def __init__(self, playground: Playground) -> None:
-        self._controls: list[StopSlider | PlainControl | SlowMotion] = []
+        self._controls: list[KnobSlider | PlainControl | SlowMotion] = []
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-sched"):
             section("Scheduler", "acts on the next step", "sched")
             uneven = slider_stops()
             for knob in SLIDERS:
                 stops = uneven.get(knob)
-                self._controls.append(StopSlider(playground, knob, stops) if stops else PlainControl(playground, knob))
+                self._controls.append(KnobSlider(playground, knob, stops) if stops else PlainControl(playground, knob))
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-opt"):
             section("Optimisations", "", "opt")
             self._controls += [PlainControl(playground, knob) for knob in SWITCHES]

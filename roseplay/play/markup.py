@@ -30,22 +30,22 @@ KNOBS_BUTTON = (
     '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
+STEADY = (
+    '<span>Steady traffic</span><span class="rp-tg" role="group" aria-label="Spacing of steady requests">'
+    '<button type="button" data-spacing="poisson" aria-pressed="true">Poisson</button>'
+    '<button type="button" data-spacing="even" aria-pressed="false">even</button></span>'
+    '<button type="button" class="rp-toggle" role="switch" aria-checked="false" aria-label="Steady traffic"></button>'
+)
 LAB_CHIP = f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
 _SAVINGS = {"Last burst": "burst", "In all": "all"}
-_ROWS = ("prompt tokens", "computed", "saved by sharing", "blocks saved")
-_FIFTH = {"burst": "TTFT p50 / p95", "all": "cached / same step"}
 
 
 def _savings(title: str, name: str) -> str:
     """One account of prompt tokens, which ``live/savings.js`` fills."""
-    rows = "".join(
-        f"<tr{' class=rose' if 'saved by' in row else ''}><td title='{escape(TERMS.get(row, ''))}'>{row}</td><td>–</td></tr>"
-        for row in (*_ROWS, _FIFTH[name])
-    )
     return (
         f'<div class="rp-of-{name}"{"" if name == "burst" else " hidden"}><h3 title="{escape(TERMS[title])}"><b>{title}</b>'
         '<span>none yet</span></h3><div class="rp-bar" aria-hidden="true"><i></i><i class="rose"></i></div>'
-        f"<table>{rows}</table></div>"
+        '<button type="button" aria-expanded="false"><span>saved by sharing</span><b>–</b></button></div>'
     )
 
 

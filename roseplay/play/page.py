@@ -13,6 +13,7 @@ from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO,
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
+from roseplay.play.stops import RATE
 from roseplay.play.story_strip import LIST, StoryStrip
 from roseplay.play.terms import CONTROLS, LAB, SETTINGS
 from roseplay.play.traces import traces
@@ -29,7 +30,7 @@ def page_head(playground: Playground) -> str:
         "labTerms": LAB,
         "settings": SETTINGS,
         "controls": IDS,
-        "stops": {IDS[knob]: stops.values for knob, stops in slider_stops().items()},
+        "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
         "plotly": assets.plotly_address(),
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
         "columns": COLUMNS,

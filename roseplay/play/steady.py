@@ -5,14 +5,16 @@ That is an open loop: when the engine falls behind, its queue grows, as behind a
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, get_args
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.engine.errors import EngineBusyError, EngineError
-from roseplay.play.bursts import kind_of
+from roseplay.play.bursts import LABELS, kind_of
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import one_line, shown
 from roseplay.traffic.arrivals import Spacing, endless
@@ -31,12 +33,14 @@ class SteadyPlan:
         rate: requests a second, on average.
         spacing: ``poisson`` draws the gaps between requests, ``even`` keeps them equal.
         kind: of the prompts, as of a burst.
+        max_new_tokens: of each answer.
         seed: the same seed gives the same prompts, and with ``poisson`` the same gaps.
     """
 
     rate: float
     spacing: Spacing
     kind: str
+    max_new_tokens: int
     seed: int
 
     def __post_init__(self) -> None:
@@ -64,8 +68,7 @@ class SteadyTraffic:
         is_watched: Callable[[], bool],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.plan = plan
-        self._send = send
+        self._order = plan, send  # replaced as one
         self._is_watched = is_watched
         self._clock = clock
         self._stopping = threading.Event()
@@ -80,6 +83,14 @@ class SteadyTraffic:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def plan(self) -> SteadyPlan:
+        return self._order[0]
+
+    def change(self, plan: SteadyPlan, send: Callable[[int], TrackedRequest]) -> None:
+        """Go on under another plan: requests are numbered on, and the next one comes a gap of the new rate later."""
+        self._order = plan, send
+
     def stop(self, *, abort: bool = False) -> None:
         """Send no more; what was sent is answered. ``abort``: a request that is being submitted now is aborted."""
         self._abort = self._abort or abort
@@ -91,13 +102,12 @@ class SteadyTraffic:
 
     def figures(self) -> dict[str, Any]:
         """Returns the plan, whether it runs, what was sent and answered, and why it stopped by itself, if it did."""
-        sent, unfinished = self._sent, [tracked for tracked in self._unfinished if not tracked.finished]
+        plan, sent = self.plan, self._sent
+        unfinished = [tracked for tracked in self._unfinished if not tracked.finished]
         return {
             "on": self.running,
-            "rate": self.plan.rate,
-            "spacing": self.plan.spacing,
-            "kind": self.plan.kind,
-            "seed": self.plan.seed,
+            **dataclasses.asdict(plan),
+            "label": LABELS[plan.kind],
             "sent": sent,
             "done": max(0, sent - len(unfinished)),
             "waiting": _waiting(unfinished),
@@ -120,23 +130,33 @@ class SteadyTraffic:
 
     def _send_all(self) -> str | None:
         """Send requests until there is a reason to stop; returns it, ``None`` where ``stop`` was called."""
-        for index, at_s in enumerate(endless(self.plan.spacing, self.plan.rate, seed=self.plan.seed)):
-            while not self._stopping.is_set():
-                reason = self._limit()
-                if reason:
-                    return reason
-                delay = at_s - self._seconds()
-                if delay <= 0:
-                    break
+        order, due = None, 0.0
+        arrivals: Iterator[float] = iter(())
+        while not self._stopping.is_set():
+            reason = self._limit()
+            if reason:
+                return reason
+            if order is not self._order:
+                order = self._order
+                arrivals = self._arrivals(order[0])
+                due = next(arrivals)
+            delay = due - self._seconds()
+            if delay > 0:
                 self._clock.wait(self._stopping, min(delay, _LOOK_S))
-            else:
-                return None
-            tracked = self._send(index)
+                continue
+            tracked = order[1](self._sent)
             if self._abort or not self._is_watched():  # while it was being submitted
                 tracked.stream.cancel()
             self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
             self._sent += 1
-        raise AssertionError("arrivals never end")
+            due = next(arrivals)
+        return None
+
+    def _arrivals(self, plan: SteadyPlan) -> Iterator[float]:
+        """Yields the seconds at which the next requests arrive. After a change the seed's gaps go on, from now."""
+        arrivals = islice(endless(plan.spacing, plan.rate, seed=plan.seed), max(0, self._sent - 1), None)
+        begun = self._seconds() - next(arrivals) if self._sent else 0.0
+        return (begun + at_s for at_s in arrivals)
 
     def _limit(self) -> str | None:
         """Why it has to stop, if it has."""

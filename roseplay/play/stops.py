@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from roseplay.play.steady import LEAST_RATE, MOST_RATE
 from roseplay.settings import Setting
 
 UNLIMITED = "∞"
@@ -19,10 +20,10 @@ class Stops:
     """
 
     name: str
-    values: tuple[int | None, ...]
-    marks: tuple[int | None, ...] = ()
+    values: tuple[float | None, ...]
+    marks: tuple[float | None, ...] = ()
 
-    def place(self, value: int | None) -> int:
+    def place(self, value: float | None) -> int:
         """Returns the position nearest to a value, on a logarithmic scale."""
         if value is None:
             return len(self.values) - 1
@@ -31,12 +32,12 @@ class Stops:
             key=lambda i: abs(math.log((self.values[i] or 1) / value)),
         )
 
-    def text(self, value: int | None) -> str:
-        return UNLIMITED if value is None else str(value)
+    def text(self, value: float | None) -> str:
+        return UNLIMITED if value is None else f"{value:.12g}"
 
-    def parse(self, text: str) -> int | None:
+    def parse(self, text: str) -> float | None:
         """Parse a typed value; raises ``ValueError`` unless it is a number of at least 1 or stands for unlimited."""
-        word = str(text).strip().lower().replace("\u202f", "").replace(" ", "")
+        word = _word(text)
         if word in ("", UNLIMITED, "null", "none") or word.startswith(("inf", "unl")):
             return None
         if not word.isdecimal() or not 1 <= int(word) <= 10**9:
@@ -50,9 +51,29 @@ class Stops:
         return f'<div class="rp-ticks" aria-hidden="true">{"".join(marks)}</div>'
 
 
+class RateStops(Stops):
+    """The positions of a slider of requests a second, which always has an end."""
+
+    def parse(self, text: str) -> float:
+        """Parse a typed rate; raises ``ValueError`` unless steady traffic can have it."""
+        try:
+            rate = float(_word(text))
+        except ValueError:
+            rate = float("nan")
+        if not LEAST_RATE <= rate <= MOST_RATE:
+            raise ValueError(f"{self.name} takes a number from {LEAST_RATE:g} to {MOST_RATE:g}.")
+        return rate
+
+
+def _word(text: str) -> str:
+    return str(text).strip().lower().replace("\u202f", "").replace(" ", "")
+
+
 BUDGET = Stops("The prefill budget", (16, 32, 64, 128, 256, 512, 1024, 2048, None, None), (16, 64, 256, 1024, None))
+STEP_TOKENS = Stops("Step tokens", BUDGET.values)
 REQUESTS = Stops("Prefill requests", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, None))
-_OF_KNOBS = {"prefill_max_tokens": BUDGET, "prefill_max_batch_size": REQUESTS}
+RATE = RateStops("The rate", (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, MOST_RATE))
+_OF_KNOBS = {"prefill_max_tokens": BUDGET, "prefill_max_batch_size": REQUESTS, "step_max_tokens": STEP_TOKENS}
 
 
 def stops_of(knob: str, setting: Setting) -> Stops | None:

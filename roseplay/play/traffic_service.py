@@ -81,14 +81,24 @@ class TrafficService:
     ) -> SteadyTraffic:
         """Send requests at a rate for as long as somebody looks at the tab, in place of its steady traffic so far.
 
+        Without a seed, traffic that runs goes on with its own: no prompt comes again because the rate was changed.
+
         Raises:
             ValueError: a bad rate, spacing, kind or seed, no tab, or answers that the model cannot have.
         """
         if not tab_id:
             raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
-        plan = SteadyPlan(rate=rate, spacing=spacing, kind=kind, seed=self._seed(seed))
+        tab = self._tabs.open(tab_id)
+        running = tab.steady if seed is None and tab.steady is not None and tab.steady.running else None
+        plan = SteadyPlan(
+            rate=rate,
+            spacing=spacing,
+            kind=kind,
+            max_new_tokens=max_new_tokens,
+            seed=running.plan.seed if running else self._seed(seed),
+        )
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
-        info, tab = self._engine.info, self._tabs.open(tab_id)
+        info = self._engine.info
         info.check_fits(1, max_new_tokens)
         self._touched(tab_id)
         source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
@@ -98,6 +108,9 @@ class TrafficService:
             tab.add(tracked)
             return tracked
 
+        if running:
+            running.change(plan, send)
+            return running
         steady = SteadyTraffic(plan, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
         tab.take_steady(steady)
         steady.start()

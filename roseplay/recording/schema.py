@@ -91,6 +91,7 @@ _BURST = object_of(
         **dict.fromkeys(("kind", "label"), text(100)),
         "seed": number(-1e20, 1e20),
         **dict.fromkeys(("size", "done", "prompt_tokens", "computed", "saved", "blocks_saved"), whole()),
+        **optional(whole(), "cached", "shared"),
         **dict.fromkeys(("ttft_p50", "ttft_p95"), _MS),
         **optional(whole(), "answer"),
     },

@@ -30,17 +30,33 @@ def test_a_burst_is_seen_everywhere(live: Served, open_page: Open) -> None:
     page.locator("#burst").click()
     last = page.locator(".rp-of-burst")
     expect(last.locator("h3 span")).to_have_text("20 × shared head", timeout=60_000)
-    figures = [int(re.sub(r"\D", "", cell)) for cell in last.locator("td + td").all_inner_texts()[:4]]
-    prompt, computed, saved, blocks = figures
-    assert prompt == computed + saved
-    assert saved > 19 * 512 - 20 * 16
+    facts = saved_by_sharing(page, last)
+    names = ("prompt tokens", "computed", "from the prefix cache", "from the same step", "blocks saved")
+    prompt, computed, cached, shared, blocks = (int(re.sub(r"\D", "", facts[name])) for name in names)
+    assert prompt == computed + cached + shared
+    assert cached + shared > 19 * 512 - 20 * 16
     assert blocks >= 19 * 31
-    expect(last.locator("td + td").nth(4)).to_have_text(re.compile(r"\d / .*\d"))
+    assert re.fullmatch(r"\S+ / \S+ ms", facts["TTFT p50 / p95"])
     expect(page.locator(".rp-kpi.saved b")).not_to_have_text("–")
     expect(page.locator(".rp-kpi.ttft b")).to_have_text(re.compile(r"\d+.*/.*\d+.*ms"))
     page.wait_for_function(
         "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
     )
+
+
+def saved_by_sharing(page: Page, part: Any) -> dict[str, str]:
+    """What the popover of an account of prompt tokens says, opened and closed by keyboard."""
+    row = part.get_by_role("button", name="saved by sharing")
+    row.press("Enter")
+    expect(row).to_have_attribute("aria-expanded", "true")
+    popover = page.get_by_role("dialog", name="Saved by sharing")
+    expect(popover).to_be_focused()
+    facts = dict(zip(popover.locator("dt").all_inner_texts(), popover.locator("dd").all_inner_texts(), strict=True))
+    page.keyboard.press("Escape")
+    expect(popover).to_be_hidden()
+    expect(row).to_be_focused()
+    expect(row).to_have_attribute("aria-expanded", "false")
+    return facts
 
 
 def test_savings_of_the_last_burst_or_in_all(open_page: Open) -> None:
@@ -59,10 +75,17 @@ def test_savings_of_the_last_burst_or_in_all(open_page: Open) -> None:
             for stream in streams:
                 stream.result(timeout=60)
         expect(all_of_it.locator("h3 span")).to_have_text("5 requests")
-        expect(all_of_it.locator("td + td")).to_have_text(["500", "200", "300", "18", "0 / 300"])
+        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
+        assert saved_by_sharing(page, all_of_it) == {
+            "prompt tokens": "500",
+            "computed": "200",
+            "from the prefix cache": "0",
+            "from the same step": "300",
+            "blocks saved": "18",
+        }
         page.reload()
         ready(page)
-        expect(all_of_it.locator("td + td").nth(2)).to_have_text("300")
+        expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
         page.get_by_role("button", name="last burst").click()
         expect(last.locator("h3 span")).to_have_text("none yet")
         expect(all_of_it).to_be_hidden()

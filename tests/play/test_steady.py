@@ -11,6 +11,7 @@ import pytest
 
 from roseplay.engine.errors import EngineBusyError
 from roseplay.play.playground import Playground
+from roseplay.play.session import LEASE_S, Tabs
 from roseplay.play.steady import MOST_S, MOST_WAITING, SteadyPlan, SteadyTraffic
 from roseplay.traffic.arrivals import endless, poisson
 from tests.play.conftest import wait_until
@@ -54,7 +55,7 @@ class Requests:
 
 
 def plan(**changes: Any) -> SteadyPlan:
-    return SteadyPlan(**{"rate": 10.0, "spacing": "even", "kind": "unique", "seed": 3, **changes})
+    return SteadyPlan(**{"rate": 10.0, "spacing": "even", "kind": "unique", "max_new_tokens": 3, "seed": 3, **changes})
 
 
 def play(requests: Requests, watched: Any = lambda: True, **changes: Any) -> SteadyTraffic:
@@ -96,6 +97,24 @@ def test_a_submit_that_takes_long_delays_no_later_arrival(requests: Requests) ->
     requests.before |= {3: slow, 12: gone}
     play(requests)
     assert requests.at_s[3:8] == pytest.approx([0.65, 0.65, 0.65, 0.65, 0.7], abs=0.001)
+
+
+def test_a_changed_rate_applies_from_now_on(requests: Requests) -> None:
+    traffic = SteadyTraffic(plan(rate=0.5), requests.send, lambda: True, requests.time)
+    requests.before |= {2: lambda: traffic.change(plan(rate=10.0), requests.send), 6: gone}
+    traffic.start()
+    traffic._thread.join(timeout=20)
+    assert requests.at_s == pytest.approx([0, 2, 4, 4.1, 4.2, 4.3], abs=0.001)
+
+
+def test_a_change_goes_on_with_the_gaps_of_the_seed(requests: Requests) -> None:
+    traffic = SteadyTraffic(plan(spacing="poisson"), requests.send, lambda: True, requests.time)
+    requests.before |= {20: lambda: traffic.change(plan(spacing="poisson", rate=5.0), requests.send), 40: gone}
+    traffic.start()
+    traffic._thread.join(timeout=20)
+    slow = poisson(40, 5.0, seed=3)
+    begun = poisson(21, 10.0, seed=3)[20]
+    assert requests.at_s[20:] == pytest.approx([begun + at - slow[20] for at in slow[20:]], abs=0.01)
 
 
 def test_it_stops_when_too_many_wait(requests: Requests) -> None:
@@ -176,9 +195,34 @@ def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
 
 def test_another_takes_its_place(begun: Playground) -> None:
     before = begun.tabs.open(MINE).steady
-    begun.traffic.start_steady(rate=1, spacing="poisson", kind="mix", max_new_tokens=3, seed=None, tab_id=MINE)
+    begun.traffic.start_steady(rate=1, spacing="poisson", kind="mix", max_new_tokens=3, seed=9, tab_id=MINE)
     wait_until(lambda: before is not None and not before.running)
-    assert (steady(begun)["kind"], steady(begun)["on"]) == ("mix", True)
+    assert (steady(begun)["kind"], steady(begun)["seed"], steady(begun)["on"]) == ("mix", 9, True)
+
+
+def test_without_a_seed_it_goes_on_under_the_new_plan(begun: Playground, engine: FakeEngine) -> None:
+    sent = len(engine.streams)
+    begun.traffic.start_steady(rate=40, spacing="even", kind="unique", max_new_tokens=5, seed=None, tab_id=MINE)
+    wait_until(lambda: len(engine.streams) > sent + 3)
+    now = steady(begun)
+    assert (now["kind"], now["rate"], now["max_new_tokens"], now["seed"], now["on"]) == ("unique", 40, 5, 5, True)
+    assert now["sent"] >= sent + 3, "it counts on"
+    assert list(engine.streams.values())[-1].params.max_new_tokens == 5
+
+
+def test_it_ends_with_the_lease_of_its_tab(engine: FakeEngine) -> None:
+    now = [0.0]
+    playground = Playground(engine, tabs=Tabs(clock=lambda: now[0]))
+    traffic = playground.traffic.start_steady(
+        rate=50, spacing="even", kind="equal", max_new_tokens=3, seed=5, tab_id=MINE
+    )
+    wait_until(lambda: len(engine.streams) >= 2)
+    now[0] = LEASE_S + 1
+    playground.tick()
+    wait_until(lambda: not traffic.running)
+    assert traffic.figures()["stopped"] == "its tab has gone"
+    engine.step()
+    assert all(stream.finished for stream in engine.streams.values())
 
 
 def test_once_stopped_it_does_not_run(begun: Playground) -> None:

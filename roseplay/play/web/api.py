@@ -219,7 +219,8 @@ class Steering(Endpoints):
         """Send requests at a rate a second until that is stopped, whether or not earlier ones are answered.
 
         It ends with the tab, when too many of its requests wait, after an hour, with ``/stop``, or with a rate of 0,
-        which leaves what was sent to be answered. ``spacing`` is poisson or even. Returns the traffic's figures, which
+        which leaves what was sent to be answered. ``spacing`` is poisson or even. Without a seed, traffic that runs goes
+        on with its own under the new plan. Returns the traffic's figures, which
         the tab's polls have too; null where there was none to stop.
         """
         with refusals_as_errors():

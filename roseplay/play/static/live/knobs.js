@@ -61,14 +61,14 @@ export function mount(_element, events) {
 // ---- sliders over a list of values, whose own value is an index -------------------------------------------
 /** The text of the value at an index of a slider; screen readers hear it instead of the index. */
 export function slid(name, i) {
-  const text = format.limit(given.stops[name][i]);
+  const value = given.stops[name][i], text = value % 1 ? String(value) : format.limit(value);
   const range = document.querySelector(`#${name} input[type=range]`);
   if (range) range.setAttribute("aria-valuetext", text === "∞" ? "unlimited" : text);
   return text;
 }
 
-/* The index whose value is nearest, as Stops.place() in Python finds it. */
-function place(name, value) {
+/** The index whose value is nearest, as Stops.place() in Python finds it. */
+export function place(name, value) {
   const stops = given.stops[name];
   if (value === null) return stops.length - 1;
   const far = (stop) => (stop === null ? Infinity : Math.abs(Math.log(stop / value)));

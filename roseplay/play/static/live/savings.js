@@ -1,14 +1,17 @@
 /* The rail's account of prompt tokens: of the newest burst, or of all prompts since the server started (`in_all` of its
- * figures). The server adds up; the browser remembers which of the two is shown. */
+ * figures), with all that is known of it in a popover. The server adds up; the browser remembers which of the two is
+ * shown. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { factList, factRow, popover } from "../shared/popover.js";
 import { keep, stored } from "../shared/storage.js";
 
 const KEY = "roseplay-savings", WHICH = ["burst", "all"];
 
 /** @type {HTMLElement | null} */
 let box = null;
+let explained = ""; // which of them the popover tells of
 /** The newest figures of each. @type {{burst: Record<string, any> | null, all: Record<string, any> | null}} */
 let latest = { burst: null, all: null };
 
@@ -24,25 +27,49 @@ const { count, ms, many } = format;
 
 function showBurst(burst) {
   const done = burst && burst.done < burst.size ? ` · ${burst.done} done` : "";
-  const ttft = burst && burst.ttft_p50 != null ? `${ms(burst.ttft_p50)} / ${ms(burst.ttft_p95)}` : "–";
-  showPart("burst", burst, burst ? `${burst.size} × ${burst.label}${done}` : "none yet", ttft);
+  showPart("burst", burst, burst ? `${burst.size} × ${burst.label}${done}` : "none yet");
   const seed = document.querySelector("#rp-traffic-head h3 span");
   if (burst && seed) write(seed, `last seed ${burst.seed}`);
 }
 
 function showAll(all) {
-  const split = all && all.saved ? `${count(all.cached)} / ${count(all.shared)}` : "–";
-  showPart("all", all, all && all.requests ? many(all.requests, "request") : "none yet", split);
+  showPart("all", all, all && all.requests ? many(all.requests, "request") : "none yet");
 }
 
 /* `figures` are null where there are none. */
-function showPart(name, figures, title, last) {
+function showPart(name, figures, title) {
   const part = box.querySelector(`.rp-of-${name}`), bars = part.querySelectorAll(".rp-bar i");
-  const { prompt_tokens: prompt, computed, saved, blocks_saved: blocks } = figures || {};
+  const { prompt_tokens: prompt, computed, saved } = figures || {};
   write(part.querySelector("h3 span"), title);
-  const values = [count(prompt), count(computed), count(saved), count(blocks), last];
-  part.querySelectorAll("td + td").forEach((cell, i) => write(cell, values[i]));
+  write(part.querySelector("button b"), prompt ? share(saved, prompt) : "–");
   [computed, saved].forEach((tokens = 0, i) => (bars[i].style.width = `${(100 * tokens) / (prompt || 1)}%`));
+  if (popover.name === KEY && explained === name) popover.refill();
+}
+
+/* "2 560 of 3 500 tok", in the room that the row has. */
+function share(saved, prompt) {
+  const short = (n) => (prompt < 1e6 ? count(n) : `${(n / 1e6).toFixed(2)} M`);
+  return `${short(saved)} of ${short(prompt)}${prompt < 1e4 ? " tok" : ""}`;
+}
+
+/* All figures of one of them, into the popover. */
+function fill(name, body) {
+  const figures = latest[name] || {},
+    { prompt_tokens: prompt, computed, cached, shared, blocks_saved: blocks } = figures;
+  const ttft = figures.ttft_p50 == null ? "–" : `${ms(figures.ttft_p50)} / ${ms(figures.ttft_p95)} ms`;
+  body.append(factList(
+    factRow("prompt tokens", count(prompt)),
+    factRow("computed", count(computed)),
+    factRow("from the prefix cache", count(cached)),
+    factRow("from the same step", count(shared)),
+    factRow("blocks saved", count(blocks)),
+    name === "burst" ? factRow("TTFT p50 / p95", ttft) : null,
+  ));
+}
+
+function explain(name, opener) {
+  explained = name;
+  popover.toggle({ name: KEY, title: "Saved by sharing", opener, side: "right", fill: (body) => fill(name, body) });
 }
 
 on("reset", () => {
@@ -66,6 +93,11 @@ on("frame", ({ snapshot, frames }) => {
 export function mount(element) {
   box = element;
   for (const button of box.querySelectorAll(".rp-tg button")) button.onclick = () => choose(button.dataset.of);
+  for (const name of WHICH) {
+    /** @type {HTMLElement} */
+    const row = box.querySelector(`.rp-of-${name} > button`);
+    row.onclick = () => explain(name, row);
+  }
   choose(WHICH.includes(stored(KEY)) ? stored(KEY) : "burst");
   showBurst(latest.burst);
   showAll(latest.all);

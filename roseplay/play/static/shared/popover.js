@@ -1,5 +1,5 @@
-/* The page's one small window over a view, a sheet at the bottom on a phone. Its owner fills it, with text nodes
- * only. */
+/* The page's one small window over a view, a sheet at the bottom on a phone. It opens beside a point, or for a button
+ * that then says it is expanded and gets the focus back. Its owner fills it, with text nodes only. */
 import { crossIcon, make, makeButton } from "./dom.js";
 import { colorOf } from "./theme.js";
 
@@ -7,19 +7,23 @@ import { colorOf } from "./theme.js";
  * @typedef {object} PopoverSpec
  * @property {string} name whose it is
  * @property {string} title
- * @property {number} x of the point of the window beside which it opens
- * @property {number} y
+ * @property {number} [x] of the point of the window beside which it opens
+ * @property {number} [y]
+ * @property {HTMLElement} [opener] the button it opens for, instead of a point
+ * @property {"right" | "below"} [side] of the opener, or of the rail where the opener is there
  * @property {boolean} [stays] after a click elsewhere
  * @property {(body: HTMLElement) => void} fill
  * @property {() => void} [closed] called when it has been closed, in whichever way
  */
 
-const GAP = 14, EDGE = 8;
+const GAP = 14, EDGE = 8, BESIDE = 8;
 
 export const popover = {
   /** Whose it is while it is open. @type {string | null} */
   name: null,
   open,
+  toggle,
+  refill,
   close,
   fit,
 };
@@ -32,7 +36,7 @@ function build() {
   const cross = makeButton(crossIcon(), { "aria-label": "Close", onclick: close });
   heading = make("h4", { id: "rp-pop-title" });
   body = make("div", { className: "rp-pop-body", "aria-live": "polite" });
-  const values = { className: "rp-pop", role: "dialog", "aria-labelledby": heading.id, hidden: true };
+  const values = { className: "rp-pop", role: "dialog", "aria-labelledby": heading.id, tabIndex: -1, hidden: true };
   box = make("section", values, make("header", "", heading, cross), body);
   document.body.append(box);
 }
@@ -52,22 +56,57 @@ function open(spec) {
   spec.fill(body);
   box.hidden = false;
   fit();
+  if (!spec.opener) return;
+  spec.opener.setAttribute("aria-expanded", "true");
+  box.focus({ preventScroll: true });
+}
+
+/**
+ * Open it for an opener, or close it where it is open for that.
+ * @param {PopoverSpec} spec
+ */
+function toggle(spec) {
+  if (current && current.opener === spec.opener) close();
+  else open(spec);
+}
+
+/** Have its owner fill it again. */
+function refill() {
+  if (!current) return;
+  body.replaceChildren();
+  current.fill(body);
+  fit();
 }
 
 /** Put it in its place again, after what it says has changed. */
 function fit() {
   if (!current) return;
   const { x, y } = current, width = box.offsetWidth, height = box.offsetHeight;
-  const left = x > innerWidth / 2 ? x - GAP - width : x + GAP;
+  const wanted = { left: x > innerWidth / 2 ? x - GAP - width : x + GAP, top: y - height / 3 };
+  const { left, top } = current.opener ? beside(current, width, height) : wanted;
   box.style.left = `${Math.max(EDGE, Math.min(innerWidth - width - EDGE, left))}px`;
-  box.style.top = `${Math.max(EDGE, Math.min(innerHeight - height - EDGE, y - height / 3))}px`;
+  box.style.top = `${Math.max(EDGE, Math.min(innerHeight - height - EDGE, top))}px`;
+}
+
+/**
+ * Its corner for an opener, which stays free: below it, or above where there is no room; or on its right.
+ * @param {PopoverSpec} spec
+ */
+function beside({ opener, side }, width, height) {
+  const { left, right, top, bottom } = opener.getBoundingClientRect();
+  const rail = opener.closest("#rp-rail"), edge = rail ? rail.getBoundingClientRect().right : right;
+  if (side === "right" && edge + BESIDE + width + EDGE <= innerWidth) return { left: edge + BESIDE, top };
+  const below = bottom + BESIDE + height + EDGE <= innerHeight;
+  return { left, top: below ? bottom + BESIDE : top - BESIDE - height };
 }
 
 function close() {
   if (!current) return;
-  const { closed } = current;
+  const { closed, opener } = current, focused = box.contains(document.activeElement);
   current = popover.name = null;
   box.hidden = true;
+  if (opener) opener.setAttribute("aria-expanded", "false");
+  if (opener && focused) opener.focus({ preventScroll: true });
   if (closed) closed();
 }
 
@@ -79,7 +118,9 @@ document.addEventListener("keydown", (event) => {
 }, true);
 
 document.addEventListener("pointerdown", (event) => {
-  if (current && !current.stays && !box.contains(event.target)) close();
+  const { target } = event;
+  if (!current || current.stays || !(target instanceof Node) || box.contains(target)) return;
+  if (!current.opener || !current.opener.contains(target)) close(); // the opener's own click closes it
 }, true);
 
 // ---- what goes into it ------------------------------------------------------------------------------------

@@ -16,8 +16,24 @@
  * @property {string | null} [health] why the engine is overdue
  * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
  * @property {boolean} [lab] whether the Lab has the engine to itself
- * @property {{lanes: LaneNews[], steady?: Record<string, any>}} [own] what this tab lacks of its lanes, and
- *   the figures of its steady traffic
+ * @property {{lanes: LaneNews[], steady?: Steady}} [own] what this tab lacks of its lanes, and its steady traffic
+ */
+
+/**
+ * The newest steady traffic of a tab: `SteadyTraffic.figures` in steady.py.
+ * @typedef {object} Steady
+ * @property {boolean} on
+ * @property {number} rate requests a second
+ * @property {"poisson" | "even"} spacing
+ * @property {string} kind of the prompts
+ * @property {string} label the same for people
+ * @property {number} max_new_tokens
+ * @property {number} seed
+ * @property {number} sent
+ * @property {number} done
+ * @property {number} waiting of those that were sent
+ * @property {number} seconds that it has run
+ * @property {string | null} stopped why it stopped by itself
  */
 
 /**

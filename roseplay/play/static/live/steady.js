@@ -1,0 +1,162 @@
+/* Steady traffic: its switch and its figures. The server sends the requests; the switch asks for them and follows what
+ * the tab's polls say. While it is on, a change of rate, kind, length or spacing applies at once. */
+import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { poll } from "../shared/poll.js";
+import { tab } from "../shared/tab.js";
+import { place } from "./knobs.js";
+
+/** @import { Steady } from "../shared/types.js" */
+
+const SETTLE_MS = 300, FOLLOWS = "#answer-length, #mix";
+
+let row = null;
+/** Gradio's events. @type {Record<"ask" | "show" | "tell", (data?: object) => void>} */
+let events = null;
+/** The newest figures. @type {Steady | null} */
+let figures = null;
+let wanted = null; // on or off, as it was asked for, until a poll after the server's answer has come
+let underWay = false, again = false, heard = 0, timer = 0;
+let known = ""; // the plan that the controls show
+let expected = false; // whether it should be on: then it is said when it is not
+let told = null; // the seed of the traffic of which that was said
+
+const isOn = () => wanted ?? Boolean(figures && figures.on);
+
+/** @param {string} selector */
+const input = (selector) => /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
+
+const rate = () => input("#steady-rate-value input")?.value || "";
+const spacing = () => row.querySelector("[aria-pressed=true]").dataset.spacing;
+
+function plan() {
+  const kind = document.querySelector("#mix label.selected")?.textContent.trim();
+  return { rate: rate(), spacing: spacing(), kind, length: input("#answer-length input[type=number]")?.value };
+}
+
+const planned = () => Object.values(plan()).join();
+
+// ---- asking -----------------------------------------------------------------------------------------------
+function ask(turnOn) {
+  wanted = expected = turnOn;
+  clearTimeout(timer);
+  timer = 0;
+  if (underWay) again = true;
+  else {
+    underWay = true;
+    events.ask({ on: turnOn, tab, ...plan() });
+  }
+  draw();
+}
+
+/** The server has taken what was asked for, or refused it. */
+export function answered() {
+  underWay = false;
+  heard = 0;
+  if (!again) return;
+  again = false;
+  ask(wanted);
+}
+
+/** A control has another value: where there is traffic, it goes on under the new plan. */
+export function changed() {
+  clearTimeout(timer);
+  timer = isOn() ? setTimeout(apply, SETTLE_MS) : 0;
+}
+
+function apply() {
+  timer = 0;
+  if (isOn() && planned() !== known) ask(true);
+}
+
+function space(chosen) {
+  for (const button of row.querySelectorAll("[data-spacing]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.spacing === chosen));
+  }
+}
+
+// ---- following --------------------------------------------------------------------------------------------
+/** @param {Steady | null} now */
+function take(now) {
+  if (!row) return;
+  figures = now;
+  // A poll that was under way when the server answered may still say how things stood before.
+  if (!underWay && !timer && ++heard > 1) settle(now);
+  draw();
+}
+
+function settle(now) {
+  wanted = null;
+  const on = Boolean(now && now.on);
+  if (expected && !on && (!now || (now.stopped && now.seed !== told))) {
+    told = now && now.seed;
+    events.tell({ tab });
+  }
+  expected = on;
+  if (on) follow(now);
+}
+
+/* The controls show what runs: the page may have been loaded again, or a program may have asked. */
+function follow({ rate, spacing, label, max_new_tokens: length }) {
+  const runs = [rate, spacing, label, length].join();
+  if (runs === known) return;
+  known = runs;
+  space(spacing);
+  if (planned() !== runs) events.show();
+}
+
+/** What rate, its box, answer length and kind of prompts should show. */
+export function controlValues() {
+  const { rate, label, max_new_tokens: length } = figures;
+  return [place("steady-rate", rate), String(rate), length, label];
+}
+
+// ---- showing ----------------------------------------------------------------------------------------------
+function draw() {
+  const switches = row.querySelector("[role=switch]"), sent = note();
+  switches.setAttribute("aria-checked", String(isOn()));
+  switches.setAttribute("aria-label", `Steady traffic, ${rate()} requests per second`);
+  if (!sent) return;
+  const stopped = !isOn() && figures && figures.stopped;
+  sent.parentElement.classList.toggle("rp-noted", isOn() || Boolean(stopped));
+  sent.classList.toggle("rp-stopped-itself", Boolean(stopped));
+  sent.title = stopped || "";
+  write(sent, isOn() ? `${format.count(figures && figures.on ? figures.sent : 0)} sent` : stopped ? "stopped" : "");
+}
+
+/* The words in place of the slider's hint, made when Gradio has mounted it. */
+function note() {
+  const head = document.querySelector("#steady-rate .head");
+  if (head && !head.querySelector(".rp-sent")) head.querySelector("label").after(make("span", "rp-sent"));
+  return head && head.querySelector(".rp-sent");
+}
+
+on("own", (own) => take(own.steady || null));
+on("reset", () => {
+  if (!row || !poll.held) return;
+  figures = wanted = null; // a recording is shown: nothing is sent
+  expected = false;
+  draw();
+});
+
+/**
+ * @param {HTMLElement} element the row with the switch
+ * @param {typeof events} triggers `ask` starts, changes or ends it, `show` has Gradio move the controls to
+ *   `controlValues`, `tell` says why it stopped
+ */
+export function mount(element, triggers) {
+  row = element;
+  events = triggers;
+  row.querySelector("[role=switch]").onclick = () => ask(!isOn());
+  for (const button of row.querySelectorAll("[data-spacing]")) {
+    button.onclick = () => {
+      space(button.dataset.spacing);
+      if (isOn()) ask(true);
+    };
+  }
+  document.addEventListener("input", ({ target }) => {
+    if (target instanceof Element && target.closest(FOLLOWS)) changed();
+  });
+  draw();
+}
