@@ -22,6 +22,7 @@ _LATENCIES = (
     ("submit latency", "submit", "ms"),
     ("queue", "queue", "ms"),
     ("TTFT", "ttft", "ms"),
+    ("TTFT from arrival", "ttft_from_arrival", "ms"),
     ("TPOT", "tpot", "ms/token"),
     ("ITL", "itl", "ms"),
     ("E2E", "e2e", "ms"),

@@ -27,15 +27,24 @@ class Outcome:
 
     Attributes:
         stream: the answer; ``None`` if ``submit`` refused.
+        due_ns: the intended arrival. The call is later where the one before it returned late, as it does under
+            blocking admission: a single thread sends all requests.
         submit_start_ns, submit_end_ns: around the call of ``submit``.
         refused: the message of a refusal.
     """
 
     arrival: Arrival
     stream: Stream | None
+    due_ns: int
     submit_start_ns: int
     submit_end_ns: int
     refused: str | None = None
+
+    @property
+    def ttft_from_arrival_s(self) -> float | None:
+        """First token − intended arrival, in seconds; ``None`` without a first token."""
+        first_ns = None if self.stream is None else self.stream.metrics.first_token_ns
+        return None if first_ns is None else (first_ns - self.due_ns) / 1e9
 
 
 @dataclass(slots=True)
@@ -142,29 +151,29 @@ class Driver:
             self._error = error
 
     def _send(self, deadline: float) -> None:
-        start = self._now_s()
+        start_ns = self._clock.now_ns()
         for sent, arrival in enumerate(self._workload):
-            due = start + arrival.at_s
+            due_ns = start_ns + round(arrival.at_s * 1e9)
             # Skip the call where nothing is to be waited for: in a burst it would cost time.
-            pause = min(due, deadline) - self._now_s()
+            pause = min(due_ns / 1e9, deadline) - self._now_s()
             if pause > 0:
                 self._clock.wait(self._stop, pause)
             if self._stop.is_set() or self._now_s() >= deadline:
                 self._played.stopped = "stopped" if self._stop.is_set() else "time limit"
                 self._played.not_sent = len(self._workload) - sent
                 return
-            outcome = self._submit(arrival)
+            outcome = self._submit(arrival, due_ns)
             self._played.outcomes.append(outcome)
             if self._on_sent is not None:
                 self._on_sent(outcome)
 
-    def _submit(self, arrival: Arrival) -> Outcome:
+    def _submit(self, arrival: Arrival, due_ns: int) -> Outcome:
         start_ns = self._clock.now_ns()
         try:
             stream = self._engine.submit(arrival.prompt, arrival.params)
         except (ValueError, EngineBusyError) as error:
-            return Outcome(arrival, None, start_ns, self._clock.now_ns(), refused=str(error))
-        return Outcome(arrival, stream, start_ns, self._clock.now_ns())
+            return Outcome(arrival, None, due_ns, start_ns, self._clock.now_ns(), refused=str(error))
+        return Outcome(arrival, stream, due_ns, start_ns, self._clock.now_ns())
 
     def _await_answers(self, deadline: float) -> None:
         streams = [outcome.stream for outcome in self._played.outcomes if outcome.stream is not None]

@@ -67,6 +67,8 @@ class Metrics:
         submit: time in the call of ``submit``.
         queue: first scheduled − submit.
         ttft: first token − submit.
+        ttft_from_arrival: first token − intended arrival, which is earlier than the call of ``submit`` where an
+            earlier call had not returned.
         tpot: (last token − first) / (tokens − 1), of requests with two tokens or more.
         itl: every gap between two tokens of a request, all requests pooled.
         e2e: finish − submit.
@@ -88,6 +90,7 @@ class Metrics:
     submit: Percentiles
     queue: Percentiles
     ttft: Percentiles
+    ttft_from_arrival: Percentiles
     tpot: Percentiles
     itl: Percentiles
     e2e: Percentiles
@@ -98,17 +101,18 @@ class Metrics:
         return self.completion_tokens / self.wall_s if self.wall_s > 0 else 0.0
 
     def latencies_ms(self) -> dict[str, dict[str, float | None]]:
-        """Returns ``{"submit_ms": {"p50", "p95", "p99"}, …}`` for submit, queue, ttft, tpot, itl and e2e."""
+        """Returns ``{"submit_ms": {"p50", "p95", "p99"}, …}`` for each of ``LATENCIES``."""
         return {f"{name}_ms": asdict(getattr(self, name)) for name in LATENCIES}
 
 
-LATENCIES = ("submit", "queue", "ttft", "tpot", "itl", "e2e")
+LATENCIES = ("submit", "queue", "ttft", "ttft_from_arrival", "tpot", "itl", "e2e")
 
 
 def measure(played: Played) -> Metrics:
     """Returns the metrics of a played workload."""
     ended = dict.fromkeys(FinishReason, 0)
     completed: list[Stream] = []
+    from_arrival: list[float | None] = []
     refused = ended_early = 0
     for outcome in played.outcomes:
         stream = outcome.stream
@@ -120,6 +124,7 @@ def measure(played: Played) -> Metrics:
         ended[reason] += 1
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             completed.append(stream)
+            from_arrival.append(outcome.ttft_from_arrival_s)
             ended_early += stream.metrics.completion_tokens < outcome.arrival.params.max_new_tokens
     metrics = [stream.metrics for stream in completed]
     start_ns = played.outcomes[0].submit_start_ns if played.outcomes else 0
@@ -144,6 +149,7 @@ def measure(played: Played) -> Metrics:
         ),
         queue=Percentiles.of_seconds(m.queue_s for m in metrics),
         ttft=Percentiles.of_seconds(m.ttft_s for m in metrics),
+        ttft_from_arrival=Percentiles.of_seconds(from_arrival),
         tpot=Percentiles.of_seconds(m.tpot_s for m in metrics),
         itl=Percentiles.of_seconds(gap for m in metrics for gap in m.itl_s),
         e2e=Percentiles.of_seconds(m.e2e_s for m in metrics),

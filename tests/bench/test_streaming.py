@@ -13,7 +13,7 @@ from roseplay.model import shapes
 from roseplay.traffic.environment import environment
 from tests.fake_engine import FakeEngine, FakeStream
 
-LATENCIES = ("submit", "queue", "ttft", "tpot", "itl", "e2e")
+LATENCIES = ("submit", "queue", "ttft", "ttft_from_arrival", "tpot", "itl", "e2e")
 
 
 @pytest.fixture

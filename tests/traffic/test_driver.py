@@ -42,6 +42,24 @@ def test_arrivals_keep_their_times() -> None:
     assert 0.085 < played.submit_wall_s < 1.0
 
 
+def test_a_call_that_returns_late_delays_the_next_ones_but_not_their_intended_arrival() -> None:
+    class Blocking(FakeEngine):
+        """``submit`` returns only once the prompt is computed, as under blocking admission."""
+
+        def submit(self, *request):
+            time.sleep(0.03)
+            return super().submit(*request)
+
+    first, second, third = Driver(Blocking(), workload([0.0, 0.0, 0.01])).run().outcomes
+    assert second.due_ns == first.due_ns <= first.submit_start_ns
+    assert third.due_ns - first.due_ns == 10_000_000
+    for earlier, later in ((first, second), (second, third)):
+        assert later.submit_start_ns >= earlier.submit_end_ns
+        waited_s = (later.submit_start_ns - later.due_ns) / 1e9
+        assert waited_s > 0.01
+        assert later.ttft_from_arrival_s > waited_s + later.stream.metrics.ttft_s
+
+
 def test_traffic_does_not_wait_for_answers() -> None:
     engine = FakeEngine(answer=never)
     driver = Driver(engine, workload(burst(3)))

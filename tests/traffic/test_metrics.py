@@ -7,7 +7,7 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.traffic.driver import Outcome, Played
-from roseplay.traffic.metrics import Percentiles, measure, percentile
+from roseplay.traffic.metrics import LATENCIES, Percentiles, measure, percentile
 from roseplay.traffic.workload import Arrival
 from tests.fake_engine import FakeStream
 
@@ -19,6 +19,7 @@ def outcome(
     reason: FinishReason = FinishReason.LENGTH,
     *,
     submitted_s: float = 0.0,
+    due_s: float | None = None,
     submit_s: float = 0.0,
     queue_s: float = 0.0,
     prompt_tokens: int = 4,
@@ -27,11 +28,12 @@ def outcome(
     stream = FakeStream(0, [0] * prompt_tokens, SamplingParams(), submitted_ns=start)
     stream.metrics.scheduled_ns = start + round(queue_s * SECOND)
     stream.finish(token_times_s, reason)
-    return Outcome(Arrival(0.0, "x", SamplingParams()), stream, start, start + round(submit_s * SECOND))
+    due = start if due_s is None else round(due_s * SECOND)
+    return Outcome(Arrival(0.0, "x", SamplingParams()), stream, due, start, start + round(submit_s * SECOND))
 
 
 def refused() -> Outcome:
-    return Outcome(Arrival(0.0, "x", SamplingParams()), None, 0, 9 * SECOND, refused="too long")
+    return Outcome(Arrival(0.0, "x", SamplingParams()), None, 0, 0, 9 * SECOND, refused="too long")
 
 
 def test_percentiles_lie_between_neighbours() -> None:
@@ -68,6 +70,13 @@ def test_the_definitions() -> None:
     assert metrics.submit_wall_s == pytest.approx(0.5)
     assert (metrics.prompt_tokens, metrics.completion_tokens) == (8, 4)
     assert metrics.output_tokens_per_s == pytest.approx(4 / 1.5)
+
+
+def test_the_first_token_is_counted_from_the_intended_arrival_too() -> None:
+    late = outcome([0.5], submitted_s=10.0, due_s=8.0)
+    metrics = measure(Played([late, refused(), outcome([9.0], FinishReason.ABORT)]))
+    assert metrics.ttft.p50 == pytest.approx(500)
+    assert metrics.ttft_from_arrival.p50 == pytest.approx(2500)
 
 
 def test_gaps_are_pooled_so_a_long_answer_weighs_more_than_a_short_one() -> None:
@@ -111,5 +120,5 @@ def test_aborted_failed_and_refused_are_counted_apart() -> None:
 def test_nothing_played_has_no_figures_and_divides_by_nothing() -> None:
     metrics = measure(Played())
     assert (metrics.requests, metrics.output_tokens_per_s, metrics.wall_s) == (0, 0.0, 0.0)
-    assert set(metrics.latencies_ms()) == {f"{n}_ms" for n in ("submit", "queue", "ttft", "tpot", "itl", "e2e")}
+    assert set(metrics.latencies_ms()) == {f"{name}_ms" for name in LATENCIES}
     assert metrics.latencies_ms()["itl_ms"] == {"p50": None, "p95": None, "p99": None}
