@@ -14,8 +14,9 @@ from roseplay.lab import arms
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.job import Job
 from roseplay.lab.result_report import result_report
+from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS, parse_experiment
-from roseplay.texts import number_text
+from roseplay.texts import number_text, range_text, ratio_text
 
 _POLL_S = 0.1
 
@@ -83,7 +84,7 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
-    """Returns a result as text: what was compared, the three sentences, and a line for each figure."""
+    """Returns a result as text: what was compared, the three sentences, and a line for each figure with its range."""
     runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
     lines = [
         f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}, {runs} an arm",
@@ -91,12 +92,12 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         "",
         *document["summary"]["sentences"],
         "",
-        f"{'':<24}{'A':>12}{'B':>12}{'B / A':>9}",
+        f"{'':<26}{'A':>10}{'':14}{'B':>10}{'':14}{'B / A':>8}  B is",
     ]
     for row in document["summary"]["metrics"]:
-        a, b = (number_text(row[arm]) for arm in ("a", "b"))
-        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        lines.append(f"{', '.join(filter(None, (row['title'], row['unit']))):<24}{a:>12}{b:>12}{ratio:>9}")
+        name = ", ".join(filter(None, (row["title"], row["unit"])))
+        a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
+        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {VERDICTS[row['verdict']]}")
     return lines
 
 

@@ -107,11 +107,13 @@ def _request(index: int, outcome: Outcome, zero_ns: int) -> dict[str, Any]:
     return {
         "index": index,
         "arrival_ms": round((outcome.submit_start_ns - zero_ns) / 1e6, 2),
+        "intended_arrival_ms": round((outcome.due_ns - zero_ns) / 1e6, 2),
         "prompt_tokens": metrics.prompt_tokens,
         "completion_tokens": metrics.completion_tokens,
         "submit_ms": round((outcome.submit_end_ns - outcome.submit_start_ns) / 1e6, 3),
         "queue_ms": ms(metrics.queue_s),
         "ttft_ms": ms(metrics.ttft_s),
+        "ttft_from_arrival_ms": ms(outcome.ttft_from_arrival_s),
         "tpot_ms": ms(metrics.tpot_s),
         "e2e_ms": ms(metrics.e2e_s),
         "itl_p99_ms": ms(percentile(gaps, 99)),

@@ -8,10 +8,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import GPU_KNOBS
-from roseplay.lab.sentences import is_clear
+from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS
 from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
-from roseplay.texts import number_text, setting_text
+from roseplay.texts import number_text, range_text, ratio_text, setting_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,6 +21,7 @@ _LINES = {
     "A": {"color": COLOURS["ink"], "width": 1.75},
     "B": {"color": COLOURS["rose"], "width": 1.75, "dash": "6px 4px"},
 }
+_HEADS = ("A", '<span class="b">B</span>')
 _TAIL_TICKS = (0, 50, 90, 99, 99.9, 99.99)
 
 
@@ -33,7 +34,7 @@ def result_report(document: Mapping[str, Any]) -> str:
         "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
         *(heading("Inter-token latency", "gaps at most this long, both axes on a logarithm"), itl),
         *(heading("Time to first token", "share of requests"), ttft),
-        *(heading("Result"), _metrics(document)),
+        *(heading("Result"), table(metric_rows(document), ("figure", *_HEADS, "B / A", "B is"))),
         *(heading("Settings"), _settings(document)),
         heading("Traffic and environment"),
         _pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
@@ -47,7 +48,7 @@ def _about(document: Mapping[str, Any]) -> str:
     name = f"{document['name']}. " if document["name"] else ""
     return (
         f"{name}{document['model']} on {document['device']}, {document['dtype']}. {document['repeats']} runs an arm, in the"
-        f" order {order}; medians, in brackets the lowest and highest. Promise: TTFT at most {limits['ttft_ms']:g} ms and"
+        f" order {order}; medians, beside them the lowest and highest. Promise: TTFT at most {limits['ttft_ms']:g} ms and"
         f" each request's own p99 ITL at most {limits['itl_ms']:g} ms."
     )
 
@@ -98,20 +99,19 @@ def _thinned(values: list[float], most: int = 2000) -> list[float]:
     return values[:-tail:step] + values[-tail:]
 
 
-def _metrics(document: Mapping[str, Any]) -> str:
+def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the cells of the result's table, as HTML: figure, A, B, their ratio, and the verdict."""
     rows = []
     for row in document["summary"]["metrics"]:
-        better = None
-        if is_clear(row, document["repeats"]):
-            better = "b" if (row["b"] < row["a"]) == (row["better"] == "lower") else "a"
+        better = {"better": "b", "worse": "a"}.get(row["verdict"])
         cells = [escape(f"{row['title']} {row['unit']}".strip())]
         for side in ("a", "b"):
             mark = ' class="better"' if better == side else ""
-            spread = _range(row[f"{side}_range"])
+            spread = range_text(*row[f"{side}_range"])
             cells.append(f'<span{mark}>{number_text(row[side])}</span> <span class="quiet">{spread}</span>')
-        cells.append("–" if row["ratio"] is None else f"{row['ratio']:.2f}×")
+        cells += [ratio_text(row["ratio"]), VERDICTS[row["verdict"]]]
         rows.append(cells)
-    return table(rows, ("metric", "A", '<span class="b">B</span>', "B / A"))
+    return rows
 
 
 def _settings(document: Mapping[str, Any]) -> str:
@@ -128,13 +128,8 @@ def _settings(document: Mapping[str, Any]) -> str:
         for part, name in names
     ]
     marked = sum(name in a["differs"] for _, name in names)
-    return table(rows, ("setting", "A", '<span class="b">B</span>'), marked=marked)
+    return table(rows, ("setting", *_HEADS), marked=marked)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return table([(escape(name), escape(setting_text(value, "–"))) for name, value in values.items()])
-
-
-def _range(pair: list[float | None]) -> str:
-    low, high = pair
-    return "" if low is None or high is None or low == high else f"[{number_text(low)}, {number_text(high)}]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.json_schema import choice, list_of, number, object_of, row, scalar, text, whole
+from roseplay.json_schema import choice, list_of, number, object_of, optional, row, scalar, text, whole
 from roseplay.lab.spec import ARMS, MAX_REPEATS
 
 _TEXT = text(2000)
@@ -13,6 +13,9 @@ _REQUEST = object_of(
     {
         **dict.fromkeys(("index", "arrival_ms", "prompt_tokens", "completion_tokens", "submit_ms"), _COUNT),
         **dict.fromkeys(("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms", "itl_p99_ms", "itl_max_ms"), number(0, null=True)),
+        # Results of earlier versions lack these two. Time 0 is the first submit, a moment after its arrival.
+        **optional(number(), "intended_arrival_ms"),
+        **optional(number(0, null=True), "ttft_from_arrival_ms"),
         "reason": _TEXT,
     }
 )

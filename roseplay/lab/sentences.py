@@ -1,99 +1,139 @@
 """Three sentences about a comparison: the effect, its price, and whether both arms did the same work.
 
-None of them claims a difference that is within the spread of the repeats.
+What each says of a figure is the verdict of its row, which the table and its bars show as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from roseplay.texts import number_text
+from roseplay.texts import number_text, ratio_text
+from roseplay.traffic.difference import spread_text
 from roseplay.traffic.scenarios import SCENARIOS
 
 Row = Mapping[str, Any]
+Rows = Mapping[str, Row]
 
-# The least ratio of the medians besides; with one run each the spread is unknown.
-LEAST_RATIO = 1.05
-LEAST_RATIO_OF_ONE_RUN = 1.15
+# What a table says of B.
+VERDICTS: Mapping[str, str] = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
 # These explain other figures; they are never the effect.
 _EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens")
+_ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")
+_WORK = ("output_tokens_per_s", "goodput_req_s")
 
 
-def sentences(rows: Mapping[str, Row], scenario: str, repeats: int, same_tokens: bool) -> list[str]:
-    """Returns the three sentences; an unknown scenario has no figure of its own to watch."""
+def sentences(rows: Rows, scenario: str, same_tokens: bool) -> list[str]:
+    """Returns the three sentences; an unknown scenario has no figure of its own to watch.
+
+    Args:
+        rows: of a summary, by name.
+        same_tokens: whether all runs generated the same.
+    """
     known = SCENARIOS.get(scenario)
-    watch, price = (known.watch, known.price) if known else (None, None)
-    clear = [row for row in rows.values() if is_clear(row, repeats)]
-    effect = _strongest((row for row in clear if row["name"] not in _EXPLAIN), prefer=watch)
-    once = "" if repeats > 1 else " One run each: repeat it to see the spread."
+    watch, promised = (known.watch, known.price) if known else (None, None)
+    effect = _effect(rows, watch)
+    first = _first(rows, watch, effect)
+    second, paid = _price(rows, effect, promised)
+    return [first, second, _work(rows, {effect["name"] if effect else None, *paid}, same_tokens)]
+
+
+def _effect(rows: Rows, watch: str | None) -> Row | None:
+    """Returns the watched row if it is clear, else the largest gain of B, if there is one."""
+    if watch is not None and is_clear(rows[watch]):
+        return rows[watch]
+    found = (row for row in rows.values() if row["name"] not in _EXPLAIN)
+    gains = [row for row in found if row["verdict"] == "better" or (watch is None and is_clear(row))]
+    return max(gains, key=_distance, default=None)
+
+
+def _first(rows: Rows, watch: str | None, effect: Row | None) -> str:
+    watched = rows[watch or "itl_p99_ms"]
+    once = " One run each: repeat it to see the spread." if watched["repeats"] == 1 else ""
     if effect is None:
-        row = rows[watch or "itl_p99_ms"]
-        first = f"No effect beyond {_spread(repeats)}: {_facts(row, inside=True)}.{once}"
-        return [first, "The price: none that these figures show.", _work(rows, [], repeats, same_tokens)]
-    first = f"{_facts(effect)}.{once}"
+        return f"No clear effect: {_facts(watched, inside=True)}.{once}"
     if watch is not None and effect["name"] != watch:
-        still = f"{rows[watch]['title']} shows no effect beyond {_spread(repeats)}"
-        first = f"{still}, but {_facts(effect, inside=True)}.{once}"
-    better_in_b = _better_in_b(effect)
-    paid = _strongest((row for row in clear if _better_in_b(row) != better_in_b), prefer=price)
-    opening = "The price" if better_in_b else "In return"
-    second = f"{opening}: {_facts(paid, inside=True)}." if paid else f"{opening}: nothing that these figures show."
-    return [first, second, _work(rows, [row["name"] for row in (effect, paid) if row], repeats, same_tokens)]
+        return f"{_facts(watched)}, but {_facts(effect, inside=True)}.{once}"
+    return f"{_facts(effect)}.{once}"
 
 
-def is_clear(row: Row, repeats: int) -> bool:
-    """Whether A and B differ by more than the spread of their repeats."""
-    if row["a"] is None or row["b"] is None:
-        return False
-    apart = row["a_range"][1] < row["b_range"][0] or row["b_range"][1] < row["a_range"][0]
-    return apart and _distance(row) > math.log(LEAST_RATIO if repeats > 1 else LEAST_RATIO_OF_ONE_RUN)
+def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, set[str]]:
+    """Returns the sentence and the names of the figures in it.
+
+    The promised figure is said whatever came of it. Where B is the worse arm, the sentence is about what it gains.
+    """
+    opening, wanted = ("In return", "better") if effect and effect["verdict"] == "worse" else ("The price", "worse")
+    said = {effect["name"]} if effect else set()
+    parts = []
+    if promised in rows and promised not in said:
+        parts.append(_promise(rows[promised], wanted))
+        said.add(promised)
+    for name in _ALWAYS_A_PRICE:
+        if name not in said and rows[name]["verdict"] != "unknown":
+            parts.append(_brief(rows[name]))
+            said.add(name)
+    arrival = rows["ttft_from_arrival_p95_ms"]
+    if arrival["verdict"] not in ("unknown", rows["ttft_p95_ms"]["verdict"]) and arrival["name"] not in said:
+        parts.append(_facts(arrival, inside=True))  # in one arm, clients waited before they could submit
+        said.add(arrival["name"])
+    more = [row for row in rows.values() if row["verdict"] == wanted and row["name"] not in said]
+    if more:
+        largest = max(more, key=_distance)
+        parts.append(f"also {wanted} in B: {_brief(largest)}")
+        said.add(largest["name"])
+    return f"{opening}: {'; '.join(parts) or 'no figure of it could be measured'}.", said
 
 
-def _distance(row: Row) -> float:
-    """Returns the ratio of the two as a logarithm; infinite if one of them is zero."""
-    low, high = sorted((abs(row["a"]), abs(row["b"])))
-    return 0.0 if high == 0 else math.inf if low == 0 else math.log(high / low)
+def _promise(row: Row, wanted: str) -> str:
+    if is_clear(row) and row["verdict"] != wanted:
+        return f"{_inside(row['title'])} was to be {wanted} in B and is {row['verdict']}: {_values(row)}"
+    return _facts(row, inside=True)
 
 
-def _better_in_b(row: Row) -> bool:
-    return bool((row["b"] < row["a"]) == (row["better"] == "lower"))
-
-
-def _strongest(rows: Iterable[Row], *, prefer: str | None) -> Row | None:
-    return max(rows, key=lambda row: (row["name"] == prefer, _distance(row)), default=None)
-
-
-def _work(rows: Mapping[str, Row], mentioned: list[str], repeats: int, same_tokens: bool) -> str:
+def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool) -> str:
     if same_tokens:
         parts = ["The same work: every run gave the same tokens"]
     else:
         parts = ["Nearly the same work: some answers differ, since tokens that are nearly tied may fall either way"]
-    for name in ("output_tokens_per_s", "goodput_req_s"):
-        if name in mentioned:
-            continue
-        row = rows[name]
-        if is_clear(row, repeats):
-            parts.append(_facts(row, inside=True))
-        else:
-            parts.append(f"{_inside(row['title'])} shows no difference beyond {_spread(repeats)}")
+    for row in (rows[name] for name in _WORK if name not in mentioned):
+        parts.append(_facts(row, inside=True) if is_clear(row) else _brief(row))
     return "; ".join(parts) + "."
 
 
-def _spread(repeats: int) -> str:
-    return "the spread of the repeats" if repeats > 1 else "what one run each can tell"
+def is_clear(row: Row) -> bool:
+    """Whether the row's verdict says that B is better or worse."""
+    return row["verdict"] in ("better", "worse")
+
+
+def _distance(row: Row) -> float:
+    """Returns how far apart A and B are, as a logarithm."""
+    return abs(math.log(row["ratio"])) if row["ratio"] else math.inf
 
 
 def _facts(row: Row, *, inside: bool = False) -> str:
-    """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15)``."""
-    if row["a"] is None or row["b"] is None:
-        return f"{row['title']} could not be measured"
-    unit = row["unit"].removesuffix(" in SLO")
-    figures = [f"{number_text(row[arm])} {unit}".strip() for arm in ("b", "a")]
-    ratio = f" (×{row['ratio']:.2g})" if row["ratio"] and 1e-3 < row["ratio"] < 1e3 else ""
+    """Returns a clause such as ``ITL p99 is 14.0 ms in B and 94.2 ms in A (0.15×)``."""
     title = _inside(row["title"]) if inside else row["title"]
-    return f"{title} {'is' if unit else 'are'} {figures[0]} in B and {figures[1]} in A{ratio}"
+    if row["verdict"] == "unknown":
+        return f"{title} could not be measured"
+    within = "" if is_clear(row) else f", within {spread_text(row['repeats'])}"
+    return f"{title} {'is' if row['unit'] else 'are'} {_values(row)}{within}"
+
+
+def _values(row: Row) -> str:
+    unit = row["unit"].removesuffix(" in SLO")
+    b, a = (f"{number_text(row[arm])} {unit}".strip() for arm in ("b", "a"))
+    return f"{b} in B and {a} in A" + (f" ({ratio_text(row['ratio'])})" if row["ratio"] is not None else "")
+
+
+def _brief(row: Row) -> str:
+    """Returns a clause such as ``TTFT p99 1.31×``, marked where that is no clear difference."""
+    title = _inside(row["title"])
+    if row["verdict"] == "unknown":
+        return f"{title} could not be measured"
+    ratio = f" {ratio_text(row['ratio'])}" if row["ratio"] is not None else f" {_values(row)}"
+    within = "within the spread" if row["repeats"] > 1 else "too close for one run each"
+    return f"{title}{ratio}" + ("" if is_clear(row) else f" ({within})")
 
 
 def _inside(title: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roseplay.lab.sentences import sentences
 from roseplay.lab.spec import ARMS
+from roseplay.traffic.difference import difference
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.metrics import percentile
 
@@ -18,16 +18,17 @@ Limits = Mapping[str, float]
 def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
     """Returns the ``summary`` of a result, for its own limits or others.
 
-    Values are medians over the repeats, ranges their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0.
+    Values are medians over the repeats, ranges their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0;
+    ``verdict`` is that of ``traffic.difference``, the one rule for what is a difference.
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
     rows = [_row(name, measure, runs, limits) for name, measure in _MEASURES.items()]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"]:
-        rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] for arm in ARMS}))
+        rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
-    said = sentences({row["name"]: row for row in rows}, document["scenario"], document["repeats"], same_tokens)
+    said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens)
     return {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
 
 
@@ -46,23 +47,26 @@ def _row(
     return _figure(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS})
 
 
-def _figure(name: str, values: Mapping[str, list[float | None]]) -> dict[str, Any]:
+def _figure(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
     figure = FIGURES[name]
-    known = {arm: [value for value in values[arm] if value is not None] for arm in ARMS}
-    median = {arm: round(statistics.median(known[arm]), 4) if known[arm] else None for arm in ARMS}
-    spread = {arm: [round(min(v), 4), round(max(v), 4)] if (v := known[arm]) else [None, None] for arm in ARMS}
-    a, b = median["A"], median["B"]
+    found = difference(values["A"], values["B"], better=figure.better)
     return {
         "name": name,
         "title": figure.title,
         "unit": figure.unit,
         "better": figure.better,
-        "a": a,
-        "b": b,
-        "a_range": spread["A"],
-        "b_range": spread["B"],
-        "ratio": round(b / a, 4) if a and b is not None else None,
+        "a": _rounded(found.a),
+        "b": _rounded(found.b),
+        "a_range": [_rounded(value) for value in found.a_range or (None, None)],
+        "b_range": [_rounded(value) for value in found.b_range or (None, None)],
+        "ratio": _rounded(found.ratio),
+        "verdict": found.verdict,
+        "repeats": found.repeats,
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def _per_second(count: float, run: Run) -> float:
@@ -70,7 +74,8 @@ def _per_second(count: float, run: Run) -> float:
 
 
 def _of_requests(key: str, percent: float) -> Callable[[Run, Limits], float | None]:
-    return lambda run, _: percentile(sorted(r[key] for r in run["requests"] if r[key] is not None), percent)
+    """``key`` may be missing, in a result of an earlier version."""
+    return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r.get(key)) is not None), percent)
 
 
 def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
@@ -82,6 +87,9 @@ _MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "goodput_req_s": lambda run, limits: _per_second(sum(keeps(r, limits) for r in run["requests"]), run),
     "ttft_p50_ms": _of_requests("ttft_ms", 50),
     "ttft_p95_ms": _of_requests("ttft_ms", 95),
+    "ttft_p99_ms": _of_requests("ttft_ms", 99),
+    "ttft_from_arrival_p50_ms": _of_requests("ttft_from_arrival_ms", 50),
+    "ttft_from_arrival_p95_ms": _of_requests("ttft_from_arrival_ms", 95),
     "queue_p50_ms": _of_requests("queue_ms", 50),
     "tpot_p50_ms": _of_requests("tpot_ms", 50),
     "itl_p50_ms": _of_gaps(50),
@@ -89,6 +97,7 @@ _MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "itl_p99_ms": _of_gaps(99),
     "itl_max_ms": _of_gaps(100),
     "e2e_p95_ms": _of_requests("e2e_ms", 95),
+    "e2e_p99_ms": _of_requests("e2e_ms", 99),
     "submit_p50_ms": _of_requests("submit_ms", 50),
     "computed_tokens": lambda run, _: sum(step[2] for step in run["steps"]),
     "saved_tokens": lambda run, _: run["saved_tokens"],

@@ -22,7 +22,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             card="32 at once: does submit ever wait for the model?",
             look=(
                 "How long submit takes: blocking, each one waits for a prefill; queued, it only writes the request down.",
-                "The price: the wait does not go away, it moves into the queue, where it can be seen.",
+                "The price: the wait does not go away, it moves into the queue. TTFT from arrival counts it in both.",
             ),
             watch="submit_p50_ms",
             price="queue_p50_ms",

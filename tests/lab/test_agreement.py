@@ -1,0 +1,147 @@
+"""The sentences, the table, the report and the terminal say the same of a result, whatever was measured."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from roseplay.lab.command import summary_lines
+from roseplay.lab.result_report import metric_rows
+from roseplay.lab.summary import summary
+from roseplay.texts import number_text, ratio_text
+from roseplay.traffic.difference import least_ratio
+from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.scenarios import SCENARIOS
+
+DOCUMENT = json.loads(Path(__file__).with_name("result.json").read_text())
+TIMES = ("ttft_ms", "ttft_from_arrival_ms", "queue_ms", "tpot_ms", "e2e_ms", "submit_ms", "itl_p99_ms")
+# Few levels, so that arms are often alike, overlap or lie apart; and any value, for what nobody thought of.
+MS = st.one_of(st.sampled_from([0.0, 1.0, 1.04, 1.1, 1.2, 2.0, 30.0]), st.floats(0, 1e5).map(lambda ms: round(ms, 2)))
+COUNT = st.sampled_from([0, 1, 20, 21, 4000])
+
+
+@st.composite
+def runs(draw: st.DrawFn, arm: str, repeat: int, missing: frozenset[str]) -> dict[str, Any]:
+    requests = [
+        {"completion_tokens": draw(COUNT), "reason": "length", "itl_max_ms": None}
+        | {name: None if name in missing and name != "submit_ms" else draw(MS) for name in TIMES}
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    return {
+        "arm": arm, "repeat": repeat, "seconds": draw(st.sampled_from([0.0, 1.0, 1.03, 5.0])), "requests": requests,
+        "itl_ms": draw(st.lists(MS, max_size=3)), "steps": [[0.0, 1.0, draw(COUNT), 0, 1, 0, 2]],
+        "tokens_sha256": draw(st.sampled_from("xy")), "saved_tokens": draw(COUNT), "preemptions": draw(COUNT),
+    }  # fmt: skip
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    repeats = draw(st.integers(1, 3))
+    missing = draw(st.frozensets(st.sampled_from(TIMES), max_size=3))
+    made = [draw(runs(arm, repeat + 1, missing)) for repeat in range(repeats) for arm in "AB"]
+    document = {**DOCUMENT, "scenario": draw(st.sampled_from([*SCENARIOS, "of-another-version"])), "runs": made}
+    pool = {"num_blocks": draw(st.sampled_from([65, 257])), "block_size": 16}
+    arms = {arm: dict(DOCUMENT["arms"][arm]) for arm in "AB"}
+    arms["B"]["config"] = {**arms["B"]["config"], **pool}
+    return {**document, "repeats": repeats, "arms": arms}
+
+
+each_document = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def claims(sentence: str, rows: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The clauses of a sentence, each with the row of the figure it is about."""
+    body = re.sub(r"^(The price|In return|No clear effect|The same work|Nearly the same work): ", "", sentence)
+    body = body.removesuffix(" One run each: repeat it to see the spread.").removesuffix(".")
+    found = []
+    for clause in re.split(r"; |, but ", body):
+        text = re.sub(r"^also (better|worse) in B: ", "", clause)
+        named = [row for row in rows.values() if text.lower().startswith(row["title"].lower() + " ")]
+        if named:
+            found.append((max(named, key=lambda row: len(row["title"])), clause))
+    return found
+
+
+@each_document
+@given(documents())
+def test_a_sentence_says_of_a_figure_what_its_row_says(document) -> None:
+    found = summary(document)
+    rows = {row["name"]: row for row in found["metrics"]}
+    said = [claim for sentence in found["sentences"] for claim in claims(sentence, rows)]
+    assert len(said) >= 3
+    for row, clause in said:
+        marked = "within" in clause or "too close" in clause
+        assert marked == (row["verdict"] == "within"), (clause, row)
+        assert ("could not be measured" in clause) == (row["verdict"] == "unknown"), (clause, row)
+        if " in B and " in clause:
+            assert f" {number_text(row['b'])} " in clause and f" {number_text(row['a'])} " in clause
+        if row["ratio"] is not None and row["verdict"] != "unknown":
+            assert ratio_text(row["ratio"]) in clause
+        for word in re.findall(r"also (better|worse)|and is (better|worse):", clause):
+            assert row["verdict"] in word
+
+
+@each_document
+@given(documents())
+def test_the_first_sentence_is_about_what_is_watched_and_the_second_about_the_promised_price(document) -> None:
+    found = summary(document)
+    rows = {row["name"]: row for row in found["metrics"]}
+    first, second, _ = found["sentences"]
+    scenario = SCENARIOS.get(document["scenario"])
+    if scenario is not None:
+        assert claims(first, rows)[0][0]["name"] == scenario.watch
+    effect = claims(first, rows)[-1][0]
+    opening = "In return: " if effect["verdict"] == "worse" else "The price: "
+    assert second.startswith(opening)
+    told = {row["name"] for sentence in (first, second) for row, _ in claims(sentence, rows)}
+    if scenario is not None and scenario.price in rows:
+        assert scenario.price in told
+    assert {name for name in ("ttft_p99_ms", "e2e_p99_ms") if rows[name]["verdict"] != "unknown"} <= told
+    wanted = "better" if opening == "In return: " else "worse"
+    clear = {row["name"] for row in rows.values() if row["verdict"] == wanted}
+    assert not clear or clear & told, "a clear price is not passed over"
+
+
+@each_document
+@given(documents())
+def test_rows_have_the_verdict_of_their_ranges(document) -> None:
+    for row in summary(document)["metrics"]:
+        if row["verdict"] == "unknown":
+            assert None in (row["a"], row["b"])
+            continue
+        least = least_ratio(row["repeats"])
+        lower = row["b_range"][1] < row["a_range"][0]
+        apart = lower or row["a_range"][1] < row["b_range"][0]
+        far = row["ratio"] is None or not 1 / least * 1.001 < row["ratio"] < least * 0.999  # it is rounded
+        if row["verdict"] == "within":
+            assert not (apart and far)
+        else:
+            assert apart
+            assert (row["verdict"] == "better") == (lower == (FIGURES[row["name"]].better == "lower"))
+
+
+@each_document
+@given(documents())
+def test_the_terminal_and_the_report_show_the_same_verdicts(document) -> None:
+    document = {**document, "summary": summary(document)}
+    words = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
+    lines = summary_lines(document)[-len(document["summary"]["metrics"]) :]
+    for row, line, cells in zip(document["summary"]["metrics"], lines, metric_rows(document), strict=True):
+        assert line.endswith(f"{ratio_text(row['ratio'])}  {words[row['verdict']]}")
+        assert [html.unescape(cell) for cell in cells[-2:]] == [ratio_text(row["ratio"]), words[row["verdict"]]]
+        assert ["better" in cell for cell in cells[1:3]] == [row["verdict"] == "worse", row["verdict"] == "better"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(94.25, "94.3"), (0.125, "0.13"), (99.95, "100.0"), (1234.5, "1\u202f235"), (8.0, "8"), (0.0, "0"), (None, "–")],
+)
+def test_halves_are_rounded_up_as_the_page_rounds_them(value, text) -> None:
+    assert number_text(value) == text
