@@ -6,12 +6,15 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.lab.arms import open_engine, settings
 from roseplay.lab.job import Job, OpenEngine
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, parse_experiment, scenario_arm
+from roseplay.lab.summary import MEASURES
+from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -112,6 +115,7 @@ class Lab:
             "knobs": knobs,
             "engine": {"model": info.model, **settings(self._engine.config, info)},
             "limits": dict(DEFAULT_LIMITS),
+            "figures": [asdict(FIGURES[name]) for name in MEASURES],
             "state": self._job.status() if self._job is not None else None,
         }
 

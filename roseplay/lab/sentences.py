@@ -66,7 +66,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
     opening, wanted = ("In return", "better") if effect and effect["verdict"] == "worse" else ("The price", "worse")
     said = {effect["name"]} if effect else set()
     parts = []
-    if promised in rows and promised not in said:
+    if promised is not None and promised in rows and promised not in said:
         parts.append(_promise(rows[promised], wanted))
         said.add(promised)
     for name in _ALWAYS_A_PRICE:

@@ -23,7 +23,7 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
-    rows = [_row(name, measure, runs, limits) for name, measure in _MEASURES.items()]
+    rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"]:
         rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
@@ -82,7 +82,7 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
     return lambda run, _: percentile(sorted(run["itl_ms"]), percent)
 
 
-_MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
+MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "output_tokens_per_s": lambda run, _: _per_second(sum(r["completion_tokens"] for r in run["requests"]), run),
     "goodput_req_s": lambda run, limits: _per_second(sum(keeps(r, limits) for r in run["requests"]), run),
     "ttft_p50_ms": _of_requests("ttft_ms", 50),

@@ -62,6 +62,7 @@ class LabTab:
             _view("lab-progress", _PROGRESS, "lab/progress.js")
             panel("lab-itl", "Inter-token latency, tail", "", "lab/itl.js")
             panel("lab-ttft", "Time to first token, A and B", "", "lab/ttft.js")
+            panel("lab-goodput", "Goodput", "", "lab/goodput.js")
             panel("lab-steps", "Tokens per step, A over B", "", "lab/steps.js")
         with gr.Column(elem_id="rp-lab-right", min_width=0):
             panel("lab-settings", "Settings", "", "lab/settings.js")
@@ -70,7 +71,6 @@ class LabTab:
                 with gr.Row(elem_id="rp-lab-limits"):
                     self.ttft = number("TTFT ≤", "lab-ttft-limit", minimum=0)
                     self.itl = number("own p99 ITL ≤", "lab-itl-limit", minimum=0)
-            panel("lab-goodput", "Goodput", "", "lab/goodput.js")
             panel("lab-look", "What to look for", "", "lab/sentences.js")
             with gr.Row(elem_id="rp-lab-foot"):
                 self.report = gr.Button("Report", variant="primary", min_width=0, elem_id="lab-report")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from roseplay.texts import range_text
 from tests.browser.conftest import PHONE, Served, ask
 
 Open = Callable[..., Page]
@@ -118,6 +119,33 @@ def test_a_run_shows_both_arms(live: Served, open_page: Open) -> None:
     other = open_page(live)
     other.goto(link)
     expect(row(other, "ttft_p95_ms")).to_have_text(row(page, "ttft_p95_ms").inner_text(), use_inner_text=True)
+
+
+def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_document(page)
+    for metric in shown(page)["summary"]["metrics"]:
+        line, verdict = row(page, metric["name"]), metric["verdict"]
+        words = {"better": "B is better", "worse": "B is worse", "within": "no clear difference", "unknown": ""}
+        expect(line.locator(".rp-lab-hear")).to_have_text(words[verdict])
+        weights = line.locator("td").evaluate_all("cells => cells.map((e) => getComputedStyle(e).fontWeight)")
+        bold = {"better": ["400", "700", "700"], "worse": ["700", "400", "700"]}
+        assert weights[:3] == bold.get(verdict, ["400"] * 3), metric["name"]
+        expect(line.locator("svg rect[fill=none]")).to_have_count(int(verdict == "worse"))
+        for cell, name in enumerate(("a_range", "b_range")):
+            expect(line.locator("td").nth(cell).locator(".rp-range")).to_have_text(range_text(*metric[name]))
+
+
+def test_a_result_of_an_earlier_version_is_judged_again(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_document(page)
+    page.evaluate(
+        """async () => { const { showDocument } = await Rose.load('lab/document.js'), { document } = Rose.lab;
+             for (const row of document.summary.metrics) delete row.verdict;
+             document.summary.metrics.length = 9;
+             showDocument(document, null); }"""
+    )
+    expect(row(page, "itl_p99_ms")).to_have_attribute("data-verdict", "better")
 
 
 def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
@@ -305,6 +333,6 @@ def test_on_a_phone(live: Served, open_page: Open) -> None:
     page = open_page(live, **PHONE)
     open_document(page)
     assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") == 0
-    parts = ["cards", "run", "progress", "outcome", "look", "settings", "itl", "ttft", "steps", "goodput", "foot"]
+    parts = ["cards", "run", "progress", "outcome", "look", "settings", "itl", "ttft", "goodput", "steps", "foot"]
     tops = [page.locator(f"#rp-lab-{part}").bounding_box()["y"] for part in parts]  # type: ignore[index]
     assert tops == sorted(tops)

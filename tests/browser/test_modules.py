@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from roseplay.play.terms import SETTINGS
 from roseplay.settings import Setting, Switch, Whole
+from roseplay.texts import number_text, range_text, ratio_text
 from tests.browser.modules import bare_page
 
 NOW = 1_000.0
@@ -264,3 +266,17 @@ def test_a_setting_that_the_server_adds_has_a_mark_and_rows_in_the_lab(browser: 
     page.get_by_label("Patience, A").press("Enter")
     assert call(page, "lab/state.js", "it.lab.plan.A.knobs.patience") == 4
     page.close()
+
+
+def test_figures_read_as_in_the_sentences_of_the_server(page: Page) -> None:
+    """The table of the lab is written by a script, the sentences beside it by the server."""
+    draw = random.Random(7)
+    values = [0, 0.004, 0.125, 9.995, 94.25, 99.95, 99.96, 100.5, 1234.5, 8.0, 1e6]
+    values += [round(10 ** draw.uniform(-3, 6), draw.choice([0, 1, 2, 4])) for _ in range(400)]
+    pairs = list(zip(values, sorted(values), strict=True))
+    assert call(page, "lab/words.js", "given.map(it.figureText)", values) == [number_text(value) for value in values]
+    assert call(page, "lab/words.js", "given.map(it.ratioText)", values) == [ratio_text(value) for value in values]
+    assert call(page, "lab/words.js", "given.map(it.rangeText)", pairs) == [range_text(*pair) for pair in pairs]
+    assert call(page, "lab/words.js", "[it.figureText(null), it.ratioText(null), it.rangeText([null, null])]") == [
+        number_text(None), ratio_text(None), range_text(None, None),
+    ]  # fmt: skip

@@ -37,6 +37,7 @@ export function showDocument(document, serverId, given = null) {
   keep(LAST, document.id);
   tell("plan");
   tell("document");
+  if (document.summary.metrics.some((row) => !row.verdict)) recount(); // kept by an earlier version
 }
 
 /* Put an arm's engine settings under the names that they have now; the result may be older than those. */

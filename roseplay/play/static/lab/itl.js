@@ -14,6 +14,7 @@ import { valueText } from "./words.js";
 
 const { ms } = format;
 const LEVELS = [["0", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p99.9", 0.999], ["p99.99", 0.9999]];
+const CHAR_PX = 6.1, ASIDE_PX = 8; // of the words beside a curve
 const height = (p) => -Math.log10(1 - p);
 
 const gaps = samplesOf((run) => run.itl_ms);
@@ -88,17 +89,18 @@ function grid(pen, area, { low, high, top, x, y }, T) {
   });
 }
 
-/* The longest gap of each arm, named at the top; on the second line where there is no room beside the other. */
+/* The longest gap of each arm, named at the top, at the left of its curve where there is room; the one of the lower
+ * gap on the second line where the two would meet. */
 function worst(pen, { arms, x }, area, T) {
   const marks = ARMS.filter((arm) => arms[arm].pooled.length).map((arm) => {
-    const most = last(arms[arm].pooled);
-    return { arm, at: x(most), words: `${arm} worst ${ms(most)} ms` };
+    const most = last(arms[arm].pooled), words = `${arm} worst ${ms(most)} ms`;
+    const at = x(most), wide = words.length * CHAR_PX, left = at - area.x0 > wide + ASIDE_PX;
+    return { arm, words, left, at, from: left ? at - ASIDE_PX - wide : at + ASIDE_PX, wide };
   });
-  marks.sort((a, b) => b.at - a.at).forEach(({ arm, at, words }, i) => {
-    const wide = words.length * 6.1, left = at - area.x0 > wide + 12;
-    const close = i > 0 && marks[i - 1].at - at < wide + 12;
-    const y = area.y0 + (close ? 24 : 10), align = left ? "right" : "left";
-    pen.text(words, left ? at - 8 : at + 8, y, lookOf(arm, T).color, align, true);
+  marks.sort((a, b) => b.at - a.at).forEach(({ arm, words, left, at, from, wide }, i) => {
+    const meets = i > 0 && from + wide + ASIDE_PX > marks[0].from;
+    const y = area.y0 + (meets ? 24 : 10), color = lookOf(arm, T).color;
+    pen.text(words, left ? at - ASIDE_PX : from, y, color, left ? "right" : "left", true);
   });
 }
 

@@ -56,8 +56,8 @@ export function say(message) {
   tell("message");
 }
 
-/** What a word of the Lab means. */
-export const meaning = (name) => given.labTerms[name] || given.labTerms[name.split("_")[0]] || "";
+/** What a word of the Lab means; percentiles of a figure share its meaning. */
+export const meaning = (name) => given.labTerms[name] || given.labTerms[name.replace(/_(p\d+|max)_ms$/, "")] || "";
 
 /** The settings of an arm, of layers: what both arms share, its own; over the defaults. @returns {Arm} */
 export function armOf(...layers) {

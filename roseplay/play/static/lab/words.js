@@ -10,10 +10,24 @@ export function tableHead(first, ...more) {
   return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
 }
 
+/* As in roseplay/texts.py: the server's sentences and reports write the same. */
+
 /** A figure with about three digits. */
 export function figureText(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size >= 100 || Number.isInteger(value)) return format.count(value);
   return value.toFixed(size >= 10 ? 1 : 2);
+}
+
+/** The range of a figure, or nothing where its ends read alike. */
+export function rangeText(range) {
+  const [low, high] = range.map(figureText);
+  return range.length < 2 || low === high ? "" : `${low}–${high}`;
+}
+
+/** A ratio such as 0.15×. */
+export function ratioText(ratio) {
+  if (ratio === null) return "–";
+  return `${ratio === 0 ? "0" : ratio.toFixed(ratio < 0.1 ? 3 : ratio < 10 ? 2 : 1)}×`;
 }
