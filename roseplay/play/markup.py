@@ -60,7 +60,7 @@ LAST_BURST = (
     + "".join(_savings(title, name) for title, name in _SAVINGS.items())
 )
 HELP = (
-    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title">Keys</h2><dl>'
+    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>Keys</h2><dl>'
     + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
     + '</dl><h2>Words</h2><dl class="words">'
     + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in TERMS.items())
