@@ -17,6 +17,7 @@ from typing import Any, Self
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.core.progress import STAGES, Progress
 from roseplay.core.request import FinishReason
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
@@ -42,7 +43,14 @@ from roseplay.engine.messages import (
 )
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
-from roseplay.engine.start import POLL_S, apply_settings, open_tokenizer, wait_until_ready
+from roseplay.engine.start import (
+    POLL_S,
+    OpeningTokenizer,
+    apply_settings,
+    killed_on_error,
+    open_tokenizer,
+    wait_until_ready,
+)
 from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
@@ -79,6 +87,8 @@ class Engine:
         knobs: at the start; ``set_knobs`` changes them while the engine runs.
         clock: gives all times that it reports; only a worker in a thread can use another clock than the system's.
         cancelled: once it is set, loading the model is given up with ``EngineStartError``.
+        on_progress: called from this thread as the start gets further: when the worker has started, which a process has
+            before anything large is imported here, and with each ``Progress`` of the worker.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
 
     Raises:
@@ -93,6 +103,7 @@ class Engine:
         knobs: Knobs | None = None,
         clock: Clock = SYSTEM_CLOCK,
         cancelled: threading.Event | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
@@ -117,9 +128,8 @@ class Engine:
         self._watchdog = Watchdog(self.config.step_timeout_s)
         reference = weakref.ref(self)  # what the engine owns must not keep it alive
         self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
-        self.tokenizer = open_tokenizer(model, self.config)
-        self._connection = Connection(start_transport(model, self.config, self._knobs, clock), self._receiver)
-        self.info: EngineInfo = wait_until_ready(self._transport, self._cancelled)
+        self.tokenizer: Any = None
+        self._connection, self.info = self._start(on_progress)
         self._watchdog.restarted()
         self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
         self._thread.start()
@@ -127,6 +137,24 @@ class Engine:
         atexit.register(self._exit_hook)
         self._forgotten = weakref.finalize(self, _end_forgotten, self._connection, self._exit_hook)
         self._forgotten.atexit = False
+
+    def _start(self, on_progress: Callable[[Progress], None] | None) -> tuple[Connection, EngineInfo]:
+        """Open the tokenizer and wait for the worker: one beside the other, except in one process, where two threads that
+        import the same libraries get in each other's way."""
+        beside = self.config.worker == "process"
+        opened = partial(open_tokenizer, self.model, self.config)
+        if not beside:
+            self.tokenizer = opened()
+        transport = start_transport(self.model, self.config, self._knobs, self.clock, on_progress is not None)
+        with killed_on_error(transport):
+            if on_progress is not None:
+                on_progress(Progress(STAGES[0]))
+            opening = OpeningTokenizer(opened) if beside else None
+            check = opening.check if opening is not None else lambda: None
+            info = wait_until_ready(transport, self._cancelled, on_progress, check)
+            if opening is not None:
+                self.tokenizer = opening.result(self._cancelled)
+        return Connection(transport, self._receiver), info
 
     # -- requests
 

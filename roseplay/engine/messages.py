@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.core.progress import Progress
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 
@@ -266,4 +267,4 @@ class Pong:
     token: int
 
 
-Event = Ready | StepStarted | StepOutput | KnobsApplied | Inspected | Pong | Failed
+Event = Progress | Ready | StepStarted | StepOutput | KnobsApplied | Inspected | Pong | Failed

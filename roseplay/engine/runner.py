@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.core.progress import Reporter
 from roseplay.core.step import Step, StepResult
 from roseplay.engine.errors import EngineStartError
 
@@ -53,19 +54,20 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-# Makes the runner of a model; raises ``EngineStartError`` with one line for the user if that is not possible.
-RunnerFactory = Callable[[Any, EngineConfig], Runner]
+# Makes the runner of a model and reports how far it is; raises ``EngineStartError`` with one line for the user if that is not possible.
+RunnerFactory = Callable[[Any, EngineConfig, Reporter], Runner]
 
 
-def load_model_runner(model: Any, config: EngineConfig) -> Runner:
+def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
     """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
+    reporter.begin("libraries")
     from roseplay.model.kv_cache import KVCacheSizeError
     from roseplay.model.loader import UnsupportedModelError, load_model
     from roseplay.model.runner import ModelRunner
 
     _register_kernels()
     try:
-        return ModelRunner(load_model(model, config), config)
+        return ModelRunner(load_model(model, config, reporter), config, reporter)
     except (UnsupportedModelError, KVCacheSizeError) as error:
         raise EngineStartError(str(error)) from error
 

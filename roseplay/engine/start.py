@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.core.progress import Progress
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.messages import Failed, Ready
 from roseplay.engine.transport import Transport, WorkerGoneError
@@ -43,23 +46,66 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
         raise EngineStartError(str(error)) from None
 
 
-def wait_until_ready(transport: Transport, cancelled: threading.Event | None = None) -> EngineInfo:
-    """Wait until a worker has started; raises ``EngineStartError`` if it fails, takes too long or is cancelled.
+class OpeningTokenizer:
+    """Opens a tokenizer in a thread, beside a worker that loads its model in a process.
 
-    If the wait ends in any other way, by Ctrl-C for example, the worker is killed.
+    Args:
+        open: as ``open_tokenizer``.
     """
+
+    def __init__(self, open: Callable[[], Any]) -> None:
+        self._open = open
+        self._opened: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="roseplay-tokenizer", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._opened = self._open()
+        except BaseException as error:  # a panic in an extension is no Exception
+            self._error = error
+
+    def check(self) -> None:
+        """Raises what opening it has raised."""
+        if self._error is not None:
+            raise self._error
+
+    def result(self, cancelled: threading.Event | None = None) -> Any:
+        """Wait for the tokenizer and return it; raises what ``open`` raises, and ``EngineStartError`` if cancelled."""
+        while self._thread.is_alive():
+            self._thread.join(POLL_S)
+            _check_cancelled(cancelled)
+        self.check()
+        return self._opened
+
+
+@contextlib.contextmanager
+def killed_on_error(transport: Transport) -> Iterator[None]:
+    """Kills a worker if anything is raised meanwhile."""
     try:
-        return _wait_until_ready(transport, cancelled)
+        yield
     except BaseException:
         transport.kill()
         raise
 
 
-def _wait_until_ready(transport: Transport, cancelled: threading.Event | None) -> EngineInfo:
+def wait_until_ready(
+    transport: Transport,
+    cancelled: threading.Event | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> EngineInfo:
+    """Wait until a worker has started; raises ``EngineStartError`` if it fails, stands still too long or is cancelled.
+
+    Args:
+        on_progress: called with each ``Progress`` of the worker.
+        check: called a few times a second; what it raises ends the wait.
+    """
     waited = 0.0
     while waited < START_TIMEOUT_S:
-        if cancelled is not None and cancelled.is_set():
-            raise EngineStartError("the start was cancelled")
+        _check_cancelled(cancelled)
+        check()
         try:
             event = transport.receive(POLL_S)
         except WorkerGoneError as error:
@@ -68,5 +114,15 @@ def _wait_until_ready(transport: Transport, cancelled: threading.Event | None) -
             return event.info
         if isinstance(event, Failed):
             raise EngineStartError(event.message)
-        waited += POLL_S
+        if isinstance(event, Progress):
+            waited = 0.0
+            if on_progress is not None:
+                on_progress(event)
+        else:
+            waited += POLL_S
     raise EngineStartError(f"the model was not loaded within {START_TIMEOUT_S:.0f} s")
+
+
+def _check_cancelled(cancelled: threading.Event | None) -> None:
+    if cancelled is not None and cancelled.is_set():
+        raise EngineStartError("the start was cancelled")

@@ -82,13 +82,15 @@ class ThreadTransport:
     replaceable = False
     pid = None
 
-    def __init__(self, model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK, reports: bool = False
+    ) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=run_worker,
             args=(model, config, knobs, QueueInbox(self._commands), self._events.put),
-            kwargs={"clock": clock},
+            kwargs={"clock": clock, "reports": reports},
             name="roseplay-worker",
             daemon=True,
         )
@@ -123,7 +125,7 @@ class ProcessTransport:
 
     replaceable = True
 
-    def __init__(self, model: Any, config: EngineConfig, knobs: Knobs) -> None:
+    def __init__(self, model: Any, config: EngineConfig, knobs: Knobs, reports: bool = False) -> None:
         context = multiprocessing.get_context("spawn")
         with _held_back("SIGHUP"):  # starts multiprocessing's resource tracker, which must outlive the signal
             self._commands = context.Queue()
@@ -133,7 +135,7 @@ class ProcessTransport:
             target=_process_main,
             args=(
                 *(model, config, knobs, self._commands, child_end),
-                *(self._heartbeat.count, logging.getLogger().level),
+                *(self._heartbeat.count, logging.getLogger().level, reports),
             ),
             name="roseplay-worker",
             daemon=True,
@@ -220,13 +222,21 @@ def _held_back(*names: str) -> Iterator[None]:
 
 
 def _process_main(
-    model: Any, config: EngineConfig, knobs: Knobs, commands: Any, events: Any, heartbeat: Any, log_level: int
+    model: Any,
+    config: EngineConfig,
+    knobs: Knobs,
+    commands: Any,
+    events: Any,
+    heartbeat: Any,
+    log_level: int,
+    reports: bool,
 ) -> None:
     _leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):  # the client is gone
-        run_worker(model, config, knobs, QueueInbox(commands, pickle.loads), events.send, loaded=_freeze_objects)
+        inbox = QueueInbox(commands, pickle.loads)
+        run_worker(model, config, knobs, inbox, events.send, loaded=_freeze_objects, reports=reports)
 
 
 def _leave_signals_to_parent() -> None:
@@ -264,8 +274,14 @@ def _beat_until_parent_ends(heartbeat: Any) -> None:
     os._exit(1)
 
 
-def start_transport(model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK) -> Transport:
-    """Start a worker as ``config.worker`` says; a process uses the system's clock."""
+def start_transport(
+    model: Any, config: EngineConfig, knobs: Knobs, clock: Clock = SYSTEM_CLOCK, reports: bool = False
+) -> Transport:
+    """Start a worker as ``config.worker`` says; a process uses the system's clock.
+
+    Args:
+        reports: whether it sends a ``Progress`` for each stage of its start and as it gets further.
+    """
     if config.worker == "thread":
-        return ThreadTransport(model, config, knobs, clock)
-    return ProcessTransport(model, config, knobs)
+        return ThreadTransport(model, config, knobs, clock, reports)
+    return ProcessTransport(model, config, knobs, reports)

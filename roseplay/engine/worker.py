@@ -13,6 +13,7 @@ from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
+from roseplay.core.progress import Reporter
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
@@ -374,18 +375,22 @@ def run_worker(
     loaded: Callable[[], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
     make_runner: RunnerFactory = load_model_runner,
+    reports: bool = False,
 ) -> None:
     """Make the runner, then run the loop; sends ``Failed`` instead of raising, and closes the runner at the end.
 
     Args:
         loaded: called once the model is loaded, before the first step.
+        reports: whether to send a ``Progress`` for each stage of the start and as it gets further.
     """
     try:
-        runner = make_runner(model, config)
+        runner = make_runner(model, config, Reporter(send if reports else None))
         worker = Worker(runner, config, knobs, inbox, send, clock)
     except EngineStartError as error:
         send(Failed(str(error), user_error=True))
         return
+    except BrokenPipeError:  # the client is gone
+        raise
     except BaseException as error:  # a panic in an extension is no Exception
         logger.exception("the engine could not start")
         send(Failed(f"the engine could not start: {_one_line(error)}"))

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.loaded_model import LoadedModel
@@ -27,6 +28,7 @@ class Accelerator:
         forward: computes a batch's logits, ``[wanted, vocabulary]``, by running the model.
         loaded: the model, after ``prepare``.
         backend: its attention.
+        reporter: of the stages "kernels", which has begun, and "warm-up", which begins here.
 
     Attributes:
         runs_ahead: whether a step may be launched before the previous one has ended; on a GPU it always may.
@@ -36,7 +38,14 @@ class Accelerator:
 
     runs_ahead = False
 
-    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        loaded: LoadedModel,
+        backend: AttentionBackend,
+        config: EngineConfig,
+        reporter: Reporter,
+    ) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None
 
@@ -46,8 +55,11 @@ class Accelerator:
         return False
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
-        """Change a model that was just loaded so that it is faster: lay out weights, fuse operations."""
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
+        """Change a model that was just loaded so that it is faster: lay out weights, fuse operations.
+
+        The parts of it are counted in the stage "kernels".
+        """
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:

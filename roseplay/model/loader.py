@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
@@ -19,8 +20,10 @@ from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import probe
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.source import cached_first, find_source, quiet
+from roseplay.model.speed import FIRST_SIZES
 from roseplay.model.support import UnsupportedModelError, check_class, check_config, find_class, needs_probe, refuse
 from roseplay.model.tokenizer import load_tokenizer
+from roseplay.model.weights_progress import counting_checkpoint, counting_random, download_bar
 
 __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
 
@@ -28,27 +31,27 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 
 
-def load_model(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
+def load_model(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter | None = None) -> LoadedModel:
     """Load ``"tiny-chat"`` (the embedded model), a directory or a hub id, or take a model in memory.
 
     Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
     alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
-    ``config`` asks for another device or dtype; ``auto`` keeps both).
+    ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` is told of each stage and how far it is.
 
     Raises ``UnsupportedModelError``, with a message of one line that says what to do, when the model is not found or not
     supported.
     """
     with exclusive.loading:
-        return _load(model, config)
+        return _load(model, config, reporter or Reporter())
 
 
-def _load(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
+def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter) -> LoadedModel:
     if isinstance(model, PreTrainedModel):
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
             raise refuse(name, f"{type(model).__name__} has no language model head")
         max_model_len = _check(model.config, type(model), config, name)
-        return _finish(_adopt(model, config), config, name, max_model_len)
+        return _finish(_adopt(model, config), config, name, max_model_len, reporter)
 
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
@@ -58,10 +61,10 @@ def _load(model: str | PreTrainedModel, config: EngineConfig) -> LoadedModel:
     device = choose_device(config.device)
     dtype = _choose_dtype(config.dtype, hf_config, device)
     if config.random_weights:
-        built = _build_random(hf_config, config, device, dtype)
+        built = _build_random(hf_config, config, device, dtype, reporter)
     else:
-        built = _read_weights(model, source, local, hf_config, config, device, dtype)
-    return _finish(built, config, model, max_model_len)
+        built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter)
+    return _finish(built, config, model, max_model_len, reporter)
 
 
 def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name: str) -> int:
@@ -83,7 +86,9 @@ def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name:
     return max_model_len
 
 
-def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_len: int) -> LoadedModel:
+def _finish(
+    model: PreTrainedModel, config: EngineConfig, name: str, max_model_len: int, reporter: Reporter
+) -> LoadedModel:
     check_class(type(model), model.config.model_type, name=name)
     with quiet():
         model.set_attn_implementation(ATTENTION_NAME)
@@ -97,7 +102,8 @@ def _finish(model: PreTrainedModel, config: EngineConfig, name: str, max_model_l
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     device, dtype = model.device, model.dtype
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
-    accelerator_for(device).prepare(model, config)
+    reporter.begin("kernels", len(FIRST_SIZES))  # the first steps compile what was not prepared here
+    accelerator_for(device).prepare(model, config, reporter)
     return LoadedModel(
         model=model,
         config=model.config,
@@ -144,26 +150,40 @@ def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> A
         raise refuse(name, f"its config cannot be read ({error})") from error
 
 
-def _build_random(hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def _build_random(
+    hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype, reporter: Reporter
+) -> PreTrainedModel:
     """A model with random weights by its own initialisation; equal for equal ``config.seed``."""
+
+    def build() -> PreTrainedModel:
+        return AutoModelForCausalLM.from_config(
+            hf_config, dtype=dtype, attn_implementation=ATTENTION_NAME, trust_remote_code=config.trust_remote_code
+        )
+
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), quiet():
+    with torch.random.fork_rng(devices=devices), quiet(), counting_random(reporter, build), device:
         torch.manual_seed(config.seed)
-        with device:
-            model = AutoModelForCausalLM.from_config(
-                hf_config, dtype=dtype, attn_implementation=ATTENTION_NAME, trust_remote_code=config.trust_remote_code
-            )
+        model = build()
     return model.to(device)
 
 
 def _read_weights(
-    name: str, source: str, local: bool, hf_config: Any, config: EngineConfig, device: torch.device, dtype: torch.dtype
+    name: str,
+    source: str,
+    local: bool,
+    hf_config: Any,
+    config: EngineConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    reporter: Reporter,
 ) -> PreTrainedModel:
     patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
     if local and not any(next(Path(source).glob(pattern), None) for pattern in patterns):
         raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
+        if not offline:
+            reporter.begin("download", unit="bytes")
         return AutoModelForCausalLM.from_pretrained(
             source,
             config=hf_config,
@@ -172,10 +192,12 @@ def _read_weights(
             local_files_only=offline,
             trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
+            **({"tqdm_class": download_bar(reporter)} if reporter.heard else {}),
         )
 
     try:
-        model, loading = cached_first(source, local, load)
+        with counting_checkpoint(reporter, source, local):
+            model, loading = cached_first(source, local, load)
     except UnsupportedModelError:
         raise
     except Exception as error:

@@ -14,6 +14,7 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, accelerator_for
@@ -27,8 +28,6 @@ from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 
-_WARM_UP_PROMPT = 64  # tokens; more than backends compute token by token
-
 
 class ModelRunner:
     """Owns the model, the KV cache and the saved logits; computes a ``StepResult`` for each ``Step``.
@@ -39,6 +38,7 @@ class ModelRunner:
     Args:
         loaded: the model; several runners may share one.
         config: sizes the KV pool (see ``choose_num_blocks``), sets torch's threads, names the attention backend.
+        reporter: of the stages "kernels", which loading the model began, and "warm-up".
 
     Attributes:
         num_blocks: block 0 included. block_size: in tokens. logits_bytes: of one saved row of logits.
@@ -49,11 +49,11 @@ class ModelRunner:
 
     memory_limit: int | None
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, reporter: Reporter | None = None) -> None:
         with exclusive.loading:
-            self._start(loaded, config)
+            self._start(loaded, config, reporter or Reporter())
 
-    def _start(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def _start(self, loaded: LoadedModel, config: EngineConfig, reporter: Reporter) -> None:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.loaded = loaded
@@ -80,7 +80,7 @@ class ModelRunner:
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)
         self.times = speed.StepTimes(speed.even_context(loaded), loaded.max_model_len)
-        self.accelerator = self._warm_up(accelerator, config)
+        self.accelerator = self._warm_up(accelerator, config, reporter)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -240,7 +240,7 @@ class ModelRunner:
         return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 
     @torch.inference_mode()
-    def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig) -> Accelerator:
+    def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig, reporter: Reporter) -> Accelerator:
         """Run the model on a decode, a short prompt and a longer one, so that no request waits for what a first run sets up;
         create the accelerator; then measure how long steps take."""
         limit = self.loaded.max_model_len
@@ -251,10 +251,14 @@ class ModelRunner:
             speed.wait_for(self.loaded.device)
 
         took = {}
-        for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_PROMPT, limit)}):
+        for num_tokens in sorted({min(size, limit) for size in speed.FIRST_SIZES}):
             begin = time.perf_counter()
             run(num_tokens)
             took[num_tokens] = time.perf_counter() - begin
-        started = accelerator(self._run, self.loaded, self.backend, config)
+            reporter.advance()
+        started = accelerator(self._run, self.loaded, self.backend, config, reporter)
+        if reporter.stage != "warm-up":  # nothing is replayed here
+            reporter.begin("warm-up")
         self.times.measure(run, took)
+        reporter.end()
         return started

@@ -12,6 +12,8 @@ from roseplay.model.loaded_model import LoadedModel
 
 # A step on a CPU should not take longer than this many seconds: its prompt tokens are limited accordingly.
 STEP_S = 10.0
+# Steps that run first, in tokens: a decode, and prompts that backends compute token by token and otherwise.
+FIRST_SIZES = (1, 2, 64)
 # Step sizes measured at the start, in tokens, while the next one is expected to end within MEASURE_S seconds in all.
 MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 0.3
 # Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step

@@ -106,7 +106,7 @@ def transports(monkeypatch):
     made = [PlayedTransport()]
     taken: list[PlayedTransport] = []
 
-    def start(model, config, knobs, clock):
+    def start(model, config, knobs, clock, reports=False):
         taken.append(made.pop(0) if made else PlayedTransport())
         taken[-1].started, taken[-1].clock = (model, config, knobs), clock
         return taken[-1]
@@ -629,14 +629,14 @@ def model(monkeypatch):
     model = SimpleNamespace(runner=FakeRunner(), loaded=[], error=None)
     model.runner.eos_token_ids = frozenset({3})
 
-    def load_model(name, config):
+    def load_model(name, config, reporter):
         if model.error is not None:
             raise model.error
         model.loaded.append((name, config))
         return model
 
     monkeypatch.setattr(loader, "load_model", load_model)
-    monkeypatch.setattr(runner, "ModelRunner", lambda loaded, config: loaded.runner)
+    monkeypatch.setattr(runner, "ModelRunner", lambda loaded, config, reporter: loaded.runner)
     return model
 
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.progress import Reporter
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda import graphs
@@ -290,7 +291,7 @@ def test_the_largest_size_is_captured_first():
         forward, table_columns=4, block_size=4, vocab_size=5, dtype=torch.float32, device=torch.device("cpu"),
         new_graph=RecordedGraph, buckets=make_buckets(DECODES, MIXED),
     )  # fmt: skip
-    graphs.capture()
+    graphs.capture(Reporter())
     assert sorted(set(captured), reverse=True) == sorted(set(DECODES + MIXED), reverse=True)
     assert captured == sorted(captured, reverse=True)
 

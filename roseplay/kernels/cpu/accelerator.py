@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps, RecordingOptions
@@ -33,27 +34,34 @@ class CPUAccelerator(Accelerator):
 
     recording = RecordingOptions()
 
-    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
-        super().__init__(forward, loaded, backend, config)
+    def __init__(
+        self,
+        forward: Forward,
+        loaded: LoadedModel,
+        backend: AttentionBackend,
+        config: EngineConfig,
+        reporter: Reporter,
+    ) -> None:
+        super().__init__(forward, loaded, backend, config, reporter)
         self.recorded: RecordedSteps | None = None
         if config.record_steps and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size), self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
-                self.recorded.warm_up()
+                self.recorded.warm_up(reporter)
 
     @property
     def replays(self) -> bool:
         return self.recorded is not None and self.recorded.refused is None
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
         replace_gelus(model)
         if config.pack_weights and can_pack(model.device, model.dtype):
             with SharedInputs(model) as inputs:
                 record_layout(model)
-            pack_linears(model, inputs.groups)
+            pack_linears(model, inputs.groups, reporter)
         if config.fuse_ops and fuse is not None:
-            fuse.fuse(model)
+            fuse.fuse(model, reporter)
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:

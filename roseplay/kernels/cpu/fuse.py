@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.activations import GELUTanh
 
+from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import activations, norms, rotary, rows
 from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
 from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_modules, replace_rotary
 
 
-def fuse(model: PreTrainedModel) -> None:
-    """Replace norms, rotary embeddings, GELUs and, where gate and up are one product (``pack_linears``), gated SiLUs."""
-    replace_modules(model, FusedRMSNorm.of)
-    replace_modules(model, FusedLayerNorm.of)
-    replace_modules(model, lambda module: FusedGELU.of(module, model.dtype))
-    replace_modules(model, FusedGate.of)
-    replace_rotary(model, rotary.rotate, rotary.can_rotate)
+def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
+    """Replace norms, rotary embeddings, GELUs and, where gate and up are one product (``pack_linears``), gated SiLUs.
+
+    ``reporter`` counts these, each of which may have to be compiled first.
+    """
+    parts: list[Callable[[], object]] = [
+        lambda: replace_modules(model, FusedRMSNorm.of),
+        lambda: replace_modules(model, FusedLayerNorm.of),
+        lambda: replace_modules(model, lambda module: FusedGELU.of(module, model.dtype)),
+        lambda: replace_modules(model, FusedGate.of),
+        lambda: replace_rotary(model, rotary.rotate, rotary.can_rotate),
+    ]
+    reporter = reporter or Reporter()
+    reporter.expect(len(parts))
+    for part in parts:
+        part()
+        reporter.advance()
 
 
 class FusedRMSNorm(nn.Module):

@@ -14,6 +14,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from roseplay.core.progress import Reporter
+
 try:
     from roseplay.kernels.cpu import matmul
     from roseplay.kernels.cpu.tiles import STRIP
@@ -108,7 +110,7 @@ class MergedPart(nn.Module):
 
 
 @torch.no_grad()
-def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int:
+def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], reporter: Reporter | None = None) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
     The plain weights are freed one by one, except those that something else refers to: a tied embedding, or a model that
@@ -116,12 +118,14 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int
 
     Args:
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
+        reporter: counts the layers.
     """
     if not can_pack(model.device, model.dtype):
         return 0
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
-    packed = 0
+    packed, reporter = 0, reporter or Reporter()
+    reporter.expect(sum(type(module) in (nn.Linear, Conv1D) for module in model.modules()))
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             # Subclasses may do more than multiply.
@@ -139,6 +143,7 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]]) -> int
             else:
                 continue
             packed += 1
+            reporter.advance()
     return packed
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.arena import Arena
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
@@ -161,16 +162,18 @@ class RecordedSteps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def warm_up(self) -> None:
+    def warm_up(self, reporter: Reporter) -> None:
         """Record and check the smallest sizes, on block 0, which no request owns."""
         until = time.perf_counter() + self._options.warm_up_s
         sizes = [size for size in SIZES if size <= self._options.warm_up_tokens]
+        reporter.begin("warm-up", 2 * len(sizes), "steps")
         for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
             for position in (0, 1):  # the first run records, the second checks
                 if self.refused or time.perf_counter() >= until:
                     return
                 self._seen[size] = self._options.record_after
                 self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
+                reporter.advance()
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """Returns the step's logits and whether a replay computed them; None if the step must be run by the model."""

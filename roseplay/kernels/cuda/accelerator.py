@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
 from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
@@ -31,10 +32,17 @@ class CudaAccelerator(Accelerator):
     runs_ahead = True
     buckets = make_buckets()
 
-    def __init__(self, forward: Forward, loaded: LoadedModel, backend: AttentionBackend, config: EngineConfig) -> None:
-        super().__init__(forward, loaded, backend, config)
+    def __init__(
+        self,
+        forward: Forward,
+        loaded: LoadedModel,
+        backend: AttentionBackend,
+        config: EngineConfig,
+        reporter: Reporter,
+    ) -> None:
+        super().__init__(forward, loaded, backend, config, reporter)
         if isinstance(backend, TritonBackend):
-            _compile_variants(forward, loaded, backend, config.block_size)
+            _compile_variants(forward, loaded, backend, config.block_size, reporter)
         self.graphs = StepGraphs(
             forward,
             table_columns=-(-loaded.max_model_len // config.block_size),
@@ -45,7 +53,7 @@ class CudaAccelerator(Accelerator):
             new_graph=self.graph_factory(loaded.device),
             buckets=self.buckets,
         )
-        self.graphs.capture()
+        self.graphs.capture(reporter)
         self.num_graphs, self.no_graphs = len(self.graphs), self.graphs.refused
         if self.no_graphs is not None and loaded.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -60,7 +68,7 @@ class CudaAccelerator(Accelerator):
         return True
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig) -> None:
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
         replace_gelus(model)
         if config.fuse_ops:
             fuse.fuse(model)
@@ -70,13 +78,17 @@ class CudaAccelerator(Accelerator):
         return None if bucket is None else (self.graphs.replay(bucket, host, drawn), True)
 
 
-def _compile_variants(forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int) -> None:
+def _compile_variants(
+    forward: Forward, loaded: LoadedModel, backend: TritonBackend, block_size: int, reporter: Reporter
+) -> None:
     """Run steps with every variant of the attention kernels, so that no request waits for one to be compiled."""
     limit = loaded.max_model_len
     for _ in backend.variants(-(-limit // block_size) * block_size):
+        reporter.expect(1)
         for num_tokens in sorted({1, min(2, limit), min(_WARM_UP_TILE, limit)}):
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=block_size)
             forward(host.upload(loaded.device))
+        reporter.advance()
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
+from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import Forward
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
@@ -214,11 +215,12 @@ class StepGraphs:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def capture(self) -> None:
+    def capture(self, reporter: Reporter) -> None:
         """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache.
 
         If the model cannot be captured, there are no graphs and ``refused`` says why.
         """
+        reporter.begin("warm-up", len(self.buckets), "steps")
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
             batch, graph = self._static_batch(bucket), self._new_graph()
             try:
@@ -230,6 +232,7 @@ class StepGraphs:
                 logger.warning("steps are not replayed as graphs: %s", self.refused)
                 return
             self._graphs[bucket] = graph
+            reporter.advance()
 
     def find(self, host: HostBatch) -> Bucket | None:
         """The smallest size that holds the step; None if no graph can compute it."""

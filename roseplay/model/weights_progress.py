@@ -1,0 +1,143 @@
+"""Counts the bytes of a model's weights while they are downloaded, read or made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from tqdm import tqdm
+
+from roseplay.core.progress import Reporter
+
+_PAGE = 4096  # bytes
+_ONE_FILE = ("model.safetensors", "pytorch_model.bin")
+_INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+def checkpoint_files(source: str, local: bool) -> list[Path]:
+    """Returns the files with the weights of a directory, or of a hub id in the cache; none where they are not known."""
+    directory: Path | None = Path(source)
+    if not local:
+        config = try_to_load_from_cache(source, "config.json")
+        directory = Path(config).parent if isinstance(config, str) else None
+    if directory is None:
+        return []
+    for one, index in zip(_ONE_FILE, _INDEX, strict=True):
+        if (directory / one).is_file():
+            return [directory / one]
+        if (directory / index).is_file():
+            shards = set(json.loads((directory / index).read_text())["weight_map"].values())
+            return [directory / shard for shard in sorted(shards)]
+    return []
+
+
+def bytes_per_number(files: list[Path], otherwise: int) -> float:
+    """Returns the mean size of a number in safetensors files, from the header of the first one; else ``otherwise``."""
+    if not files or files[0].suffix != ".safetensors":
+        return otherwise
+    with files[0].open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    numbers = size = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            size += end - begin
+            numbers += torch.Size(tensor["shape"]).numel()
+    return size / numbers if numbers else otherwise
+
+
+@contextlib.contextmanager
+def counting(put: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While entered, calls ``put`` with each weight that this thread puts into a module, once."""
+    thread, seen = threading.get_ident(), set[int]()
+
+    def registered(module: torch.nn.Module, name: str, weight: Any) -> None:
+        ours = threading.get_ident() == thread and weight is not None and weight.device.type != "meta"
+        if ours and id(weight) not in seen:
+            seen.add(id(weight))
+            put(weight)
+
+    handle = register_module_parameter_registration_hook(registered)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def counting_checkpoint(reporter: Reporter, source: str, local: bool) -> Iterator[None]:
+    """While entered, reports the weights that are read from a checkpoint, in the bytes that they take in its files.
+
+    The stage begins with the first weight, since a download may come before. Weights that are mapped from a file are
+    read here, so that those that are counted are in memory.
+    """
+    ratio = 0.0
+
+    def put(weight: torch.Tensor) -> None:
+        nonlocal ratio
+        if not ratio:
+            ratio = begin(weight.element_size())
+        if weight.device.type == "cpu" and weight.is_contiguous():
+            weight.detach().view(-1).view(torch.uint8)[::_PAGE].sum()
+        reporter.advance(round(weight.numel() * ratio))
+
+    def begin(otherwise: int) -> float:
+        files = checkpoint_files(source, local)
+        total = sum(file.stat().st_size for file in files) or None
+        if reporter.stage != "download":
+            reporter.begin("download", total, "bytes", "from disk" if local else "from the cache on disk")
+            reporter.count(total or 0, total)
+        reporter.begin("weights", total, "bytes")
+        return bytes_per_number(files, otherwise)
+
+    with counting(put):
+        yield
+
+
+@contextlib.contextmanager
+def counting_random(reporter: Reporter, build: Callable[[], torch.nn.Module]) -> Iterator[None]:
+    """While entered, reports the weights that are made; ``build`` builds the model, here without any numbers."""
+    reporter.begin("weights", unit="bytes", note="random")
+    with torch.device("meta"):
+        reporter.count(0, sum(weight.nbytes for weight in build().parameters()))
+    with counting(lambda weight: reporter.advance(weight.nbytes)):
+        yield
+
+
+class _Nowhere:
+    """A file that forgets what is written to it."""
+
+    def write(self, text: str) -> None: ...
+    def flush(self) -> None: ...
+
+
+def download_bar(reporter: Reporter) -> type[tqdm]:
+    """Returns a class of progress bars that draw nothing, and report the bytes of the hub's downloads.
+
+    The hub's client makes several for one download, of bytes and of files; the largest one of bytes is all of it.
+    """
+    bars: list[tqdm] = []
+
+    class DownloadBar(tqdm):
+        monitor_interval = 0  # no thread that draws it again
+
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **{**settings, "file": _Nowhere()})
+            if self.unit == "B":
+                bars.append(self)
+
+        def update(self, n: float | None = 1) -> bool | None:
+            drawn = super().update(n)
+            if bars:
+                largest = max(bars, key=lambda bar: bar.total or 0)
+                reporter.count(int(largest.n), int(largest.total) if largest.total else None)
+            return drawn
+
+    return DownloadBar
