@@ -138,18 +138,21 @@ def test_a_shared_block_shows_its_count(blocks: Map) -> None:
     assert [bright(n) for n in (2, 3, 8, 9, 10, 40)] == [11, 11, 13, 12, 5, 5]
 
 
-def test_pointing_dims_the_rest(blocks: Map) -> None:
+def test_a_pick_dims_the_rest_and_pointing_does_not(blocks: Map) -> None:
     blocks.fill({1: ACTIVE, 2: [1, 2, 0], 3: SHARED})
     blocks.page.locator("canvas").hover(position=blocks.cell(1))
     blocks.page.wait_for_function("Rose.pointing.rid === 2")
     blocks.drawn()
+    assert blocks.pixel(0) == blocks.color("hues[0]")
     assert blocks.pixel(1)[:3] == blocks.color("hues[6]")
+    blocks.page.evaluate("Rose.emit('select', {rid: 2, step: null})")  # as a row of a table does
+    blocks.drawn()
+    assert blocks.pixel(1) == blocks.color("hues[6]")
     assert blocks.pixel(0)[3] == pytest.approx(0.25 * 255, abs=2)
     assert blocks.pixel(2, (0.9, 0.5)) == blocks.color("shared"), "its own, too"
-    blocks.page.evaluate("Rose.emit('hover', 1)")  # as a lane or a row of the timeline does
+    blocks.page.evaluate("Rose.emit('select', null)")
     blocks.drawn()
     assert blocks.pixel(0) == blocks.color("hues[0]")
-    assert blocks.pixel(1)[3] == pytest.approx(0.25 * 255, abs=2)
 
 
 def test_by_request(blocks: Map) -> None:

@@ -284,8 +284,11 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     traffic.knob("prefill_max_tokens", 512, 256)
     traffic.burst(6)
     views.apply(traffic)
-    for name in CHARTS:
+    for name in TIMED:
         assert "knob" in views.names(name), name
+    assert "knob" not in views.names("ttft"), "it has no moments"
+    assert "earlier p50" in views.names("ttft")
+    assert any(re.fullmatch(r"p50 [\d.]+ before", text) for text in views.words("ttft"))
     assert "<b>budget 512 → 256</b>" in views.words("itl")
     assert views.colors(wanted="#c2184f") > 100, "the line through the timeline"
     assert set(views.plot("tokens", "data[2].y")) & {512, 518} and set(views.plot("tokens", "data[2].y")) & {256, 262}
@@ -478,13 +481,18 @@ def test_pointing_at_the_timeline(views: Views) -> None:
     canvas.hover(position={"x": 550, "y": 52 + 13 + 6})  # the second lane's row
     views.page.wait_for_function("seen.includes(2)")
     views.drawn()
-    faded = views.colors(wanted=views.page.evaluate("Rose.palette().hues[0]"))
+    of_another = "Rose.palette().hues[0]"
+    pointed_at = views.colors(wanted=views.page.evaluate(of_another))
     canvas.click(position={"x": 550, "y": 52 + 13 + 6})
     assert views.page.evaluate("chosen.rid") == 2 and views.page.evaluate("chosen.step") > 0
     views.page.mouse.move(0, 0)
     views.drawn()
-    assert views.colors(wanted=views.page.evaluate("Rose.palette().hues[0]")) > faded, (
-        "the others were dimmed meanwhile"
+    picked = views.colors(wanted=views.page.evaluate(of_another))
+    assert picked < pointed_at, "a pick dims the others"
+    views.page.evaluate("Rose.emit('select', null)")
+    views.drawn()
+    assert views.colors(wanted=views.page.evaluate(of_another)) == pytest.approx(pointed_at, rel=0.02), (
+        "pointing has dimmed nothing"
     )
 
 
@@ -530,7 +538,7 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     page.keyboard.press("ArrowDown")
     assert said.inner_text() == f"Request {second}, lane 2, step 10: 1 decode token, ITL 80.0 ms"
     assert page.evaluate("[Rose.pointing.rid, Rose.pointing.step]") == [second, 10], (
-        "dimmed and shaded as by the pointer"
+        "pointed at and shaded as by the pointer"
     )
     page.keyboard.press("ArrowDown")  # there is nobody
     assert "lane 2" in said.inner_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -280,3 +281,26 @@ def test_figures_read_as_in_the_sentences_of_the_server(page: Page) -> None:
     assert call(page, "lab/words.js", "[it.figureText(null), it.ratioText(null), it.rangeText([null, null])]") == [
         number_text(None), ratio_text(None), range_text(None, None),
     ]  # fmt: skip
+
+
+def test_words_beside_marks_of_changes_never_collide(page: Page) -> None:
+    """Neither with one another nor with another mark; the newest keep theirs."""
+    draw = random.Random(3)
+    for _ in range(60):
+        at = sorted(draw.uniform(0, 470) for _ in range(draw.randint(1, 6)))
+        marks = [{"text": "x" * draw.randint(5, 24), "at": x} for x in at]
+        placed = call(page, "live/knobmarks.js", "it.flagWords(given, (mark) => mark.at, 0, 518, [])", marks)
+        spans = []
+        for one in placed:
+            long = 6 + 6.1 * len(one["mark"]["text"])
+            spans.append((one["x"] - long, one["x"]) if one["left"] else (one["x"], one["x"] + long))
+        assert all(begin >= 0 and end <= 518 for begin, end in spans)
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+        own = [one["x"] for one in placed]
+        assert not any(begin + 1 < x < end - 1 for begin, end in spans for x in at if x not in own)
+    lone = [{"text": "budget 512 → 256", "at": 200}]
+    assert len(call(page, "live/knobmarks.js", "it.flagWords(given, (mark) => mark.at, 0, 518, [])", lone)) == 1
+    taken = [[150, 360]]
+    script = "it.flagWords(given[0], (mark) => mark.at, 0, 518, given[1])"
+    assert call(page, "live/knobmarks.js", script, [lone, taken]) == []

@@ -2,6 +2,7 @@
  * sends back so that a lost answer or a reload costs nothing. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { pointing } from "../shared/pointing.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { tab, withTab } from "../shared/tab.js";
 import { Lane } from "./lane.js";
@@ -71,12 +72,18 @@ on("reset", (/** @type {Delta} */ delta) => {
   for (const lane of lanes) lane.suggest(); // the model may be another one
 });
 
-on("hover", (rid) => {
+/* A picked request dims the lanes of all others; one that is only pointed at has its lane outlined. */
+function showPicked() {
   if (!box) return;
-  const isOf = (lane) => Boolean(lane.news && lane.news.rid === rid);
-  box.classList.toggle("rp-pointed", rid !== null && lanes.some(isOf));
-  for (const lane of lanes) lane.root.classList.toggle("rp-on", isOf(lane));
-});
+  const of = (lane) => (lane.news ? lane.news.rid : null), picked = pointing.selected && pointing.selected.rid;
+  const dims = picked !== null && lanes.some((lane) => of(lane) === picked);
+  for (const lane of lanes) {
+    lane.root.classList.toggle("rp-dimmed", dims && of(lane) !== picked);
+    lane.root.classList.toggle("rp-on", pointing.rid !== null && of(lane) === pointing.rid);
+  }
+}
+on("hover", showPicked);
+on("select", showPicked);
 
 // ---- how many ---------------------------------------------------------------------------------------------
 function show() {

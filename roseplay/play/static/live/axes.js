@@ -1,13 +1,13 @@
 /* The time axis that charts and timeline share, and what is marked on it: changed settings, idle stretches left out. */
 import { niceAxis } from "../shared/numbers.js";
 import { time } from "../shared/time.js";
-import { knobMarks } from "./knobmarks.js";
+import { flagWords, knobMarks } from "./knobmarks.js";
 import { ABOVE, annotation, beside, polygon, verticalLine } from "./shapes.js";
 
 const minus = (text) => text.replace("-", "−");
 const FLAG = "M-3.5,13 L3.5,13 L3.5,9 L0,5 L-3.5,9 Z";
 const LIVE_STEPS = [1, 2, 3, 5, 10, 15, 20]; // seconds
-const CLOSE_PX = 40, CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
+const CHAR_PX = 6.1, WORTH_SAYING_MS = 2000, CALM_MS = 1500;
 
 function duration(ms) {
   const [unit, length] = ms < 60000 ? ["s", 1000] : ms < 3600000 ? ["min", 60000] : ["h", 3600000];
@@ -53,30 +53,22 @@ export const nowLine = (T) => {
 
 /**
  * A rose line where settings changed; `flags`: with a flag and words above the plot.
- * Returns where those words stand: [from, to] px.
+ * Returns where those stand: [from, to] px.
  */
 export function addKnobs(layout, frame, flags) {
-  const { window, seconds, T } = frame, marks = knobMarks(window.x0, window.x1), taken = [];
-  marks.forEach((mark, i) => {
-    const x = seconds(mark.x);
-    layout.shapes.push(verticalLine("knob", x, T.rose));
-    if (!flags) return;
-    layout.shapes.push(polygon("knob flag", FLAG, x, T.rose));
-    addWords(layout, mark, marks[i + 1], frame, taken);
-  });
+  const { window, width, right, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
+  const px = (mark) => ((mark.x - window.x0) / (window.x1 - window.x0)) * width;
+  /** @type {[number, number][]} */
+  const taken = [];
+  for (const mark of marks) layout.shapes.push(verticalLine("knob", seconds(mark.x), T.rose));
+  if (!flags) return taken;
+  for (const mark of marks) layout.shapes.push(polygon("knob flag", FLAG, seconds(mark.x), T.rose));
+  for (const { mark, left } of flagWords(marks, px, 0, width + right, taken)) {
+    const words = annotation(T, "knob", `<b>${mark.text}</b>`, T.rose);
+    layout.annotations.push({ ...words, ...beside(seconds(mark.x), left, 6), ...ABOVE });
+  }
+  for (const mark of marks) taken.push([px(mark) - 5, px(mark) + 5]);
   return taken;
-}
-
-/* The words beside a flag, at its left where there is no room at its right; none where the next flag is too close. */
-function addWords(layout, mark, next, { window, width, right, seconds, T }, taken) {
-  const perMs = width / (window.x1 - window.x0), space = (mark.x - window.x0) * perMs;
-  const room = next ? (next.x - mark.x) * perMs : Infinity, long = mark.text.length * CHAR_PX + 12;
-  taken.push([space - 5, space + 5]);
-  const left = (window.x1 - mark.x) * perMs + right < long && space > long;
-  if (room < CLOSE_PX || (!left && room < long)) return; // the newest keeps its words
-  taken.push(left ? [space - long, space] : [space, space + long]);
-  const words = annotation(T, "knob", `<b>${mark.text}</b>`, T.rose);
-  layout.annotations.push({ ...words, ...beside(seconds(mark.x), left, 6), ...ABOVE });
 }
 
 /** A dotted line where idle time was left out; `taken`: with words above the plot where none are yet. */

@@ -7,7 +7,7 @@ import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { createPen } from "../shared/pen.js";
-import { pointing } from "../shared/pointing.js";
+import { pointing, standsBack } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
 import { laneOf, store } from "../shared/store.js";
 import { colorOf, palette } from "../shared/theme.js";
@@ -27,7 +27,7 @@ const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717".spl
 const PLUS = "02720";
 const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 
-const state = { grouped: false, order: null, place: null, T: null, at: null, cursor: 0 };
+const state = { grouped: false, order: null, place: null, T: null, at: null, cursor: 0, idle: true };
 let canvas = null, said = null, subtitle = null, pen = null, g = null, panel = null, showCounts = null;
 let summary = "";
 
@@ -103,7 +103,8 @@ function draw(width, height) {
   pen.begin(width, height);
   const { total } = blocks;
   Object.assign(state, { T: palette(), order: ordered(total), place: layout(width, height, total) });
-  const { rows, columns, dy, shown } = state.place, { T } = state;
+  const { rows, columns, dy, shown } = state.place, { T } = state, counts = blocks.counts();
+  state.idle = !counts.active && !counts.shared;
   for (let i = 0; i < Math.min(total, shown); i++) cell(state.order[i], box(i));
   g.globalAlpha = 1;
   const every = Math.ceil(LABEL_PX / dy);
@@ -112,8 +113,7 @@ function draw(width, height) {
     pen.text(String(row * columns + 1), state.place.left - 8, y, T.ink3, "right");
   }
   ring();
-  const counts = blocks.counts();
-  if (!counts.active && !counts.shared && !counts.cached) pen.note(NOTHING, width / 2, TOP + (rows * dy) / 2);
+  if (state.idle && !counts.cached) pen.note(NOTHING, width / 2, TOP + (rows * dy) / 2);
   showCounts(counts);
   sub(total, shown);
   summary = `${blockSentence()} Arrow keys choose a block, Enter opens it.`;
@@ -129,8 +129,9 @@ function cell(block, [x, y, w, h]) {
 }
 
 function opacity(kind, owner) {
-  if (pointing.rid === null) return kind === blocks.ACTIVE && laneOf(owner) === null ? OTHERS_ALPHA : 1;
-  return owner === pointing.rid ? 1 : kind === blocks.SHARED ? PERHAPS : DIM;
+  if (standsBack(owner)) return kind === blocks.SHARED ? PERHAPS : DIM;
+  const quiet = kind === blocks.ACTIVE && laneOf(owner) === null && owner !== pointing.rid && !pointing.selected;
+  return quiet ? OTHERS_ALPHA : 1;
 }
 
 function fill(color, x, y, w, h) {
@@ -138,8 +139,9 @@ function fill(color, x, y, w, h) {
   g.fillRect(x, y, w, h);
 }
 
+/* Faint where no request holds a block: what is left in the cache is no news. */
 function hollow(x, y, w, h) {
-  fill(state.T.cachedline, x, y, w, h);
+  fill(state.idle ? state.T.line : state.T.cachedline, x, y, w, h);
   if (Math.min(w, h) > 2) fill(state.T.surface, x + 1, y + 1, w - 2, h - 2);
 }
 

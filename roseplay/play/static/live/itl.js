@@ -10,7 +10,7 @@ import { format } from "../shared/format.js";
 import { legendDot, legendEntry, segmented } from "../shared/legend.js";
 import { firstWhere, niceAxis, quantile } from "../shared/numbers.js";
 import { sharp } from "../shared/pen.js";
-import { pointing } from "../shared/pointing.js";
+import { pointing, standsBack } from "../shared/pointing.js";
 import { laneOf, store } from "../shared/store.js";
 import { colorOf, fade, hueOf } from "../shared/theme.js";
 import { calmAxis } from "./axes.js";
@@ -75,8 +75,9 @@ function draw(frame) {
   const { usual, slow } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW_OF_P50), p[1]);
   const layout = { yaxis, shapes: [], annotations: [] };
   addLines(layout, p, yaxis, frame);
-  if (pointing.rid !== null) {
-    const onTop = ({ rid }) => Number(rid === pointing.rid);
+  const front = pointing.rid ?? (pointing.selected && pointing.selected.rid);
+  if (front !== null) {
+    const onTop = ({ rid }) => Number(rid === front);
     for (const dots of [usual, slow]) dots.sort((a, b) => onTop(a) - onTop(b));
   }
   points = [usual, slow];
@@ -133,7 +134,7 @@ function trace(gaps, slow, T) {
   const grey = [fade(T.ink3, 0.42), fade(T.ink3, 0.12)];
   const paint = (gap) => {
     const hue = slow ? hueOf(gap.rid) : gap.lane;
-    return (hue < 0 ? grey : hues[hue])[pointing.rid !== null && gap.rid !== pointing.rid ? 1 : 0];
+    return (hue < 0 ? grey : hues[hue])[standsBack(gap.rid) ? 1 : 0];
   };
   const x = Float64Array.from(gaps, (gap) => gap.x), y = Float32Array.from(gaps, (gap) => gap.itl);
   return dotTrace(x, y, { color: gaps.map(paint), size: slow ? 3.6 : 1.8, line: { width: 0 } }, slow);

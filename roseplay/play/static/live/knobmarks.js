@@ -4,6 +4,7 @@ import { given } from "../shared/given.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 
+const CHAR_PX = 6.1, ASIDE_PX = 6, LINE_PX = 5; // of words beside a line
 const ONE_HAND_MS = 1200; // changes of one knob closer than this are one drag of a slider
 
 /**
@@ -35,4 +36,32 @@ export function knobMarks(x0 = -Infinity, x1 = Infinity) {
   }
   const placed = marks.map((mark) => ({ ...mark, x: time.x(mark.t), text: knobText(mark.changes) }));
   return placed.filter((mark) => mark.x >= x0 && mark.x <= x1);
+}
+
+/**
+ * The words that have room beside their marks, none across another mark or other words; the newest come first, and
+ * stand at the right where they can.
+ * @template {{text: string}} M
+ * @param {M[]} marks oldest first
+ * @param {(mark: M) => number} at px of a mark
+ * @param {number} from px where words may begin
+ * @param {number} to px where they must end
+ * @param {[number, number][]} taken stretches in px where words stand already; those placed are added
+ * @returns {{mark: M, x: number, left: boolean}[]}
+ */
+export function flagWords(marks, at, from, to, taken) {
+  const lines = marks.map(at), placed = [];
+  for (let i = marks.length - 1; i >= 0; i--) {
+    const mark = marks[i], x = lines[i], long = mark.text.length * CHAR_PX + ASIDE_PX;
+    /** @type {[number, number][]} */
+    const sides = [[x, x + long], [x - long, x]];
+    const free = ([a, b]) =>
+      a >= from && b <= to && taken.every(([c, d]) => b < c || a > d) &&
+      lines.every((line, k) => k === i || b < line - LINE_PX || a > line + LINE_PX);
+    const side = sides.find(free);
+    if (!side) continue;
+    taken.push(side);
+    placed.push({ mark, x, left: side === sides[1] });
+  }
+  return placed;
 }

@@ -8,19 +8,19 @@ import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine, segmented } from "../shared/legend.js";
-import { quantile } from "../shared/numbers.js";
 import { createPen, sharp } from "../shared/pen.js";
-import { pointing } from "../shared/pointing.js";
+import { pointing, standsBack } from "../shared/pointing.js";
 import { store } from "../shared/store.js";
-import { fade, mix, palette, textOn } from "../shared/theme.js";
+import { fade, palette, textOn } from "../shared/theme.js";
 import { time } from "../shared/time.js";
 import { timeTicks } from "./axes.js";
-import { knobMarks } from "./knobmarks.js";
+import { flagWords, knobMarks } from "./knobmarks.js";
 
 import { drawOverview } from "./overview.js";
 import { demoList } from "./demolist.js";
 import { demos } from "./demos.js";
 import { createPanel } from "./panel.js";
+import { inkShades, shadesLegend } from "./shades.js";
 import { stepSpan } from "./span.js";
 import { steer } from "./steering.js";
 import { outlineCell, watchKeys } from "./stepcells.js";
@@ -34,10 +34,9 @@ const BOTTOM = 18, TOP = 52;
 const MS_PER_PX = 8000 / 596, LEAST_SPAN_MS = 6000; // a wider panel shows more seconds
 const ROW = 13, LEAST_ROW = 4, CHUNK = 10, DECODE = 3, LANES_GAP = 8;
 const NOTCH_PX = 3; // steps wider than this stand apart
-const SHADES = 6; // of ink, for ITL
 const NOTHING = "One row a request: when it waited, and which steps computed it.";
 
-let pen = null, g = null, copyLegend = null, subtitle = null, summary = "No steps yet.";
+let pen = null, g = null, copyLegend = null, subtitle = null, shades = null, summary = "No steps yet.";
 
 export function mount(element) {
   const canvas = make("canvas", { className: "rp-steps", tabIndex: 0 });
@@ -47,10 +46,12 @@ export function mount(element) {
   g = pen.g;
   const colours = segmented("colour", ["request", "ITL"], (word) => {
     timeline.byItl = word === "ITL";
+    element.classList.toggle("rp-by-itl", timeline.byItl);
     panel.soon();
   });
   const table = stepTable(rows, inView);
-  element.querySelector(".rp-rt").replaceChildren(...legend(), colours, table.button);
+  shades = shadesLegend();
+  element.querySelector(".rp-rt").replaceChildren(...legend(), shades.entry, colours, table.button);
   table.bind(element);
   copyLegend = element.querySelector(".rp-copied");
   copyLegend.hidden = true;
@@ -158,7 +159,7 @@ function eachStep(fn) {
   }
 }
 
-const dim = (rid) => (pointing.rid !== null && pointing.rid !== rid ? 0.25 : 1);
+const dim = (rid) => (standsBack(rid) ? 0.25 : 1);
 
 /* Dotted: from submit to its first step, and from a preemption to the step that takes it up again. */
 function waiting() {
@@ -184,7 +185,7 @@ const shown = (known) => rows.of(known) < timeline.shown;
 function work() {
   const { steps, entries } = store, open = new Map(), pixel = (timeline.window.x1 - timeline.window.x0) / timeline.plot;
   const thin = Math.min(DECODE, timeline.rowHeight - 2);
-  const shades = timeline.byItl ? inkShades() : null;
+  const shade = timeline.byItl ? inkShades(eachStep, timeline.T, shades) : null;
   let seen = 0;
   const flush = (rid, run) => {
     g.fillStyle = run.color;
@@ -196,12 +197,12 @@ function work() {
     const t0 = steps.t0[slot], t1 = steps.t1[slot];
     const x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
     const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
-    const shade = shades && shades(t1 - t0);
+    const took = shade && shade(t1 - t0);
     for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
       if (e < entries.first) continue;
       const at = e & entries.mask, rid = entries.request_id[at], row = rows.rowOf(rid);
       if (row < 0 || row >= timeline.shown) continue;
-      const color = shade || rows.color(rid), run = open.get(rid);
+      const color = took || rows.color(rid), run = open.get(rid);
       if (entries.prompt_tokens[at] > 0) chunk(rid, row, x0, x1, color, true);
       else if (entries.decode_tokens[at] === 0) chunk(rid, row, x0, x1, color, false); // its prompt was there already
       else if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
@@ -228,16 +229,6 @@ function chunk(rid, row, x0, x1, color, computed) {
     g.lineWidth = 1;
     g.strokeRect(x0 + 0.5, top + 0.5, Math.max(0.5, width - 1), high - 1);
   }
-}
-
-/* A step's duration as a shade between the light and the dark ink. */
-function inkShades() {
-  const { T } = timeline, { steps } = store, took = [];
-  eachStep((slot) => took.push(steps.t1[slot] - steps.t0[slot]));
-  const sorted = Float32Array.from(took).sort(), low = quantile(sorted, 0.5);
-  const high = Math.max(quantile(sorted, 0.99), low * 2);
-  const colors = Array.from({ length: SHADES }, (_, i) => mix(T.decode, T.ink, i / (SHADES - 1)));
-  return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
 }
 
 /* Preemptions and ends. */
@@ -287,13 +278,11 @@ function labels() {
 
 function knobs() {
   const { T, window } = timeline, found = knobMarks(window.x0, window.x1);
-  found.forEach((mark, i) => {
-    const x = sharp(timeline.x(mark.x)), next = found[i + 1];
-    pen.line(x, 0, x, timeline.height - BOTTOM, T.rose);
-    const room = (next ? timeline.x(next.x) : timeline.width) - x, long = mark.text.length * 6.1 + 10;
-    if (room > long) pen.text(mark.text, x + 5, 10, T.rose, "left", true);
-    else if (!next && x - LEFT > long) pen.text(mark.text, x - 5, 10, T.rose, "right", true);
-  });
+  const at = (mark) => sharp(timeline.x(mark.x));
+  for (const mark of found) pen.line(at(mark), 0, at(mark), timeline.height - BOTTOM, T.rose);
+  for (const { mark, x, left } of flagWords(found, at, LEFT, timeline.width, [])) {
+    pen.text(mark.text, left ? x - 5 : x + 5, 10, T.rose, left ? "right" : "left", true);
+  }
   for (const cut of time.cuts) {
     const at = cut.from - cut.before, x = sharp(timeline.x(at));
     if (at > window.x0 && at < window.x1) pen.line(x, TOP - 4, x, timeline.height - BOTTOM, T.line2, [2, 3]);

@@ -1,8 +1,8 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
  * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's
- * p50 is ringed. There is no time axis here to put a knob change on, so its rose line stands at the p50 of what was
- * asked before it: the curve since then lies left of it (better) or right. */
+ * p50 is ringed. Since there is no time axis here to put a change of settings on, the p50 of what was asked before it is
+ * marked: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { median, niceAxis, quantile } from "../shared/numbers.js";
@@ -11,7 +11,7 @@ import { createChart } from "./chart.js";
 import { knobMarks } from "./knobmarks.js";
 import { annotation, beside, dotTrace, lineTrace, verticalLine } from "./shapes.js";
 
-const RECENT = 64;
+const RECENT = 64, CHAR_PX = 6.1;
 
 let head = null, summary = "No first token yet.", legend = "";
 
@@ -37,8 +37,8 @@ function draw(frame) {
   const older = { color: T.ink3, width: 1.5, dash: "4px,3px" };
   const looks = (curve) => (curve === last ? { color: T.ink, width: 1.5 } : older);
   const traces = curves.map((curve) => lineTrace(...stairs(curve.ttft, max), looks(curve)));
+  addEarlier(traces, layout, curves, frame);
   addMedian(traces, layout, quantile(last.ttft, 0.5), frame);
-  addKnob(layout, curves, frame);
   summary = curves.map(account).join(" ");
   return { traces, layout };
 }
@@ -97,19 +97,19 @@ function addMedian(traces, layout, p50, { T }) {
   layout.annotations.push({ ...words, ...beside(p50, left, 6), y: 0.5, yanchor: "top", yshift: -2 });
 }
 
-/* The latest change of a setting that the curves' requests know of. */
-function addKnob(layout, curves, { T, width }) {
-  const marks = knobMarks(), requests = curves.flatMap((one) => one.requests);
-  const mark = marks[marks.length - 1];
-  if (!mark) return;
-  const before = requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft);
-  if (!before.length) return;
-  const x = median(before), max = layout.xaxis.range[1];
-  layout.shapes.push({ ...verticalLine("knob", x, T.rose), layer: "below" });
-  const left = x / max > 0.5;
-  const words = mark.text.length * 6.1 < width * (left ? x / max : 1 - x / max) - 8 ? mark.text : "before";
-  const text = annotation(T, "knob", `<b>${words}</b>`, T.rose);
-  layout.annotations.push({ ...text, ...beside(x, left, 4), y: 0, yanchor: "bottom", yshift: 2 });
+/* The p50 of what was asked before the latest change of a setting: a short dashed stem up to the level of medians with
+ * a hollow ring, since a line through the plot would read as a moment. */
+function addEarlier(traces, layout, curves, { T, width }) {
+  const marks = knobMarks(), requests = curves.flatMap((one) => one.requests), mark = marks[marks.length - 1];
+  const before = mark ? requests.filter((request) => request.submitted < mark.t).map((request) => request.ttft) : [];
+  if (!before.length || before.length === requests.length) return;
+  const x = median(before), left = x / layout.xaxis.range[1] > 0.5;
+  layout.shapes.push({ ...verticalLine("earlier p50", x, T.ink3, "2px,3px"), yref: "y", y1: 0.5, layer: "below" });
+  traces.push(dotTrace([x], [0.5], { size: 5, color: T.surface, line: { color: T.ink3, width: 1 } }));
+  const words = `p50 ${format.ms(x)} before`, room = (left ? x : layout.xaxis.range[1] - x) / layout.xaxis.range[1];
+  if (words.length * CHAR_PX > width * room - 8) return;
+  const text = annotation(T, "earlier p50", words, T.ink3);
+  layout.annotations.push({ ...text, ...beside(x, left, 5), y: 0, yanchor: "bottom", yshift: 2 });
 }
 
 function showLegend(curves) {

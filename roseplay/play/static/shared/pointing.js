@@ -15,6 +15,9 @@ export const pointing = {
   selected: null,
 };
 
+/** Whether a request stands back: another one is picked. Pointing alone dims nothing. @param {number} rid */
+export const standsBack = (rid) => pointing.selected !== null && pointing.selected.rid !== rid;
+
 /** The pointer or the keys have left what they were on. */
 export function pointNowhere() {
   emit("hover", null);

@@ -1,0 +1,42 @@
+/* The step timeline's other colours: how long a step took, as a shade between the light and the dark ink, with the
+ * legend that says what the shades stand for. */
+import { make, svg, write } from "../shared/dom.js";
+import { format } from "../shared/format.js";
+import { quantile } from "../shared/numbers.js";
+import { store } from "../shared/store.js";
+import { mix } from "../shared/theme.js";
+
+/** @import { Palette } from "../shared/theme.js" */
+
+const SHADES = 6, BOX_PX = 7;
+
+/** The legend's entry: the shades between the words for the lightest and the darkest. */
+export function shadesLegend() {
+  const mixed = (i) => `color-mix(in srgb, var(--rp-ink) ${(100 * i) / (SHADES - 1)}%, var(--rp-decode))`;
+  const box = (i) => ({ x: i * BOX_PX, width: BOX_PX, height: 8, fill: mixed(i) });
+  const boxes = Array.from(
+    { length: SHADES },
+    (_, i) => /** @type {import("../shared/dom.js").Shape} */ (["rect", box(i)]),
+  );
+  const shortest = make("span"), longest = make("span");
+  const entry = make("span", "rp-lg rp-shades", shortest, svg(SHADES * BOX_PX, 8, ...boxes), longest);
+  entry.title = "How long a step took, which is the gap before each token of it.";
+  return { entry, shortest, longest };
+}
+
+/**
+ * Shades for the steps in view; the legend says their ends. Returns the shade of a step that took so many ms.
+ * @param {(fn: (slot: number) => void) => void} eachStep
+ * @param {Palette} T
+ * @param {ReturnType<typeof shadesLegend>} legend
+ */
+export function inkShades(eachStep, T, legend) {
+  const { steps } = store, took = [];
+  eachStep((slot) => took.push(steps.t1[slot] - steps.t0[slot]));
+  const sorted = Float32Array.from(took).sort(), low = took.length ? quantile(sorted, 0.5) : 0;
+  const high = took.length ? Math.max(quantile(sorted, 0.99), low * 2) : 0;
+  write(legend.shortest, took.length ? `step ≤ ${format.ms(low)}` : "short step");
+  write(legend.longest, took.length ? `≥ ${format.ms(high)} ms` : "long step");
+  const colors = Array.from({ length: SHADES }, (_, i) => mix(T.decode, T.ink, i / (SHADES - 1)));
+  return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
+}
