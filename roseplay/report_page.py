@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import importlib.util
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # plotly takes half a second to import
     import plotly.graph_objects as go
@@ -12,11 +17,13 @@ if TYPE_CHECKING:  # plotly takes half a second to import
 # The light theme of the page (``tokens.css``; a test keeps them equal).
 COLOURS: Mapping[str, str] = {
     "surface": "#FFFFFF",
+    "well": "#EEF0F3",
     "raised": "#FFFFFF",
     "line": "#DFE3E8",
     "line2": "#C9CFD7",
     "grid": "#EDEFF2",
     "ink": "#14181F",
+    "ink2": "#434B58",
     "ink3": "#626C7A",
     "rose": "#C2184F",
     "rosewash": "#FBEAF0",
@@ -34,18 +41,23 @@ COLOURS: Mapping[str, str] = {
     "c6": "#A5973A",
     "c7": "#74839A",
 }
+SANS, MONO = '"RP Sans", system-ui, sans-serif', '"RP Mono", ui-monospace, monospace'  # as on the page
 _STYLE = """
 body { margin: 0 auto; max-width: 1120px; padding: 24px 16px 48px; background: VAR(surface); color: VAR(ink);
-  font: 13px/1.5 "IBM Plex Sans", system-ui, sans-serif; }
-h1 { font-size: 20px; margin: 0; }
-h2 { font-size: 13px; margin: 24px 0 0; padding-top: 10px; border-top: 1px solid VAR(line); }
+  font: 13px/20px VAR(sans); }
+h1 { font: 700 16px/20px VAR(sans); margin: 0; }
+h2 { font: 700 12px/16px VAR(sans); margin: 24px 0 0; padding-top: 10px; border-top: 1px solid VAR(line); }
+h2 small { font: 400 11px/16px VAR(sans); margin-left: 4px; }
 h2 small, p, th, .quiet { color: VAR(ink3); font-weight: 400; }
-p { margin: 2px 0 0; } ol { margin: 6px 0; padding-left: 20px; }
-table { border-collapse: collapse; width: 100%; margin-top: 6px; font-variant-numeric: tabular-nums; }
+p { margin: 2px 0 0; } ol { margin: 8px 0; padding-left: 20px; color: VAR(ink2); }
+table { border-collapse: collapse; width: 100%; margin-top: 6px; font-size: 12px; line-height: 16px; }
 th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid VAR(grid); vertical-align: top; overflow-wrap: anywhere; }
 th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-child { text-align: left; }
+th { font-size: 11px; } td { font-family: VAR(mono); }
+td:first-child, .notes td:last-child { font-family: VAR(sans); color: VAR(ink2); }
 .notes td:last-child { color: VAR(ink3); } tr.differs td { background: VAR(rosewash); }
 .b { color: VAR(rose); } .better { font-weight: 700; }
+@media (max-width: 600px) { td .quiet { display: block; } td:not(:first-child) { overflow-wrap: normal; } }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 0 32px; }
 """
 
@@ -53,11 +65,30 @@ th, td { text-align: right; } th:first-child, td:first-child, .notes td:last-chi
 def report_page(title: str, parts: Iterable[str]) -> str:
     """Returns the page with these parts, which are HTML already."""
     style = _STYLE
-    for name, colour in COLOURS.items():
-        style = style.replace(f"VAR({name})", colour)
+    for name, value in {**COLOURS, "sans": SANS, "mono": MONO}.items():
+        style = style.replace(f"VAR({name})", value)
+    style = _fonts() + style
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     icon = '<link rel="icon" href="data:,">'  # else a browser requests one
     return f'<!doctype html><html lang="en"><head>{head}{icon}<style>{style}</style></head><body>{"".join(parts)}</body></html>'
+
+
+@functools.cache
+def _fonts() -> str:
+    """Returns the page's fonts as rules of CSS, which Gradio brings along; nothing where it has no such files."""
+    gradio = importlib.util.find_spec("gradio")
+    if gradio is None or gradio.origin is None:
+        return ""
+    folder = Path(gradio.origin).parent / "templates" / "frontend" / "static" / "fonts"
+    rules = []
+    for family in ("Sans", "Mono"):
+        for weight, name in ((400, "Regular"), (700, "Bold")):
+            file = folder / f"IBMPlex{family}" / f"IBMPlex{family}-{name}.woff2"
+            if file.is_file():
+                data = base64.b64encode(file.read_bytes()).decode()
+                url = f'url(data:font/woff2;base64,{data}) format("woff2")'
+                rules.append(f'@font-face {{ font-family: "RP {family}"; font-weight: {weight}; src: {url}; }}')
+    return "\n".join(rules)
 
 
 def heading(title: str, sub: object = "") -> str:
@@ -82,25 +113,54 @@ def figure(x: str, y: str) -> go.Figure:
     """Returns an empty chart with these titles of its axes."""
     import plotly.graph_objects as go
 
-    axis = {"gridcolor": COLOURS["grid"], "linecolor": COLOURS["line2"], "zeroline": False, "tickfont": {"size": 11}}
+    axis = {
+        "gridcolor": COLOURS["grid"],
+        "linecolor": COLOURS["line2"],
+        "zeroline": False,
+        "tickfont": {"size": 10, "family": MONO},
+    }
     return go.Figure(
         layout={
             "template": "none",
             "height": 300,
-            "margin": {"l": 56, "r": 78, "t": 34, "b": 40},
+            "margin": {"l": 56, "r": 24, "t": 52, "b": 40},
             "paper_bgcolor": COLOURS["surface"],
             "plot_bgcolor": COLOURS["surface"],
-            "font": {"family": "IBM Plex Sans, system-ui, sans-serif", "size": 12, "color": COLOURS["ink3"]},
-            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
+            "font": {"family": SANS, "size": 11, "color": COLOURS["ink3"]},
+            # Above it is a row for words about lines, which stand just over the plot.
+            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.09, "yanchor": "bottom"},
             "hoverlabel": {
                 "font": {"color": COLOURS["ink"]},
                 "bgcolor": COLOURS["raised"],
                 "bordercolor": COLOURS["line2"],
             },
-            "xaxis": {**axis, "title": {"text": x, "standoff": 6}},
-            "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
+            "xaxis": {**axis, "title": {"text": x, "standoff": 6, "font": {"size": 11}}},
+            "yaxis": {**axis, "title": {"text": y, "font": {"size": 11}}, "rangemode": "tozero"},
         }
     )
+
+
+def words_above(figure: go.Figure, text: str, *, x: float = 0, xref: str = "paper", colour: str = "ink3") -> None:
+    """Put words into the row above the plot, where no data is; ``x`` is where they begin."""
+    figure.add_annotation(
+        text=text,
+        showarrow=False,
+        font={"color": COLOURS[colour], "size": 10, "family": MONO},
+        x=x,
+        xref=xref,
+        xanchor="left",
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+    )
+
+
+def log_axis(figure: go.Figure, axis: Literal["xaxis", "yaxis"], low: float, high: float) -> None:
+    """Make an axis logarithmic, labelled at 1, 2 and 5 of each power of ten from ``low`` to ``high``."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [first * 10**power for power in powers for first in (1, 2, 5)]
+    within = [tick for tick in ticks if low <= tick <= high]
+    figure.layout[axis].update(type="log", tickvals=within, ticktext=[f"{tick:g}" for tick in within], rangemode=None)
 
 
 def charts(figures: Iterable[go.Figure]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import GPU_KNOBS
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS
-from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
+from roseplay.report_page import COLOURS, charts, figure, heading, log_axis, report_page, table, words_above
 from roseplay.texts import number_text, range_text, ratio_text, setting_text
 
 if TYPE_CHECKING:
@@ -64,18 +64,20 @@ def _itl_tail(document: Mapping[str, Any]) -> go.Figure:
     """Percentiles on a scale of -log10(1 - p), which includes the worst gap."""
     chart = figure("ms", "share of gaps")
     top = 1.0
+    known: list[float] = []
     for arm in ARMS:
         gaps = _pooled(document, arm, "itl_ms")
         heights = [-math.log10(1 - index / (len(gaps) + 1)) for index in range(1, len(gaps) + 1)]
-        top = max([top, *heights[-1:]])
+        top, known = max([top, *heights[-1:]]), [*known, *gaps[:1], *gaps[-1:]]
         chart.add_scatter(x=_thinned(gaps), y=_thinned(heights), name=arm, line={**_LINES[arm], "shape": "hv"})
     ticks = [percent for percent in _TAIL_TICKS if -math.log10(1 - percent / 100) <= top]
-    chart.update_xaxes(type="log")
+    limit = document["limits"]["itl_ms"]
+    log_axis(chart, "xaxis", max(0.01, min(known, default=1)), max([*known, limit, 10]))
     chart.update_yaxes(
         tickvals=[-math.log10(1 - percent / 100) for percent in ticks],
         ticktext=["0" if not percent else f"p{percent:g}" for percent in ticks],
     )
-    chart.add_vline(x=document["limits"]["itl_ms"], line={"dash": "dot", "width": 1, "color": COLOURS["ink3"]})
+    _limit(chart, limit, math.log10(limit))
     return chart
 
 
@@ -86,8 +88,14 @@ def _ttft_cdf(document: Mapping[str, Any]) -> go.Figure:
         shares = [100 * index / len(times) for index in range(1, len(times) + 1)]
         chart.add_scatter(x=_thinned(times), y=_thinned(shares), name=arm, line={**_LINES[arm], "shape": "hv"})
     chart.update_yaxes(range=[0, 101], ticksuffix=" %")
-    chart.add_vline(x=document["limits"]["ttft_ms"], line={"dash": "dot", "width": 1, "color": COLOURS["ink3"]})
+    _limit(chart, document["limits"]["ttft_ms"], document["limits"]["ttft_ms"])
     return chart
+
+
+def _limit(chart: go.Figure, limit: float, x: float) -> None:
+    """Add the line of a limit; ``x`` is its place on the axis, on a logarithmic one the exponent."""
+    chart.add_vline(x=limit, line={"dash": "dot", "width": 1, "color": COLOURS["ink3"]})
+    words_above(chart, f"limit {limit:g}", x=x, xref="x")
 
 
 def _thinned(values: list[float], most: int = 2000) -> list[float]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from html import escape
+import math
 from typing import TYPE_CHECKING, Any
 
-from roseplay.recording.run import Run, changes_text
-from roseplay.report_page import COLOURS
+from roseplay.recording.run import Run
+from roseplay.report_page import COLOURS, log_axis, words_above
 from roseplay.report_page import figure as new_figure
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-MOST_MARKS = 24  # labels of knob changes that fit into a chart
+_LEAST_APART = 0.06  # of a chart's width: numbers of changes that are closer share a place
+_FAR_OFF = 20  # a worst gap so many medians long needs a logarithmic axis
 _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 
@@ -41,8 +42,11 @@ def itl(run: Run) -> go.Figure:
         if value is not None:
             figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": dash})
             words.append(f"p{percent} {value:.1f}")
-    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1.02, "yref": "paper", "yanchor": "bottom"}
-    figure.add_annotation(text=" · ".join(words), showarrow=False, **place)  # beside their lines they would overlap
+    figure.update_xaxes(title_text=f"seconds<br>{' · '.join(words)}")  # beside their lines they would overlap
+    figure.update_layout(margin_b=56)
+    if ordered and ordered[-1] > _FAR_OFF * (percentile(ordered, 50) or math.inf):
+        log_axis(figure, "yaxis", max(0.1, ordered[0]), ordered[-1])
+        figure.update_yaxes(title_text="ms, log")
     return _knobs(figure, run)
 
 
@@ -128,25 +132,32 @@ def _hue(name: str, number: int) -> str:
 
 
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:
-    """Adds a line where a knob was changed, labelled while there is room, and shades slow motion."""
-    rose = COLOURS["rose"]
-    for since, until, factor in run.slowed():
+    """Adds a line where a knob was changed, with its number in the table of changes above, and shades slow motion."""
+    for since, until, _ in run.slowed():
         figure.add_vrect(
-            *(_seconds(run, since), _seconds(run, until)),
-            fillcolor=COLOURS["rosewash"],
-            line_width=0,
-            layer="below",
-            annotation={"text": f"slow motion ×{factor:g}", "font": {"color": rose, "size": 11}},
-            annotation_position="bottom left",
+            *(_seconds(run, since), _seconds(run, until)), fillcolor=COLOURS["well"], line_width=0, layer="below"
         )
-    for t, _, changes in run.knobs[-MOST_MARKS:]:
-        x = _seconds(run, t)
-        figure.add_vline(x, line={"color": rose, "width": 1})
-        about: dict[str, Any] = {
-            "text": escape(changes_text(changes)),  # plotly interprets some markup
-            "showarrow": False,
-            "font": {"color": rose, "size": 11},
-            "textangle": -90,
+    for factor in sorted({factor for *_, factor in run.slowed()}):
+        box = {
+            "symbol": "square",
+            "size": 10,
+            "color": COLOURS["well"],
+            "line": {"color": COLOURS["line2"], "width": 1},
         }
-        figure.add_annotation(x=x, y=1, yref="paper", yanchor="top", xanchor="left", **about)
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=box, name=f"slow motion ×{factor:g}")
+    numbers = enumerate(run.knobs, 1)
+    placed = [(number, _seconds(run, t)) for number, (t, *_) in numbers]
+    for _, x in placed:
+        figure.add_vline(x, line={"color": COLOURS["rose"], "width": 1})
+    apart = (run.end - run.start) / 1000 * _LEAST_APART
+    groups: list[list[tuple[int, float]]] = []
+    for one in placed:
+        if groups and one[1] - groups[-1][0][1] < apart:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    for group in groups:
+        first, last = group[0][0], group[-1][0]
+        text = f"<b>{first}</b>" if first == last else f"<b>{first}–{last}</b>"
+        words_above(figure, text, x=group[0][1], xref="x", colour="rose")
     return figure

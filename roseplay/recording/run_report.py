@@ -32,14 +32,14 @@ def run_report(recording: Recording) -> bytes:
         heading("Figures", "definitions beside them"),
         table([[escape(cell) for cell in row] for row in statistics], notes=True),
     ]
-    for (title, sub, _), chart in zip(_CHARTS, as_html(draw(run) for *_, draw in _CHARTS), strict=True):
-        parts += [heading(title, sub), chart]
     if run.knobs:
         changes = [
-            (f"{(t - run.start) / 1000:.2f} s, step {step}", escape(changes_text(change)))
-            for t, step, change in run.knobs
+            (str(number), f"{(t - run.start) / 1000:.2f} s, step {step}", escape(changes_text(change)))
+            for number, (t, step, change) in enumerate(run.knobs, 1)
         ]
-        parts += [heading("Knob changes", len(run.knobs)), table(changes)]
+        parts += [heading("Knob changes", "numbered in the charts"), table(changes, notes=True)]
+    for (title, sub, _), chart in zip(_CHARTS, as_html(draw(run) for *_, draw in _CHARTS), strict=True):
+        parts += [heading(title, sub), chart]
     environment = {**header["info"], **(header.get("environment") or {})}
     known = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
     parts += ['<div class="two"><div>', heading("Settings at the start"), _pairs(header["knobs"]), "</div>"]
@@ -51,7 +51,7 @@ def _about(run: Run) -> str:
     recording, info = run.recording, run.recording.info
     slowed = sum(until - since for since, until, _ in run.slowed()) / 1000
     said = f"{recording.name} · {info.model} on {info.device}, {info.dtype} · recorded {recording.header.get('created', '')}"
-    said += f" · {slowed:.1f} s of it in slow motion" if slowed else ""
+    said += f" · {slowed:.1f} s of it in slow motion, shaded in the charts" if slowed else ""
     return f"{said} · the file was cut off, its last line is left out" if recording.cut else said
 
 

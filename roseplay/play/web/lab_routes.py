@@ -21,7 +21,7 @@ _REPORT_HEADERS = {
     "Cache-Control": "no-store",
     # A document may come from anywhere: its report may run its own script and load nothing.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; sandbox allow-scripts allow-downloads",
+    "img-src data: blob:; font-src data:; sandbox allow-scripts allow-downloads",
 }
 
 
