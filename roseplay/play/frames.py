@@ -289,6 +289,7 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
         "submitted": metrics.submitted_ns,
         "scheduled": metrics.scheduled_ns,
         "first": metrics.first_token_ns,
+        "last": metrics.last_token_ns,
         "finished": metrics.finished_ns if tracked.finished else None,
     }
     return {
@@ -296,6 +297,8 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
         **outcome(tracked),
         **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
         "queue_ms": ms(metrics.queue_s),
+        "itl_max": ms(max(metrics.itl_s, default=None)),
+        "preemptions": metrics.num_preemptions,
         "computed": tracked.computed,
         "target": tracked.target,
         "cached": tracked.cached,

@@ -24,7 +24,7 @@ TERMS = {
     "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget.",
     "TTFT": "Time to first token, as the share of requests that had theirs within a time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, kept for who comes back, free.",
-    "Steps": "One row a request: when it waited, when its prompt was computed, when it decoded.",
+    "Steps": "One row a request: when it waited, when its prompt was computed, when it decoded. As requests: what became of each, as a table.",
     "KV blocks": "Every block of the KV cache in the colour of the request that holds it; inverted with the number of holders where several share it.",
     "paused by the lab": "The Lab is measuring: it has the machine to itself, and what was sent here goes on when it is done.",
     "Scenario": "Traffic that shows what one setting does. Its seed decides the prompts and when they arrive, the same for A and B.",
@@ -112,7 +112,7 @@ KEYS = (
     ("1 – 8", "go to a lane"),
     (
         "← ↑ → ↓",
-        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it",
+        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere",
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
     ("Esc", "back to now, close this"),

@@ -1,4 +1,4 @@
-"""``roseplay export``: make a trace, a table or a report of a recording, without an engine."""
+"""``roseplay export``: make a trace, tables or a report of a recording, without an engine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from roseplay.recording.reader import RecordingError, parse
 _FLAGS = {
     "trace": "Chrome trace, for ui.perfetto.dev",
     "csv": "one row per token",
+    "requests": "one row per request, CSV",
     "report": "one HTML page with charts",
 }
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(argv))
     wanted = {flag: Path(options[flag]) for flag in _FLAGS if options[flag]}
     if not wanted:
-        parser.error("nothing to make: use --trace FILE, --csv FILE or --report FILE")
+        parser.error("nothing to make: use " + ", ".join(f"--{flag} FILE" for flag in _FLAGS))
     source = Path(options["recording"])
     try:
         with source.open("rb") as lines:

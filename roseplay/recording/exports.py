@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roseplay.recording.reader import Recording, parse
+from roseplay.recording.requests import requests
 from roseplay.recording.run_report import run_report
 from roseplay.recording.tokens import tokens
 from roseplay.recording.trace import trace
@@ -25,6 +26,7 @@ KINDS = {
     ),
     "trace": Kind("trace.json", "application/json", "Opens in ui.perfetto.dev or chrome://tracing, from a local file."),
     "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a token."),
+    "requests": Kind("requests.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a request."),
     "report": Kind("report.html", "text/html; charset=utf-8", "Opens in any browser, without a network."),
 }
 
@@ -37,5 +39,5 @@ def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
 
 
 def make(kind: str, recording: Recording) -> bytes:
-    """Returns a trace, table of tokens or report of a recording."""
-    return {"trace": trace, "tokens": tokens, "report": run_report}[kind](recording)
+    """Returns a trace, a table of tokens or of requests, or a report of a recording."""
+    return {"trace": trace, "tokens": tokens, "requests": requests, "report": run_report}[kind](recording)

@@ -16,8 +16,8 @@ from roseplay.recording.frame_rows import StepRow, TokenRow
 _FREE = [0, -1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
-    *("kind", "lane", "burst", "prompt_tokens", "submitted", "scheduled", "first", "finished"),
-    *("queue_ms", "ttft_ms", "reason", "error", *_PROGRESS),
+    *("kind", "lane", "burst", "prompt_tokens", "submitted", "scheduled", "first", "last", "finished"),
+    *("queue_ms", "ttft_ms", "itl_max", "preemptions", "reason", "error", *_PROGRESS),
 )
 
 
@@ -35,6 +35,8 @@ class RequestRun:
 
     Attributes:
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
+        last, itl_max: time of its newest token, and its longest gap between two.
+        preemptions: how often it was preempted.
         skipped: tokens it had that are not in ``tokens``: they came before the recording begins.
         texts: by token index; empty if they were not recorded.
         preempted, resumed, copied: times of these events.
@@ -49,9 +51,12 @@ class RequestRun:
     submitted: float | None = None
     scheduled: float | None = None
     first: float | None = None
+    last: float | None = None
     finished: float | None = None
     queue_ms: float | None = None
     ttft_ms: float | None = None
+    itl_max: float | None = None
+    preemptions: int = 0
     reason: str | None = None
     error: str | None = None
     computed: int = 0
@@ -74,6 +79,18 @@ class RequestRun:
         return f"{'steady' if self.kind == 'steady' else 'request'} #{self.request_id}"
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens of its answer."""
+        return self.skipped + len(self.tokens)
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Mean time per output token after the first, so far; undefined for fewer than two tokens."""
+        if self.num_tokens < 2 or self.first is None or self.last is None:
+            return None
+        return (self.last - self.first) / (self.num_tokens - 1)
+
+    @property
     def ttft(self) -> float | None:
         return None if self.first is None or self.submitted is None else self.first - self.submitted
 
@@ -85,7 +102,7 @@ class RequestRun:
 
     def about(self) -> dict[str, Any]:
         """Returns it as a snapshot has it."""
-        return {**{name: getattr(self, name) for name in _ABOUT}, "tokens": self.skipped + len(self.tokens)}
+        return {**{name: getattr(self, name) for name in _ABOUT}, "tokens": self.num_tokens}
 
     def ran(self, t: float) -> None:
         """It was in a step, or preempted by one before it ran: an earlier preemption ends."""
@@ -167,6 +184,7 @@ class RunState:
         for request in self._known(step.preempted):
             request.ran(step.t0)
             request.preempted.append(step.t0)
+            request.preemptions += 1
         for request in self._known(step.copied):
             request.copied.append(step.t0)
 
@@ -177,6 +195,9 @@ class RunState:
 
     def _token(self, token: TokenRow) -> None:
         for request in self._known([token.request_id]):
+            request.last = token.t
+            if token.itl_ms is not None:
+                request.itl_max = max(token.itl_ms, request.itl_max or 0.0)
             if self._history:
                 request.tokens.append(TokenRun(token.t, token.itl_ms, self._latest.get(token.step_id)))
             else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
+from roseplay.recording.spreadsheet import cell, spreadsheet
 
 COLUMNS = (
     "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
@@ -28,15 +26,7 @@ def tokens(recording: Recording) -> bytes:
             made_in = token.step
             step = (made_in.step_id, made_in.prompt_tokens, made_in.decode_tokens) if made_in else (None,) * 3
             time_ms = round(token.t - run.start, 2)
-            about = (r.request_id, r.kind, r.lane, r.burst, index, _text(r.texts.get(index)))
+            about = (r.request_id, r.kind, r.lane, r.burst, index, cell(r.texts.get(index)))
             rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}"))
     rows.sort(key=lambda row: row[6])
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    writer.writerows(rows)
-    return out.getvalue().encode("utf-8", "replace")
-
-
-def _text(text: str | None) -> str | None:
-    return "'" + text if text and text[0] in "=+-@\t\r" else text
+    return spreadsheet(COLUMNS, rows)

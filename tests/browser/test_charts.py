@@ -572,28 +572,6 @@ def test_keys_go_on_beyond_what_is_in_view(views: Views) -> None:
     assert shown == sorted(shown), "the view has followed"
 
 
-def test_the_timeline_as_a_table(views: Views) -> None:
-    page, traffic = views.page, Traffic()
-    (lane,) = traffic.burst(1, steps=4, lane=True, prompt=64)
-    others = traffic.burst(150, steps=2, prompt=7)
-    views.apply(traffic)
-    button = page.locator("#steps").get_by_role("button", name="as table")
-    button.click()
-    table = page.get_by_role("region", name="Steps as a table").locator("table")
-    assert table.locator("caption").inner_text() == "151 requests in view, 0 unfinished. Times in ms. And 51 more."
-    assert page.locator("#steps canvas").is_hidden()
-    assert table.locator("tbody tr").count() == 100
-    cells = table.locator("tbody tr").first.locator("th, td").all_inner_texts()
-    assert cells == [f"#{lane} lane 1", "done", "64", "0", "0", "20", f"{80 + lane:.1f}", "20.0", "0"]
-    assert table.locator("tbody tr").nth(1).locator("th").inner_text() == f"#{others[0]}"
-    waiting = traffic.burst(1, steps=1, ends=False, lane=True)
-    views.feed(traffic)
-    expect(table.locator("tbody tr", has_text=f"#{waiting[0]} lane 1").locator("td").first).to_have_text("decode")
-    button.click()
-    expect(table).to_be_hidden()
-    expect(page.locator("#steps canvas")).to_be_visible()
-
-
 def test_a_request_keeps_its_row(views: Views) -> None:
     traffic = Traffic()
     long = traffic.burst(2, steps=50, ends=False)

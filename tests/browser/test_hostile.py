@@ -31,6 +31,8 @@ SCRIPT = f"{IMAGE}</script><svg onload=window.pwned=1><!--`${{window.pwned=1}}`{
 EVERYWHERE = """async () => {
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
+  const views = document.querySelectorAll("#rp-steps [aria-label=view] button");
+  for (const button of views) button.click();
   const { tokens } = Rose.store, last = (tokens.end - 1) & tokens.mask;
   for (const rid of Rose.store.requests.keys()) Rose.emit("hover", rid);
   if (tokens.end) Rose.emit("select", { rid: tokens.request_id[last], step: tokens.step_id[last] });
@@ -42,6 +44,7 @@ EVERYWHERE = """async () => {
   Rose.panels.forEach((panel) => panel.soon());
   await wait(600);
   for (const button of document.querySelectorAll("#rp-live .rp-as-table")) button.click();
+  views[0].click();
 }"""
 
 

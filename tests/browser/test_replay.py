@@ -361,7 +361,7 @@ def test_traces_say_what_to_press_and_then_what_there_is(browser: Browser) -> No
         engine.submit(list(range(20)), SamplingParams(max_new_tokens=5)).result(timeout=20)
         expect(page.locator("td[data-of=tokens]")).to_have_text("5")
         expect(page.locator(".rp-empty")).to_be_hidden()
-        for kind in ("recording.jsonl", "trace.json", "tokens.csv", "report.html"):
+        for kind in ("recording.jsonl", "trace.json", "tokens.csv", "requests.csv", "report.html"):
             link = page.locator(f'a[data-file="{kind}"]')
             expect(link).not_to_have_attribute("aria-disabled", "true")
             assert httpx.get(served.address + (link.get_attribute("href") or ""), timeout=60).status_code == 200

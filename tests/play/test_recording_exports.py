@@ -29,6 +29,7 @@ from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording import exports
 from roseplay.recording.command import main
+from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import Recording, demo_path, parse
 from roseplay.recording.run import Run
 from roseplay.recording.run_statistics import run_statistics
@@ -261,19 +262,50 @@ def test_names_in_the_report_are_text(lines: list[bytes]) -> None:
     assert "&lt;script&gt;alert(1)" in page
 
 
+def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], recording: Recording) -> None:
+    rows = {int(row["request"]): row for row in csv.DictReader(io.StringIO(exports.export("requests", lines).decode()))}
+    run = Run(recording)
+    assert list(rows) == list(run.requests)
+    for rid, request in run.requests.items():
+        row, times = rows[rid], [token.t for token in request.tokens]
+        assert (int(row["answer_tokens"]), row["finish_reason"]) == (len(times), request.reason or "")
+        if len(times) > 1:
+            assert float(row["tpot_ms"]) == pytest.approx((times[-1] - times[0]) / (len(times) - 1), abs=0.02)
+            assert float(row["worst_gap_ms"]) == pytest.approx(max(b - a for a, b in pairwise(times)), abs=0.02)
+    assert [int(row["preemptions"]) for row in rows.values()] == [1, *(0 for _ in list(rows)[1:])]
+    assert [row["title"] for row in rows.values()][:2] == ["What? <b>", "What? <b>"]
+    assert {row["kind"] for row in rows.values()} == {"lane", "burst", "api"}
+
+
+def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> None:
+    """Older frames are dropped from a long run; what they said of a request that goes on is kept."""
+    document = [json.loads(line) for line in lines]
+    whole, late = InitialState(document[0]["knobs"], 0.0), 8
+    for frame in document[1:late]:
+        whole.fold(frame)
+    header = {**document[0], "snapshot": whole.snapshot(lambda tab: True)}
+    cut = [json.dumps(part).encode() for part in (header, *document[late:])]
+    tables = [list(csv.DictReader(io.StringIO(exports.export("requests", part).decode()))) for part in (lines, cut)]
+    alike = ("request", "answer_tokens", "tpot_ms", "worst_gap_ms", "preemptions", "finish_reason")
+    before, after = ({row["request"]: [row[name] for name in alike] for row in table} for table in tables)
+    assert after
+    assert after.items() <= before.items()
+
+
 # The command, the routes and the endpoint
 
 
 def test_the_command_makes_what_is_asked_for(lines: list[bytes], tmp_path: Path, capsys: Any) -> None:
     source = tmp_path / "run.jsonl"
     source.write_bytes(b"".join(lines))
-    files = {"--trace": "t.json", "--csv": "t.csv", "--report": "r.html"}
+    files = {"--trace": "t.json", "--csv": "t.csv", "--requests": "q.csv", "--report": "r.html"}
     flags = [part for flag, name in files.items() for part in (flag, str(tmp_path / name))]
     assert main([str(source), *flags]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in files.values())
     check_trace(json.loads((tmp_path / "t.json").read_text()))
     assert (tmp_path / "t.csv").read_bytes() == exports.export("tokens", lines)
+    assert (tmp_path / "q.csv").read_bytes() == exports.export("requests", lines)
 
 
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: Any) -> None:

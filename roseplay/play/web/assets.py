@@ -25,6 +25,7 @@ STYLES = (
     "turns.css",
     "sampling.css",
     "charts.css",
+    "requests.css",
     "popover.css",
     "lab.css",
     "replay.css",

@@ -1,6 +1,7 @@
 /* What is done with results: listed and opened again, sent as a file, a link or a report. A finished run is kept at
  * once; the last one shown comes back with the page. */
 import { make, makeButton } from "../shared/dom.js";
+import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
@@ -133,9 +134,8 @@ async function read(file) {
 export function exportDocument() {
   if (!lab.document) return;
   const { scenario, created, id } = lab.document;
-  const href = URL.createObjectURL(new Blob([JSON.stringify(lab.document)], { type: "application/json" }));
-  make("a", { href, download: `roseplay-lab-${scenario}-${created.slice(0, 10)}-${id.slice(0, 6)}.json` }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 10000);
+  const name = `roseplay-lab-${scenario}-${created.slice(0, 10)}-${id.slice(0, 6)}.json`;
+  saveFile(name, JSON.stringify(lab.document), "application/json");
 }
 
 export const openReport = () =>

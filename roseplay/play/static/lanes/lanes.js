@@ -85,6 +85,14 @@ function showPicked() {
 on("hover", showPicked);
 on("select", showPicked);
 
+/* A request that is selected as a whole, not one of its tokens: its lane is outlined. */
+on("select", (what) => {
+  const whole = what && what.step === null && what.token === undefined;
+  for (const lane of lanes) {
+    lane.root.classList.toggle("rp-selected", Boolean(whole && lane.turns.some((turn) => turn.rid === what.rid)));
+  }
+});
+
 // ---- how many ---------------------------------------------------------------------------------------------
 function show() {
   box.dataset.count = String(count);

@@ -107,6 +107,7 @@ function draw(width, height) {
   state.idle = !counts.active && !counts.shared;
   for (let i = 0; i < Math.min(total, shown); i++) cell(state.order[i], box(i));
   g.globalAlpha = 1;
+  outlineOwned(Math.min(total, shown));
   const every = Math.ceil(LABEL_PX / dy);
   for (let row = 0; !state.grouped && total && row < rows; row += every) {
     const y = TOP + row * dy + Math.min(dy, LABEL_PX) - 1;
@@ -161,11 +162,24 @@ function digit(rows, x, y) {
   }
 }
 
+/* Around the blocks of the request that is selected as a whole. */
+function outlineOwned(count) {
+  const { selected } = pointing;
+  if (!selected || selected.step !== null) return;
+  for (let i = 0; i < count; i++) {
+    const block = state.order[i];
+    if (blocks.owner[block] === selected.rid && blocks.references[block] > 0) outline(i);
+  }
+}
+
 /* Around the block that is pointed at, chosen by the keys, or open. */
 function ring() {
   const block = state.at ?? (document.activeElement === canvas || popover.name === "block" ? state.cursor : 0);
   const index = block ? state.order.indexOf(block) : -1;
-  if (index < 0 || index >= state.place.shown) return;
+  if (index >= 0 && index < state.place.shown) outline(index);
+}
+
+function outline(index) {
   const [x, y, w, h] = box(index);
   g.strokeStyle = state.T.ink;
   g.lineWidth = 1.5;

@@ -87,7 +87,8 @@ class LivePanel {
  */
 export function createPanel(box, spec) {
   const panel = new LivePanel(box, spec);
-  box.setAttribute("role", spec.keys ? "application" : "img"); // an application is given the arrow keys
+  // An application is given the arrow keys; what needs no description is read as it is.
+  if (spec.describe) box.setAttribute("role", spec.keys ? "application" : "img");
   new ResizeObserver(panel.soon).observe(box);
   new IntersectionObserver((seen) => {
     panel.onScreen = seen[seen.length - 1].isIntersecting;

@@ -20,11 +20,11 @@ import { drawOverview } from "./overview.js";
 import { demoList } from "./demolist.js";
 import { demos } from "./demos.js";
 import { createPanel } from "./panel.js";
+import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
 import { stepSpan } from "./span.js";
 import { steer } from "./steering.js";
 import { outlineCell, watchKeys } from "./stepcells.js";
-import { stepTable } from "./steptable.js";
 import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
 import { nothingIn, USUAL_SPAN, view } from "./view.js";
 
@@ -44,25 +44,36 @@ export function mount(element) {
   element.querySelector(".rp-plot").append(canvas, said);
   pen = createPen(canvas);
   g = pen.g;
-  const colours = segmented("colour", ["request", "ITL"], (word) => {
+  subtitle = element.querySelector(".rp-sub");
+  const table = requestTable(element.querySelector(".rp-plot"), subtitle), legends = legend();
+  const list = demoList(), showList = () => (list.hidden = !demos.firstScreen || canvas.hidden);
+  const views = segmented("view", ["timeline", "ITL", "requests"], (word) => {
+    const asTable = word === "requests";
     timeline.byItl = word === "ITL";
     element.classList.toggle("rp-by-itl", timeline.byItl);
-    panel.soon();
+    canvas.hidden = asTable;
+    table.box.hidden = !asTable;
+    head.replaceChildren(
+      ...(asTable ? table.tools.slice(0, 1) : legends),
+      views,
+      ...(asTable ? table.tools.slice(1) : []),
+    );
+    showList();
+    if (asTable) table.again();
+    else panel.soon();
   });
-  const table = stepTable(rows, inView);
   shades = shadesLegend();
-  element.querySelector(".rp-rt").replaceChildren(...legend(), shades.entry, colours, table.button);
-  table.bind(element);
+  legends.push(shades.entry);
+  const head = element.querySelector(".rp-rt");
+  head.replaceChildren(...legends, views);
   copyLegend = element.querySelector(".rp-copied");
   copyLegend.hidden = true;
-  subtitle = element.querySelector(".rp-sub");
   const describe = () => `Step timeline. ${summary}`;
   const panel = createPanel(canvas, { name: "steps", every: 1, follows: true, keys: true, draw, describe });
-  const list = demoList();
   canvas.after(list);
-  list.hidden = !demos.firstScreen;
+  showList();
   on("first screen", () => {
-    list.hidden = !demos.firstScreen;
+    showList();
     panel.soon();
   });
   watchKeys(canvas, said, panel.soon);
@@ -92,6 +103,7 @@ function draw(width, height, now) {
   waiting();
   const seen = work();
   marks();
+  outlineRequest();
   outlineCell(g);
   g.restore();
   labels();
@@ -103,12 +115,6 @@ function draw(width, height, now) {
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
   summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
     "Arrow keys go from step to step and row to row, Enter opens one.";
-}
-
-/* Requests in the stretch of time that is shown. */
-function inView() {
-  if (timeline.window) rows.update(timeline.window);
-  return rows.visible.slice();
 }
 
 /* Where row i has its middle. Lanes first, then a line, then everybody else. */
@@ -248,6 +254,18 @@ function marks() {
   }
   g.globalAlpha = 1;
   copyLegend.hidden = !rows.visible.some((known) => known.copied.some((t) => time.x(t) >= timeline.window.x0));
+}
+
+/* Around all steps of the request that is selected as a whole. */
+function outlineRequest() {
+  const { selected } = pointing, known = selected && selected.step === null ? store.requests.get(selected.rid) : null;
+  if (!known || !rows.visible.includes(known) || !shown(known)) return;
+  const row = rows.of(known), high = timeline.high(row), end = LEFT + timeline.plot;
+  const x0 = timeline.x(time.x(known.submitted)) - 2;
+  const x1 = known.finished === null ? end : Math.min(end, timeline.x(time.x(known.finished)) + 3);
+  g.strokeStyle = timeline.T.ink;
+  g.lineWidth = 1.5;
+  g.strokeRect(x0, timeline.y(row) - high / 2, x1 - x0, high);
 }
 
 /* The mark of a copy-on-write: a square behind another. */

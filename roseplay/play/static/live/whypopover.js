@@ -44,13 +44,11 @@ function fill(body, answer) {
 let replacing = false;
 
 on("select", (what) => {
-  if (!what) {
-    if (popover.name === "why") popover.close();
-    return;
-  }
-  const answer = what.step === null ? null : why(what.rid, what.step);
-  if (!answer && what.token === undefined) return;
+  const answer = what && what.step !== null ? why(what.rid, what.step) : null;
   replacing = true; // what closes now is the one before: its place is taken, not given up
+  if (popover.name === "why") popover.close();
+  replacing = false;
+  if (!what || (!answer && what.token === undefined)) return;
   popover.open({
     name: "why",
     title: answer ? answer.title : "Was this token slow?",
@@ -60,5 +58,4 @@ on("select", (what) => {
     fill: (body) => (answer ? fill(body, answer) : body.append(past(what))),
     closed: () => replacing || emit("select", null),
   });
-  replacing = false;
 });

@@ -39,6 +39,7 @@ export function apply(delta) {
   store.cursor = delta.next;
   time.sync(delta.now);
   for (const frame of delta.frames || []) applyFrame(frame);
+  if (delta.reset) countEarlier(delta.snapshot || {});
   if (delta.frames && delta.frames.length) store.version++;
   prune();
   emit("frame", delta);
@@ -78,12 +79,20 @@ function applyFields(rid, fields) {
   if (known.burst !== null) addToBurst(known);
 }
 
+/* Preemptions that a snapshot counts and its frames do not hold. */
+function countEarlier(snapshot) {
+  for (const [rid, { preemptions = 0 }] of snapshot.requests || []) {
+    const known = request(rid);
+    known.preempted_before = Math.max(0, preemptions - known.preempted.length);
+  }
+}
+
 /** @param {Frame} frame */
 function applyFrame(frame) {
   const events = frame.requests || [];
   for (const event of events) if (event[1] === "submitted") applyEvent(event);
   for (const step of frame.steps || []) applyStep(step);
-  for (const token of frame.tokens || []) rows.addToken(token);
+  for (const token of frame.tokens || []) applyToken(token);
   for (const event of events) if (event[1] !== "submitted") applyEvent(event);
   for (const [t, step, changes] of frame.knobs || []) applyKnobs(t, step, changes);
   if (frame.stats) store.stats = frame.stats;
@@ -150,6 +159,15 @@ function applyEntry(row, t0) {
 /* It was in a step, or preempted by one before it ran: an earlier preemption ends. */
 function ran(known, t) {
   if (known.preempted.length > known.resumed.length) known.resumed.push(t);
+}
+
+/** @param {any[]} row */
+function applyToken(row) {
+  const i = rows.addToken(row), t = tokens.t[i], itl = tokens.itl_ms[i], known = request(tokens.request_id[i]);
+  if (known.last !== null && t <= known.last) return; // its snapshot has counted it
+  known.last = t;
+  if (itl >= 0) known.itl_max = Math.max(known.itl_max ?? 0, itl);
+  if (known.finished === null) known.tokens++;
 }
 
 function applyKnobs(t, step, changes) {

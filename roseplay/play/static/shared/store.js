@@ -115,18 +115,21 @@ const entries = ring(1 << 18, {
  * @property {number | null} submitted
  * @property {number | null} scheduled
  * @property {number | null} first
+ * @property {number | null} last when its newest token came
  * @property {number | null} finished
  * @property {number | null} queue ms
  * @property {number | null} ttft ms
  * @property {number | null} e2e ms
  * @property {string | null} reason
- * @property {number} tokens generated
+ * @property {number} tokens generated so far
+ * @property {number | null} itl_max ms, its longest gap between two tokens
  * @property {string | null} error
  * @property {number} computed of its prompt
  * @property {number} target
  * @property {number} cached
  * @property {number} shared
  * @property {number[]} preempted when it was
+ * @property {number} preempted_before how often before the first of these
  * @property {number[]} resumed when it ran again
  * @property {number[]} copied when it copied a block before writing
  */
@@ -141,18 +144,21 @@ const unknown = (rid) => ({
   submitted: null,
   scheduled: null,
   first: null,
+  last: null,
   finished: null,
   queue: null,
   ttft: null,
   e2e: null,
   reason: null,
   tokens: 0,
+  itl_max: null,
   error: null,
   computed: 0,
   target: 0,
   cached: 0,
   shared: 0,
   preempted: [],
+  preempted_before: 0,
   resumed: [],
   copied: [],
 });

@@ -1,0 +1,151 @@
+/* What the table of requests says of each: its columns, their order, which requests it shows, and the same as CSV. */
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+
+/** @import { Request } from "../shared/types.js" */
+
+/**
+ * @typedef {object} Column
+ * @property {string} name
+ * @property {string} title
+ * @property {string} meaning
+ * @property {(known: Request) => number | string | null} value to sort by; null: there is none yet
+ * @property {(known: Request) => string} show
+ * @property {boolean} [words] it holds words, not figures
+ */
+
+const ENDS = { abort: "stopped", error: "error" };
+const NONE = "–", ZERO = "·";
+
+const isPreempted = (known) => known.preempted.length > known.resumed.length;
+export const isOver = (known) => known.finished !== null || known.reason !== null;
+const isWaiting = (known) => !isOver(known) && (isPreempted(known) || (known.scheduled === null && !known.computed));
+
+/** @param {Request} known */
+function stateOf(known) {
+  if (isOver(known)) return ENDS[known.reason] || "done";
+  if (isPreempted(known)) return "preempted";
+  if (isWaiting(known)) return "queued";
+  return known.first === null ? "prefill" : "decode";
+}
+
+/** Where a request came from, in words. @param {Request} known */
+export function sourceOf(known) {
+  if (known.lane !== null) return `lane ${known.lane}`;
+  return known.burst !== null ? `burst ${known.burst}` : known.kind === "steady" ? "steady" : "program";
+}
+
+/** Mean time per token after the first, in ms; null for fewer than two. @param {Request} known */
+const tpot = ({ first, last, tokens }) =>
+  tokens < 2 || first === null || last === null ? null : (last - first) / (tokens - 1);
+
+const some = (n) => (n ? format.count(n) : ZERO);
+const whole = (ms) => (ms === null ? NONE : format.count(ms));
+const waits = (known) => (known.scheduled === null && !known.computed ? null : known.queue);
+const reused = (known) => known.cached + known.shared;
+const preemptions = (known) => known.preempted_before + known.preempted.length;
+
+/**
+ * @param {string} name
+ * @param {string} title
+ * @param {string} meaning
+ * @param {Column["value"]} value
+ * @param {(value: any) => string} show
+ * @returns {Column}
+ */
+const figure = (name, title, meaning, value, show) => ({
+  name,
+  title,
+  meaning,
+  value,
+  show: (known) => show(value(known)),
+});
+
+/** @param {Column["value"]} value @returns {Column} */
+const words = (name, title, meaning, value) => ({
+  ...figure(name, title, meaning, value, (v) => v ?? ""),
+  words: true,
+});
+
+export const COLUMNS = [
+  figure("id", "id", "Its number.", ({ rid }) => rid, String),
+  words("source", "source", "Who sent it: a lane, a burst, steady traffic, or a program.", sourceOf),
+  words("state", "state", "What it is doing.", stateOf),
+  figure("prompt", "prompt", "Prompt tokens.", ({ prompt }) => prompt, format.count),
+  figure(
+    "cached",
+    "cached",
+    "Prompt tokens that it did not have to compute: cached, or shared in a step.",
+    reused,
+    some,
+  ),
+  figure("answer", "answer", "Tokens generated so far.", ({ tokens }) => tokens, some),
+  figure("queue", "queue", "From submit to the first step that works on it, ms.", waits, whole),
+  figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft }) => ttft, whole),
+  figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
+  figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
+  figure("preempt", "preempt.", "Times that it lost its blocks to another.", preemptions, some),
+  words("finish", "finish", "Why it ended.", ({ reason }) => reason),
+];
+
+export const FILTERS = {
+  all: () => true,
+  live: (known) => !isOver(known),
+  waiting: isWaiting,
+  done: isOver,
+};
+
+/** @typedef {{column: string, down: boolean}} Order */
+
+/**
+ * The requests that pass a filter, in an order; those without a value stand last either way, the newest of equal ones
+ * first.
+ * @param {keyof typeof FILTERS} filter
+ * @param {Order} order
+ * @param {(known: Request) => boolean} seen
+ */
+export function listed(filter, { column, down }, seen) {
+  const { value } = COLUMNS.find(({ name }) => name === column), keyed = [];
+  for (const known of store.requests.values()) { // without a time of submission, nobody has said yet who it is
+    if (known.submitted !== null && FILTERS[filter](known) && seen(known)) keyed.push({ known, key: value(known) });
+  }
+  const sign = down ? -1 : 1;
+  keyed.sort((a, b) => (compare(a.key, b.key, sign) || b.known.rid - a.known.rid));
+  return keyed.map(({ known }) => known);
+}
+
+function compare(a, b, sign) {
+  if (a === null || b === null) return (a === null ? 1 : 0) - (b === null ? 1 : 0);
+  return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+}
+
+// ---- as a file --------------------------------------------------------------------------------------------
+const round = (v) => (typeof v === "number" ? Math.round(v * 100) / 100 : v ?? "");
+
+/**
+ * Columns of the same names as in the export of a whole run (recording/requests.py).
+ * @type {[string, (known: Request) => any][]}
+ */
+const CSV = [
+  ["request", ({ rid }) => rid],
+  ["kind", ({ kind }) => kind],
+  ["lane", ({ lane }) => lane],
+  ["burst", ({ burst }) => burst],
+  ["state", stateOf],
+  ["prompt_tokens", ({ prompt }) => prompt],
+  ["cached_tokens", ({ cached }) => cached],
+  ["shared_tokens", ({ shared }) => shared],
+  ["answer_tokens", ({ tokens }) => tokens],
+  ["queue_ms", waits],
+  ["ttft_ms", ({ ttft }) => ttft],
+  ["tpot_ms", tpot],
+  ["worst_gap_ms", ({ itl_max: worst }) => worst],
+  ["preemptions", preemptions],
+  ["finish_reason", ({ reason }) => reason],
+];
+
+/** Requests as CSV; nothing in it is anybody's text. @param {Request[]} list */
+export function asCsv(list) {
+  const lines = list.map((known) => CSV.map(([, value]) => String(round(value(known)))).join(","));
+  return [CSV.map(([name]) => name).join(","), ...lines, ""].join("\r\n");
+}

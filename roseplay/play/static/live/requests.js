@@ -1,0 +1,260 @@
+/* The table of requests, live: the accessible twin of the step timeline. A row a request, whatever it does; a click or
+ * Enter selects it, here and in the other views. It is written only while it is shown. While the pointer or the focus
+ * is in it its rows keep their order, and what is new stands below them. */
+import { make, makeButton, onKeys, write } from "../shared/dom.js";
+import { saveFile } from "../shared/download.js";
+import { emit, on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { segmented } from "../shared/legend.js";
+import { pointing } from "../shared/pointing.js";
+import { time } from "../shared/time.js";
+import { createPanel } from "./panel.js";
+import { makeRow, unfoldedFacts } from "./requestcells.js";
+import { asCsv, COLUMNS, FILTERS, isOver, listed } from "./requestrows.js";
+import { nothingIn, view } from "./view.js";
+
+/** @import { Request } from "../shared/types.js" */
+
+const MORE = 200; // rows that are added at a time
+const EVERY = 4; // beats: twice a second
+const narrow = matchMedia("(max-width: 719px)");
+
+/** @type {{filter: keyof typeof FILTERS, order: import("./requestrows.js").Order, most: number, held: boolean}} */
+const state = { filter: "all", order: { column: "worst", down: true }, most: MORE, held: false };
+/** Those that have a row, from top to bottom. @type {Request[]} */
+let shown = [];
+/** @type {Map<Request, {tr: HTMLTableRowElement, texts: HTMLElement[], key: string}>} */
+const rows = new Map();
+let box = null,
+  body = null,
+  caption = null,
+  nothing = null,
+  more = null,
+  unfolded = null,
+  panel = null,
+  subtitle = null;
+/** The row that Tab goes to. @type {Request | null} */
+let current = null;
+
+/**
+ * Make the table, hidden, in a panel. Returns its box, and what stands in the panel's head while it is shown.
+ * @param {HTMLElement} plot
+ * @param {HTMLElement} ofTitle the head's second line
+ */
+export function requestTable(plot, ofTitle) {
+  subtitle = ofTitle;
+  build();
+  plot.append(box);
+  panel = createPanel(box, { name: "requests", every: EVERY, draw });
+  const filters = segmented("requests shown", Object.keys(FILTERS), (word) => {
+    state.filter = /** @type {keyof typeof FILTERS} */ (word);
+    again();
+  });
+  const csv = makeButton("CSV", { className: "rp-back", title: "These requests as a table for a spreadsheet" });
+  csv.onclick = () => saveFile("roseplay-requests.csv", asCsv(all()), "text/csv;charset=utf-8");
+  listen();
+  return { box, tools: [filters, csv], again };
+}
+
+// ---- making ---------------------------------------------------------------------------------------------
+function build() {
+  caption = make("caption", "rp-said");
+  body = make("tbody");
+  nothing = make("p", { className: "rp-nothing", hidden: true });
+  more = makeButton("", { className: "rp-back rp-more", hidden: true, onclick: () => again(state.most += MORE) });
+  const head = make("thead", "", make("tr", "", ...COLUMNS.map(heading)));
+  const table = make("table", "", caption, head, body);
+  const values = { className: "rp-table rp-requests", role: "region", "aria-label": "Requests", hidden: true };
+  box = make("div", values, table, more, nothing);
+  unfolded = make("tr", "rp-unfolded", make("td", { colSpan: COLUMNS.length }));
+  showOrder();
+}
+
+/** @param {import("./requestrows.js").Column} column */
+function heading({ name, title, meaning, words }) {
+  const button = makeButton(title, { title: meaning });
+  button.onclick = () => {
+    const { order } = state;
+    state.order = { column: name, down: order.column === name ? !order.down : !words };
+    showOrder();
+    again();
+  };
+  return make("th", { scope: "col", className: `rp-of-${name}` }, button);
+}
+
+function showOrder() {
+  const { column, down } = state.order, heads = box.querySelectorAll("thead th");
+  heads.forEach((th, i) => {
+    if (COLUMNS[i].name === column) th.setAttribute("aria-sort", down ? "descending" : "ascending");
+    else th.removeAttribute("aria-sort");
+  });
+}
+
+// ---- which, and in which order --------------------------------------------------------------------------
+/* Where the time charts are zoomed, those that lived in what they show. */
+function inView({ submitted, finished }) {
+  const { zoom } = view;
+  return !zoom || (time.x(submitted) <= zoom.x1 && (finished === null || time.x(finished) >= zoom.x0));
+}
+
+const all = () => listed(state.filter, state.order, inView);
+
+/* What is held stays as it stands, and what is new follows. */
+function ordered() {
+  const list = all();
+  if (!state.held || !shown.length) return list;
+  const had = new Set(shown);
+  return [...shown, ...list.filter((known) => !had.has(known)).reverse()];
+}
+
+/** Another order or another choice: at once, wherever the pointer is. */
+function again(_ = 0) {
+  shown = [];
+  panel.soon();
+}
+
+// ---- writing --------------------------------------------------------------------------------------------
+function draw() {
+  const list = ordered(), before = shown;
+  shown = list.slice(0, Math.max(state.most, state.held ? before.length : 0));
+  for (const known of rows.keys()) if (!shown.includes(known)) drop(known);
+  for (const known of shown) fill(known);
+  if (before.length !== shown.length || before.some((known, i) => known !== shown[i])) place();
+  mark();
+  sayHow(list);
+}
+
+function drop(known) {
+  rows.get(known).tr.remove();
+  rows.delete(known);
+}
+
+function fill(known) {
+  if (!rows.has(known)) rows.set(known, makeRow(known));
+  const row = rows.get(known), texts = COLUMNS.map((column) => column.show(known)), key = texts.join("|");
+  if (row.key === key) return;
+  row.key = key;
+  texts.forEach((text, i) => i !== 1 && write(row.texts[i], text));
+  row.tr.dataset.state = texts[2];
+}
+
+/* Put the rows into their order, moving none that stands right: one that has the focus would lose it. */
+function place() {
+  shown.forEach((known, i) => {
+    const { tr } = rows.get(known);
+    if (body.rows[i] !== tr) body.insertBefore(tr, body.rows[i] || null);
+  });
+}
+
+/* Which row is selected, which is pointed at elsewhere, and which one Tab goes to. */
+function mark() {
+  const { selected, rid } = pointing;
+  if (!current || !rows.has(current)) current = shown[0] || null;
+  let chosen = null;
+  for (const [known, { tr }] of rows) {
+    tr.tabIndex = known === current ? 0 : -1;
+    tr.classList.toggle("rp-on", known.rid === rid);
+    if (selected && selected.rid === known.rid) tr.setAttribute("aria-current", "true");
+    else tr.removeAttribute("aria-current");
+    if (selected && selected.rid === known.rid) chosen = known;
+  }
+  box.classList.toggle("rp-pointed", rid !== null && shown.some((known) => known.rid === rid));
+  unfold(chosen);
+}
+
+/* On a phone the columns that have no room stand below the row that was tapped. */
+function unfold(known) {
+  if (!known || !narrow.matches) return unfolded.remove();
+  const { tr, key } = rows.get(known), moved = tr.nextSibling !== unfolded;
+  if (moved || unfolded.dataset.of !== key) {
+    unfolded.dataset.of = key;
+    unfolded.firstChild.replaceChildren(unfoldedFacts(known));
+  }
+  if (!moved) return;
+  tr.after(unfolded);
+  scrollTo(unfolded);
+}
+
+function sayHow(list) {
+  const { column, down } = state.order, { title, words } = COLUMNS.find(({ name }) => name === column);
+  const reversed = down === Boolean(words) ? ", reversed" : "";
+  const zoomed = view.zoom ? ` · in ${((view.zoom.x1 - view.zoom.x0) / 1000).toFixed(2)} s` : "";
+  write(subtitle, `sorted by ${title}${reversed}${zoomed}${state.held ? " · order held" : ""}`);
+  const live = list.filter((known) => !isOver(known)).length;
+  write(caption, `${format.many(list.length, "request")}, ${format.count(live)} of them unfinished. Times in ms.`);
+  const left = list.length - shown.length;
+  more.hidden = left <= 0;
+  write(more, `${format.count(Math.min(left, MORE))} more of ${format.count(list.length)}`);
+  nothing.hidden = list.length > 0;
+  if (!nothing.hidden) write(nothing, state.filter === "all" ? nothingIn(view.window(time.now())) : "None now.");
+}
+
+// ---- pointer and keys -----------------------------------------------------------------------------------
+const knownOf = (target) => {
+  const tr = target instanceof Element ? target.closest("tbody tr[data-rid]") : null;
+  return tr && shown.find((known) => rows.get(known).tr === tr);
+};
+
+function listen() {
+  const held = () => {
+    const now = box.matches(":hover, :focus-within");
+    if (state.held && !now) panel.soon();
+    state.held = now;
+  };
+  for (const event of ["pointerenter", "pointerleave", "focusin", "focusout"]) {
+    box.addEventListener(event, () => setTimeout(held)); // once the focus is where it goes
+  }
+  body.addEventListener("click", ({ target }) => choose(knownOf(target)));
+  body.addEventListener("pointerover", ({ target }) => pointAt(knownOf(target)));
+  body.addEventListener("focusin", ({ target }) => {
+    const known = knownOf(target);
+    if (known) current = known;
+    pointAt(known);
+    mark();
+  });
+  for (const event of ["pointerleave", "focusout"]) body.addEventListener(event, () => pointAt(null));
+  onKeys(body, pressed);
+  on("hover", () => box.hidden || mark());
+  on("select", () => box.hidden || reveal());
+  on("reset", () => {
+    for (const known of rows.keys()) drop(known);
+    again();
+  });
+}
+
+const pointAt = (known) => emit("hover", known ? known.rid : null);
+
+function choose(known) {
+  if (!known) return;
+  const { selected } = pointing, again = selected && selected.rid === known.rid && selected.step === null;
+  current = known;
+  rows.get(known).tr.focus({ preventScroll: true });
+  emit("select", again ? null : { rid: known.rid, step: null });
+}
+
+const MOVES = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity };
+
+function pressed({ key, target }) {
+  const known = knownOf(target);
+  if (!known || target !== rows.get(known).tr) return false;
+  if (key === "Enter" || key === " ") choose(known);
+  else if (key in MOVES) {
+    const at = shown.indexOf(known) + MOVES[key];
+    rows.get(shown[Math.max(0, Math.min(shown.length - 1, at))]).tr.focus();
+  } else return false;
+  return true;
+}
+
+/* What was selected elsewhere comes into view, within the table only: the page stays where it is. */
+function reveal() {
+  mark();
+  const tr = body.querySelector("tr[aria-current]");
+  if (tr && !state.held) scrollTo(tr);
+}
+
+function scrollTo(tr) {
+  const at = tr.getBoundingClientRect(), frame = box.getBoundingClientRect();
+  const head = box.querySelector("thead").offsetHeight;
+  if (at.top < frame.top + head) box.scrollTop -= frame.top + head - at.top;
+  else if (at.bottom > frame.bottom) box.scrollTop += at.bottom - frame.bottom;
+}

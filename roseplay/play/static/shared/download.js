@@ -1,0 +1,16 @@
+/* Files that a script has made. */
+import { make } from "./dom.js";
+
+const KEEP_MS = 10000; // for the browser to have taken it
+
+/**
+ * Have the browser save a text as a file.
+ * @param {string} name
+ * @param {string} text
+ * @param {string} type
+ */
+export function saveFile(name, text, type) {
+  const href = URL.createObjectURL(new Blob([text], { type }));
+  make("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), KEEP_MS);
+}

@@ -1,0 +1,344 @@
+"""The table of requests: which rows, in which order, what they say, and what a selection does to the other views."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from roseplay.config import SamplingParams
+from roseplay.play.web import assets
+from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, state
+from tests.browser.modules import bare_page
+from tests.browser.test_charts import Traffic, Views
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    """The steps' panel and the block map on a page of their own."""
+    boxes = "".join(
+        f'<section id="{name}" style="width:652px;height:{height}px;display:flex;flex-direction:column">'
+        f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
+        '<div class="rp-plot"></div></section>'
+        for name, height in {"steps": 463, "blockmap": 172}.items()
+    )
+    styles = "".join((assets.STATIC / name).read_text() for name in assets.STYLES)
+    page = bare_page(browser, f"<style>{styles}</style><body>{boxes}</body>", **DESKTOP)
+    mount = "async ([id, module]) => (await import(`/static/live/${module}.js`)).mount(document.getElementById(id))"
+    for name, module in (("steps", "steps"), ("blockmap", "blockmap")):
+        page.evaluate(mount, [name, module])
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def views(page: Page) -> Iterator[Views]:
+    """With the table shown, and nothing under the pointer."""
+    page.mouse.move(1400, 880)
+    press(page, "requests")
+    yield Views(page)
+    page.evaluate("document.activeElement.blur(); Rose.view.clear(); Rose.emit('select', null)")
+    press(page, "all")
+    press(page, "timeline")
+
+
+def press(page: Page, name: str) -> None:
+    page.locator("#steps, #rp-steps").get_by_role("button", name=name, exact=True).click()
+
+
+def table(page: Page) -> Locator:
+    return page.get_by_role("region", name="Requests")
+
+
+def rows(page: Page) -> Locator:
+    return table(page).locator("tbody tr[data-rid]")
+
+
+def ids(page: Page) -> list[int]:
+    return [int(rid) for rid in rows(page).evaluate_all("rows => rows.map((row) => row.dataset.rid)")]
+
+
+def cells(page: Page, rid: int) -> dict[str, str]:
+    names = table(page).locator("thead th").all_inner_texts()
+    texts = table(page).locator(f"tr[data-rid='{rid}']").locator("th, td").all_inner_texts()
+    return dict(zip(names, (text.strip() for text in texts), strict=True))
+
+
+def test_a_row_says_what_became_of_a_request(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    (lane,) = traffic.burst(1, steps=11, lane=True, prompt=64)
+    (other,) = traffic.burst(1, steps=1, prompt=7, ends=False)
+    views.apply(traffic)
+    # Ten gaps, of which one takes four times as long as the others; its end says 20 tokens.
+    mean = (9 * 20 + 80) / 19
+    assert cells(page, lane) == {
+        "id": str(lane), "source": "1lane 1", "state": "done", "prompt": "64", "cached": "·", "answer": "20",
+        "queue": "–", "TTFT": str(80 + lane), "TPOT": f"{mean:.1f}", "worst gap": "80", "preempt.": "·", "finish": "length",
+    }  # fmt: skip
+    assert cells(page, other) | {
+        "state": "decode",
+        "answer": "1",
+        "TPOT": "–",
+        "worst gap": "–",
+        "finish": "",
+    } == cells(page, other)
+    assert page.locator("#steps canvas").is_hidden()
+    assert table(page).locator("caption").inner_text() == "2 requests, 1 of them unfinished. Times in ms."
+
+
+def test_figures_of_an_answer_under_way_outlast_its_tokens(views: Views) -> None:
+    """A snapshot counts what came before it, and the frames that follow may repeat some of that."""
+    page, traffic = views.page, Traffic()
+    (rid,) = traffic.burst(1, steps=12, ends=False)
+    delta = traffic.delta()
+    about = {
+        "kind": "burst",
+        "burst": 1,
+        "prompt_tokens": 100,
+        "submitted": 900.0,
+        "first": 950.0,
+        "last": delta["frames"][0]["tokens"][-1][1],
+    }
+    about |= {"tokens": 40, "itl_max": 333.0, "preemptions": 3, "ttft_ms": 50.0, "scheduled": 900.0}
+    delta["snapshot"]["requests"] = [[rid, about]]
+    page.evaluate("delta => Rose.apply(delta)", delta)
+    views.drawn()
+    told = cells(page, rid)
+    assert (told["answer"], told["worst gap"], told["preempt."]) == ("40", "333", "3")
+    step = traffic.frame["steps"]
+    step.append([99, traffic.t, traffic.t + 400, 0, 1, 0, 0, 1, 0, 400, 10, 20, 4, 9, 1.0, 0, [], [rid]])
+    traffic.frame["tokens"].append([rid, traffic.t + 400, 400.0, 99])
+    views.apply(traffic)
+    told = cells(page, rid)
+    assert (told["answer"], told["worst gap"], told["preempt."], told["state"]) == ("41", "400", "4", "preempted")
+
+
+def test_sorting(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    traffic.burst(3, steps=3, ms=10)  # TTFT rises with the number
+    traffic.burst(2, steps=15, ms=20)
+    traffic.burst(1, steps=1, ends=False)
+    views.apply(traffic)
+    assert ids(page) == [5, 4, 3, 2, 1, 6], "worst gap first, the newest of equal ones first, none last"
+    heads = table(page).locator("thead th")
+    assert heads.nth(9).get_attribute("aria-sort") == "descending"
+    for name, down, up in (
+        ("id", [6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6]),
+        ("state", [6, 5, 4, 3, 2, 1], [5, 4, 3, 2, 1, 6]),  # decode, done
+        ("worst gap", [5, 4, 3, 2, 1, 6], [3, 2, 1, 5, 4, 6]),
+    ):
+        for expected in (down, up):
+            press(page, name)
+            views.drawn()
+            assert ids(page) == expected, name
+            page.evaluate("document.activeElement.blur()")
+    assert [name for name in heads.evaluate_all("list => list.map((th) => th.ariaSort)") if name] == ["ascending"]
+    assert page.locator("#steps .rp-sub").inner_text().startswith("sorted by worst gap, reversed")
+    press(page, "worst gap")
+
+
+def test_filters(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    done = traffic.burst(2, steps=2)
+    live = traffic.burst(2, steps=2, ends=False)
+    about = {"kind": "steady", "lane": None, "burst": None, "prompt_tokens": 5}
+    traffic.frame["requests"].append([50, "submitted", traffic.t, about])
+    views.apply(traffic)
+    for word, expected in {"live": {*live, 50}, "waiting": {50}, "done": set(done), "all": {*done, *live, 50}}.items():
+        press(page, word)
+        views.drawn()
+        assert set(ids(page)) == expected, word
+    assert (cells(page, 50)["source"], cells(page, 50)["state"]) == ("steady", "queued")
+    press(page, "waiting")
+    traffic.frame["requests"].append([50, "finished", traffic.t, {"reason": "abort", "tokens": 0}])
+    views.apply(traffic)
+    assert ids(page) == []
+    assert table(page).get_by_text("None now.").is_visible()
+
+
+@pytest.mark.parametrize("hand", ["pointer", "focus"])
+def test_rows_stay_where_they_are_under_a_hand(views: Views, hand: str) -> None:
+    page, traffic = views.page, Traffic()
+    first = traffic.burst(2, steps=3, ms=10)
+    views.apply(traffic)
+    before = ids(page)
+    if hand == "pointer":
+        rows(page).first.hover()
+    else:
+        rows(page).first.focus()
+    page.wait_for_timeout(50)
+    slower = traffic.burst(1, steps=15, ms=50)
+    views.apply(traffic)
+    assert ids(page) == [*before, *slower], "what is new stands below"
+    press_waiting = "order held" in page.locator("#steps .rp-sub").inner_text()
+    assert press_waiting
+    page.mouse.move(1400, 880)
+    page.evaluate("document.activeElement.blur()")
+    expect(rows(page).first).to_have_attribute("data-rid", str(slower[0]))
+    assert set(ids(page)) == {*first, *slower}
+
+
+def test_a_zoom_leaves_those_of_its_time(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    traffic.burst(2, steps=5)
+    begun = traffic.t
+    later = traffic.burst(2, steps=5)
+    views.apply(traffic)
+    page.evaluate("t => Rose.view.set(Rose.time.x(t) + 5, Rose.time.x(t) + 50)", begun)
+    views.drawn()
+    assert set(ids(page)) == set(later)
+    page.keyboard.press("Escape")
+    views.drawn()
+    assert len(ids(page)) == 4
+
+
+def test_keys(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    traffic.burst(5, steps=3)
+    views.apply(traffic)
+    page.evaluate("window.chosen = null, Rose.on('select', (what) => window.chosen = what), 0")
+    focused = "Number(document.activeElement.dataset.rid)"
+    assert rows(page).evaluate_all("rows => rows.filter((row) => row.tabIndex === 0).length") == 1, "one stop of Tab"
+    rows(page).first.focus()
+    for key, expected in (
+        ("ArrowDown", 4),
+        ("ArrowDown", 3),
+        ("ArrowUp", 4),
+        ("End", 1),
+        ("ArrowDown", 1),
+        ("Home", 5),
+    ):
+        page.keyboard.press(key)
+        assert page.evaluate(focused) == expected
+        assert page.evaluate("Rose.pointing.rid") == expected, "it is pointed at everywhere"
+    page.keyboard.press("Enter")
+    assert page.evaluate("chosen") == {"rid": 5, "step": None}
+    expect(rows(page).first).to_have_attribute("aria-current", "true")
+    page.keyboard.press("Escape")
+    assert page.evaluate("chosen") is None
+    assert table(page).locator("tr[aria-current]").count() == 0
+
+
+def test_a_selection_is_outlined_in_the_other_views(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    (rid, other) = traffic.burst(2, steps=4, ends=False)
+    traffic.frame["blocks"] = [[3, 1, rid, 0], [4, 1, other, 0], [9, 1, rid, 0]]
+    views.apply(traffic)
+    page.evaluate("""() => {
+      const list = CanvasRenderingContext2D.prototype, strokes = (window.strokes = []), real = list.strokeRect;
+      list.strokeRect = function (...args) { strokes.push([this.canvas.className, this.strokeStyle, this.lineWidth, ...args].join(' ')); real.apply(this, args); };
+    }""")
+    ink = page.evaluate("Rose.palette().ink.toLowerCase()")
+    table(page).locator(f"tr[data-rid='{rid}']").click()
+    page.evaluate("strokes.length = 0")
+    views.drawn()
+    outlined = lambda view: {one for one in page.evaluate("strokes") if one.startswith(f"{view} {ink} 1.5")}  # noqa: E731
+    assert len(outlined("rp-blocks")) == 2, "its two blocks"
+    press(page, "timeline")
+    page.evaluate("strokes.length = 0")
+    views.drawn()
+    assert outlined("rp-steps")
+    page.keyboard.press("Escape")
+    page.evaluate("strokes.length = 0")
+    views.drawn()
+    assert not outlined("rp-steps")
+    press(page, "requests")
+
+
+def test_only_a_few_hundred_rows_at_first(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    for _ in range(5):
+        traffic.burst(64, steps=2)
+    views.apply(traffic)
+    assert len(ids(page)) == 200
+    press(page, "120 more of 320")
+    views.drawn()
+    assert len(set(ids(page))) == 320
+
+
+def test_csv_has_what_the_table_shows(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    traffic.burst(2, steps=11, lane=True)
+    traffic.burst(3, steps=2, ends=False)
+    views.apply(traffic)
+    press(page, "done")
+    views.drawn()
+    with page.expect_download() as download:
+        press(page, "CSV")
+    assert download.value.suggested_filename == "roseplay-requests.csv"
+    told = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert [(row["request"], row["kind"], row["lane"], row["state"]) for row in told] == [
+        ("2", "lane", "2", "done"),
+        ("1", "lane", "1", "done"),
+    ]
+    assert {row["worst_gap_ms"] for row in told} == {"80"}
+    assert {row["tpot_ms"] for row in told} == {f"{260 / 19:.2f}"}
+
+
+def test_nothing_is_written_while_it_is_not_shown(views: Views) -> None:
+    page, traffic = views.page, Traffic()
+    traffic.burst(2, steps=3)
+    views.apply(traffic)
+    press(page, "timeline")
+    drawn = "Rose.panels.find(({name}) => name === 'requests').draws"
+    before = page.evaluate(drawn)
+    traffic.burst(3, steps=3)
+    views.apply(traffic)
+    assert page.evaluate(drawn) == before
+    press(page, "requests")
+    expect(rows(page)).to_have_count(5)
+
+
+def test_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(live)
+    answer_at_most(page, 12)
+    ask(page, "What is a KV block?")
+    expect(state(page, 4)).to_contain_text(re.compile("done|length"))
+    live.engine.submit([7] * 40, SamplingParams(max_new_tokens=4, ignore_eos=True)).result(timeout=60)
+    press(page, "requests")
+    program = rows(page).filter(has_text="program").first
+    expect(program.locator(".rp-of-answer")).to_have_text("4")
+    expect(program.locator(".rp-of-finish")).to_have_text("length")
+    lane = rows(page).filter(has_text="lane 2").first
+    lane.click()
+    expect(page.locator("#rp-lane-2")).to_have_class(re.compile("rp-selected"))
+    assert page.locator(".rp-lane.rp-selected").count() == 1
+    assert page.get_by_role("dialog").count() == 0 or page.get_by_role("dialog").is_hidden()
+    before = cells(page, int(lane.get_attribute("data-rid") or 0))
+    lane.click()
+    expect(page.locator(".rp-lane.rp-selected")).to_have_count(0)
+    page.reload()
+    page.wait_for_function("window.Rose && Rose.store.requests.size >= 5")
+    press(page, "requests")
+    rid = int(before["id"])
+    expect(table(page).locator(f"tr[data-rid='{rid}']")).to_be_visible()
+    after: dict[str, Any] = cells(page, rid)
+    assert after == before, "a reload knows the same of it"
+
+
+def test_on_a_phone_a_tap_unfolds_the_rest(live: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(live, **PHONE)
+    live.engine.submit([7] * 40, SamplingParams(max_new_tokens=4, ignore_eos=True)).result(timeout=60)
+    press(page, "requests")
+    row = rows(page).first
+    expect(row).to_be_visible()
+    heads = table(page).locator("thead th:visible").all_inner_texts()
+    assert heads == ["id", "state", "TTFT", "worst gap"]
+    box = row.bounding_box()
+    assert box
+    assert box["height"] >= 44
+    row.tap()
+    told = table(page).locator(".rp-unfolded dl").inner_text()
+    assert "source" in told
+    assert "TPOT" in told
+    assert "state" not in told
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
+    row.tap()
+    expect(table(page).locator(".rp-unfolded")).to_have_count(0)
