@@ -65,8 +65,11 @@ def _settings() -> Iterator[str]:
 
 
 def _row(name: str, setting: Setting, default: object) -> str:
-    vllm = f"`{setting.vllm}`" if setting.vllm else ""
-    return _cells(f"`{name}`", setting.show(default), _takes(setting), setting.explanation, vllm)
+    vllm = f"`{setting.vllm_name}`" if setting.vllm else ""
+    more = {"Watch": setting.watch, "Costs": setting.costs}
+    words = [setting.explanation, *(f"{name}: {text}" for name, text in more.items() if text)]
+    about = " ".join(words).replace("**", "")
+    return _cells(f"`{name}`", setting.show(default), _takes(setting), about, vllm)
 
 
 def _endpoints() -> Iterator[str]:

@@ -98,7 +98,7 @@ def _reading(setting: Setting) -> dict[str, Any]:
 
 
 def _help(setting: Setting, default: Any) -> str:
-    vllm = f"; vLLM: {setting.vllm}" if setting.vllm else ""
+    vllm = f"; vLLM: {setting.vllm_name}" if setting.vllm else ""
     return f"{setting.explanation} (default: {setting.show(default)}{vllm})".replace("%", "%%")
 
 

@@ -228,6 +228,9 @@ class Knobs:
         short="budget",
         unit="tokens",
         control="budget",
+        watch="**ITL p99** falls when you lower it, **TTFT** rises.",
+        costs="New requests wait longer for their first token. Total tokens a second hardly change.",
+        nearest="max_num_batched_tokens",
     )
     max_batch_size: int = setting(
         32,
@@ -238,6 +241,8 @@ class Knobs:
         unit="requests",
         vllm="max_num_seqs",
         control="max-batch",
+        watch="**tokens / s** and **ITL p50** rise with it, requests that **wait** become fewer.",
+        costs="Each answer comes more slowly, and more KV blocks are held at once.",
     )
     prefill_max_batch_size: int | None = setting(
         None,
@@ -247,6 +252,9 @@ class Knobs:
         "Most requests whose prompts are computed in one step.",
         unit="requests",
         control="prefill-requests",
+        watch="**TTFT** of a burst: lowered, its requests get their first tokens one after the other.",
+        costs="Lowered, prompts queue although the budget has room; raised, a step takes longer.",
+        nearest="max_num_batched_tokens",
     )
     step_max_tokens: int | None = setting(
         None,
@@ -257,6 +265,8 @@ class Knobs:
         unit="tokens",
         vllm="max_num_batched_tokens",
         control="step-tokens",
+        watch="The highest bars of **Tokens per step** and **ITL p99** fall when you lower it.",
+        costs="Prompts get only what the decodes leave: first tokens come later when many answers stream.",
     )
     chunked_prefill: bool = setting(
         True,
@@ -266,6 +276,8 @@ class Knobs:
         "A prompt larger than the budget is computed in parts. Off: whole, as its step's only prompt.",
         vllm="enable_chunked_prefill",
         control="chunked",
+        watch="With a budget, the worst **ITL** while a long prompt is computed.",
+        costs="The long prompt itself takes more steps to its first token.",
     )
     prefix_cache: bool = setting(
         True,
@@ -275,6 +287,8 @@ class Knobs:
         "A prompt that begins like an earlier one takes over its blocks instead of computing them.",
         vllm="enable_prefix_caching",
         control="prefix-cache",
+        watch="**saved by sharing** rises and **TTFT** falls where prompts begin alike.",
+        costs="Next to nothing: blocks that nobody uses are kept until somebody needs them.",
     )
     same_step_sharing: bool = setting(
         True,
@@ -284,6 +298,9 @@ class Knobs:
         "Equal prompts of one step are computed once and share their blocks.",
         short="sharing",
         control="sharing",
+        watch="**saved by sharing** and **TTFT** when equal prompts arrive together.",
+        costs="Next to nothing: prompts of a step are compared.",
+        nearest="enable_prefix_caching",
     )
     batched_append: bool = setting(
         True,
@@ -292,6 +309,8 @@ class Knobs:
         "bandwidth",
         "Keys and values of all requests are written at once in each layer. Off: one write a request.",
         control="append",
+        watch="**ITL p50** with many requests; the answers stay the same.",
+        costs="Nothing. Off shows what one write a request takes.",
     )
     admission: Literal["queued", "blocking"] = setting(
         "queued",
@@ -299,6 +318,8 @@ class Knobs:
         "Admission",
         "submit",
         "queued: submit only enqueues a request. blocking: it returns when the prompt is computed, one at a time.",
+        watch="**TTFT** and **Submit** when many requests arrive.",
+        costs="Blocking, every client waits for the prompts before its own.",
     )
     cuda_graphs: bool = setting(
         True,
@@ -306,9 +327,12 @@ class Knobs:
         "CUDA graphs",
         "launches",
         "A step's launches are recorded once for each padded size and replayed.",
-        vllm="enforce_eager (its opposite)",
+        vllm="enforce_eager",
         needs="a GPU",
         control="graphs",
+        watch="**ITL p50** and the host's share of a step.",
+        costs="A longer start and memory for the recorded launches; steps are padded to a recorded size.",
+        opposite=True,
     )
     overlap: bool = setting(
         True,
@@ -318,6 +342,8 @@ class Knobs:
         "The next step is scheduled and launched before this one's tokens have reached the host.",
         vllm="async_scheduling",
         needs="a GPU",
+        watch="**ITL p50** and the host's share of a step.",
+        costs="A request that has ended is computed for one step more.",
     )
     slow_motion: float = setting(
         1.0,
@@ -328,6 +354,8 @@ class Knobs:
         unit="times",
         lab="",
         control="slow",
+        watch="Everything, at your own pace.",
+        costs="All times are stretched with it, those of the header too.",
     )
 
     def __post_init__(self) -> None:

@@ -186,7 +186,11 @@ class Setting:
         help: what it does and what changing it costs, in full sentences.
         short: its name where there is little room; "" for the label.
         unit: of its values: "tokens"; "" for none.
-        vllm: what vLLM calls it; "" where it has none.
+        watch: the figures that show a change of it, between ** and **, and how they move; "" where nobody can watch any.
+        costs: what a change costs; "" for nothing.
+        vllm: what vLLM calls it, with ``=value`` where it stands for that value; "" where it has none.
+        opposite: vLLM's is on where this is off.
+        nearest: what vLLM has that is nearest, where it has none; "" for nothing.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
         control: the id of its control on the page; "" for none. Those of knobs are sliders and switches.
         lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
@@ -200,7 +204,11 @@ class Setting:
     help: str
     short: str = ""
     unit: str = ""
+    watch: str = ""
+    costs: str = ""
     vllm: str = ""
+    opposite: bool = False
+    nearest: str = ""
     needs: str = ""
     control: str = ""
     lab: Literal["row", "name", ""] = "row"
@@ -215,6 +223,11 @@ class Setting:
     def explanation(self) -> str:
         """What it does, and what it needs for that."""
         return f"{self.help} Needs {self.needs}." if self.needs else self.help
+
+    @property
+    def vllm_name(self) -> str:
+        """What vLLM calls it, in words: ``enforce_eager (its opposite)``."""
+        return f"{self.vllm} (its opposite)" if self.opposite else self.vllm
 
     def check(self, name: str, value: object) -> None:
         """Raises ``ValueError``, with what to use instead, for a value that it does not take."""
@@ -249,7 +262,13 @@ class Setting:
         texts = {name: value for name, value in vars(self).items() if name != "values" and value}
         acronym = self.label[:2].isupper()
         short = self.label if acronym else self.label[:1].lower() + self.label[1:]
-        return {"kind": self.values.name, "short": short, **values, **texts}
+        flags = {"flag": flag_of(self.vllm), "nearest": flag_of(self.nearest)}
+        return {"kind": self.values.name, "short": short, **values, **texts, **{k: v for k, v in flags.items() if v}}
+
+
+def flag_of(vllm: str) -> str:
+    """The flag of vLLM for a name of its: ``--max-num-seqs``, ``--load-format dummy``; "" for ""."""
+    return f"--{vllm.replace('_', '-').replace('=', ' ')}" if vllm else ""
 
 
 _short = reprlib.Repr()

@@ -18,8 +18,9 @@ from roseplay.settings import Switch, Whole, setting
 @dataclass(frozen=True, kw_only=True)
 class Knobs(config.Knobs):
     patience: int = setting(
-        3, Whole(1, 9), "Patience", "mood", "How long it waits.", short="calm", unit="steps", control="patience"
-    )
+        3, Whole(1, 9), "Patience", "mood", "How long it waits.", short="calm", unit="steps", control="patience",
+        watch="**TTFT** rises.", costs="Time.", nearest="max_wait_s",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,6 @@ def page() -> dict[str, Any]:
     (control,) = [part for part in parts if part.get("elem_id") == "patience"]
     return {
         "control": [control["label"], control["info"], control["value"]],
-        "tooltip": given["terms"]["patience"],
         "given": [given["settings"]["knobs"]["patience"], given["settings"]["config"]["zeal"]],
         "order": list(given["controls"]),
         "endpoint": built.get_api_info()["named_endpoints"]["/set_knobs"]["description"],

@@ -44,12 +44,12 @@ def test_values_and_errors_of_flags(found: Found) -> None:
 def test_the_control_and_what_the_pages_scripts_get(found: Found) -> None:
     page = found["page"]
     assert page["control"] == ["Patience", "mood", 3]
-    assert page["tooltip"] == "Patience (patience): How long it waits."
     assert page["order"].index("max_batch_size") < page["order"].index("patience") < page["order"].index("prefix_cache")
     knob, engine = page["given"]
     assert knob == {
         "kind": "whole", "least": 1, "most": 9, "label": "Patience", "short": "calm", "hint": "mood", "unit": "steps",
         "help": "How long it waits.", "control": "patience", "lab": "row", "default": 3,
+        "watch": "**TTFT** rises.", "costs": "Time.", "nearest": "--max-wait-s",
     }  # fmt: skip
     assert (engine["kind"], engine["lab"], engine["formerly"], engine["default"]) == ("switch", "row", "haste", True)
 
@@ -76,6 +76,9 @@ def test_recordings_with_it_and_from_before(found: Found) -> None:
 
 def test_the_documents(found: Found) -> None:
     settings, endpoints = found["docs"]
-    assert "| `patience` | 3 | an integer from 1 to 9, in steps | How long it waits. |  |" in settings
+    assert (
+        "| `patience` | 3 | an integer from 1 to 9, in steps | How long it waits. Watch: TTFT rises. Costs: Time. |  |"
+        in settings
+    )
     assert "| `zeal` | on | true or false | Whether it tries hard. |  |" in settings
     assert "`zeal`" in endpoints

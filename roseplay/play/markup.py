@@ -30,8 +30,16 @@ KNOBS_BUTTON = (
     '<button type="button" id="rp-knobs-button" aria-expanded="false">Knobs <span></span><svg width="12" height="8" '
     'aria-hidden="true"><path d="M1 1l5 5 5-5" fill="none" stroke="currentColor" stroke-width="1.5"/></svg></button>'
 )
+
+
+def term(name: str, text: str | None = None) -> str:
+    """A word of the glossary, by default the name itself, as a button that explains it: see ``live/terms.js``."""
+    about = f'data-term="{escape(name)}" aria-expanded="false" aria-haspopup="dialog"'
+    return f'<button type="button" class="rp-term" {about}>{escape(text or name)}</button>'
+
+
 STEADY = (
-    '<span>Steady traffic</span><span class="rp-tg" role="group" aria-label="Spacing of steady requests">'
+    f'{term("Steady traffic")}<span class="rp-tg" role="group" aria-label="Spacing of steady requests">'
     '<button type="button" data-spacing="poisson" aria-pressed="true">Poisson</button>'
     '<button type="button" data-spacing="even" aria-pressed="false">even</button></span>'
     '<button type="button" class="rp-toggle" role="switch" aria-checked="false" aria-label="Steady traffic"></button>'
@@ -83,13 +91,13 @@ def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str
     """A figure of the header; ``live/figures.js`` fills it."""
     more = '<canvas width="56" height="24" aria-hidden="true"></canvas>' if spark else ""
     more += '<u aria-hidden="true"><i></i></u>' if bar else ""
-    return f'<div class="rp-kpi {name}" title="{escape(TERMS[label])}"><span>{label}</span><b>–</b>{more}</div>'
+    return f'<div class="rp-kpi {name}"><span>{term(label)}</span><b>–</b>{more}</div>'
 
 
 def section(title: str, hint: str, name: str) -> gr.HTML:
     """The head of a section of the rail."""
     return html(
-        f'<h3 title="{escape(TERMS[title])}">{title}<span>{hint}</span></h3>',
+        f"<h3>{term(title)}<span>{hint}</span></h3>",
         elem_classes="rp-sechead",
         elem_id=f"rp-{name}-head",
     )
@@ -101,7 +109,7 @@ def panel(name: str, title: str, sub: str, module: str) -> gr.HTML:
     The part of the title behind a comma is not shown; it distinguishes views of the same name.
     """
     return html(
-        f'<div class="rp-ph"><h3 title="{escape(TERMS[title])}">{title.split(",")[0]}</h3><span class="rp-sub">{sub}</span>'
+        f'<div class="rp-ph"><h3>{term(title, title.split(",")[0])}</h3><span class="rp-sub">{sub}</span>'
         '<span class="rp-rt"></span></div><div class="rp-plot"></div>',
         elem_id=f"rp-{name}",
         elem_classes="rp-panel",

@@ -15,7 +15,7 @@ from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
 from roseplay.play.stops import RATE
 from roseplay.play.story_strip import LIST, StoryStrip
-from roseplay.play.terms import CONTROLS, LAB, SETTINGS
+from roseplay.play.terms import CONTROLS, GLOSSARY, LAB, SETTINGS
 from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
@@ -27,6 +27,7 @@ def page_head(playground: Playground) -> str:
     """For the document's head: all styles, what has to run before anything is drawn, and what ``given.js`` reads."""
     given = {
         "terms": CONTROLS,
+        "glossary": GLOSSARY,
         "labTerms": LAB,
         "settings": SETTINGS,
         "controls": IDS,

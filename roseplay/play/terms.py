@@ -1,20 +1,31 @@
-"""What the words on the page mean: shown when the pointer rests on them, and read to who cannot see them."""
+"""What the words on the page mean: shown beside them when somebody asks, or when the pointer rests on them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.settings import defaults_of, settings_of
+from roseplay.traffic.figures import DEFINITIONS
 
 TERMS = {
     "tokens / s": "Tokens generated a second, by all requests together, over the last two seconds.",
     "run / wait": "Requests that are being computed, and requests that wait to be admitted.",
-    "TTFT p50 / p95": "Time to first token: from submitting a request to its first token. Median, and the value that 95 % stay below, over the last 15 s of traffic.",
-    "ITL p50 / p99": "Inter-token latency: the gap between two tokens of one answer. Median, and the value that 99 % of gaps stay below, over the last 15 s of traffic.",
+    "TTFT p50 / p95": f"{DEFINITIONS['ttft']} Median, and the value that 95 % stay below, over the time that the charts show.",
+    "ITL p50 / p99": f"{DEFINITIONS['itl']} Median, and the value that 99 % of gaps stay below, over the time that the charts show.",
     "KV in use": "Share of the KV blocks that running requests hold. The keys and values of every token live in such blocks.",
     "saved by sharing": "Prompt tokens nobody had to compute: found in the prefix cache, or computed by another request of the same step.",
     "Scheduler": "Decides in every step who computes which tokens. A change acts on the next step.",
     "Optimisations": "Each can be switched off while the engine runs, to see what it does.",
-    "Traffic": "What Burst sends.",
+    "Traffic": "What Burst and steady traffic send.",
+    "Burst size": "Requests that one press of Burst sends, all at once.",
+    "Answer length": "Tokens that each request of a burst or of steady traffic generates, no more and no fewer.",
+    "unique": "Each prompt ends differently: nothing to share but the few tokens they begin with.",
+    "equal": "All prompts are the same: one of them is computed, the others share its blocks.",
+    "shared head": "512 tokens in common, then a question each, as under one long system prompt.",
+    "1·1·1·64 mix": "Every fourth prompt is 64 times as long as the others, which may have to wait for it.",
+    "Steady traffic": "Requests arrive at a rate, whether or not earlier ones are answered, for as long as this tab is open. Poisson draws the gaps between them, even keeps them equal.",
+    "Rate": "Steady requests a second, on average.",
     "Last burst": "The newest burst of anyone: what its prompts cost, and what sharing saved of them.",
     "In all": "Everything since the server started, of anyone: lanes, bursts and programs. What a preempted request computes again is not counted again.",
     "blocks saved": "Whole KV blocks that saved prompt tokens would have filled.",
@@ -38,19 +49,78 @@ TERMS = {
 }
 
 
+# What the popover of a word says besides its meaning: the figures to watch, between ** and **, when it changes; what it
+# costs; and vLLM's metrics that are nearest to it.
+_MORE: dict[str, dict[str, Any]] = {
+    "tokens / s": {
+        "watch": "It rises with **Max batch** until memory or the processor is used up.",
+        "vllm": ["vllm:generation_tokens_total"],
+    },
+    "run / wait": {
+        "watch": "Requests that **wait** for long: the batch, the KV blocks or the machine is full.",
+        "vllm": ["vllm:num_requests_running", "vllm:num_requests_waiting"],
+    },
+    "TTFT p50 / p95": {
+        "watch": "It rises with a queue, with long prompts, and when the **Prefill budget** falls.",
+        "vllm": ["vllm:time_to_first_token_seconds"],
+    },
+    "ITL p50 / p99": {
+        "watch": "**p99** shows the steps that computed prompts as well; a smaller **Prefill budget** lowers it.",
+        "vllm": ["vllm:inter_token_latency_seconds"],
+    },
+    "KV in use": {
+        "watch": "Near 100 %, requests wait for blocks, and running ones are **preempted**.",
+        "vllm": ["vllm:kv_cache_usage_perc"],
+    },
+    "saved by sharing": {
+        "watch": "It grows with **Prefix cache** and **Same-step sharing** where prompts begin alike.",
+        "vllm": ["vllm:prefix_cache_hits_total"],
+    },
+    "Scheduler": {"watch": "**TTFT** against **ITL**: most of its limits trade one for the other."},
+    "Optimisations": {"watch": "The same burst with one on and off: its **seed** decides the prompts."},
+    "Burst size": {
+        "watch": "**Tokens per step** when it arrives, and the worst **ITL** of answers that stream.",
+        "costs": "More requests wait, and everybody's tokens come more slowly meanwhile.",
+    },
+    "Answer length": {
+        "watch": "How long **run** stays high; **KV in use** grows with every token.",
+        "costs": "Longer answers hold their blocks for longer.",
+    },
+    "unique": {"watch": "**saved by sharing** hardly grows: what a burst costs without sharing."},
+    "equal": {"watch": "**saved by sharing**: all prompts but one."},
+    "shared head": {"watch": "**saved by sharing**, and the blocks with several holders in **KV blocks**."},
+    "1·1·1·64 mix": {"watch": "The worst **ITL** without a **Prefill budget**, and **TTFT** of the short prompts."},
+    "Steady traffic": {
+        "watch": "**run / wait**: the engine keeps up while nobody waits for long.",
+        "costs": "It shares the engine with the lanes. It stops by itself when too many of its requests wait.",
+    },
+    "Rate": {
+        "watch": "**TTFT p95** rises steeply where the engine no longer keeps up.",
+        "costs": "A queue that grows until the rate falls.",
+    },
+    "Inter-token latency": {"watch": "Dots far above the others: click one to read why it was slow."},
+    "Tokens per step": {"watch": "A high dark bar makes a gap in **Inter-token latency** at the same time."},
+    "TTFT": {"watch": "The further left the curve, the sooner answers begin. The curve before stays for comparison."},
+    "KV over time": {
+        "watch": "No room left between **active** and the top: the next request waits, or one is preempted."
+    },
+    "KV blocks": {"watch": "Cells with a number are shared: their memory is held once for several requests."},
+    "Steps": {"watch": "Dotted lines wait, wide dark bars compute a prompt; a diamond is a preemption."},
+}
+
+# The glossary as the page's scripts have it.
+GLOSSARY = {term: {"what": what, **_MORE.get(term, {})} for term, what in TERMS.items()}
+
+
 def _explained(kind: type) -> dict[str, str]:
-    """``Max batch (max_batch_size): what it does``, by the id of the control."""
+    """``Temperature (temperature): what it does``, by the id of the control."""
     named = {name: setting for name, setting in settings_of(kind).items() if setting.control}
     return {it.control: f"{it.label} ({name}): {it.explanation}" for name, it in named.items()}
 
 
-# For Gradio's own controls, by the id of the element.
+# For Gradio's own controls that are not explained by a popover, by the id of the element.
 CONTROLS = {
-    **_explained(Knobs),
     **_explained(SamplingParams),
-    "burst-size": "Requests that one press of Burst sends.",
-    "answer-length": "Tokens that each request of a burst generates, no more and no fewer.",
-    "mix": "Prompts of a burst. unique: each ends differently. equal: all the same. shared head: 512 tokens in common, then a question each. 1·1·1·64 mix: every fourth is 64 times as long.",
     "burst": "Send a burst (key b).",
     "stop": "Stop this tab's lanes and bursts (key .).",
     "to": "Which lanes the prompt goes to.",
@@ -79,19 +149,8 @@ LAB = {
     "lab-report": "This result as one page that can be sent and opened anywhere.",
     "lab-export": "This result as a JSON file; Results opens it again.",
     "lab-link": "An address that opens this result, as long as this server runs.",
-    "output_tokens_per_s": "Answer tokens a second, all requests together.",
-    "goodput_req_s": "Requests a second whose first token and own p99 gap are within the limits (the SLO).",
-    "ttft": "Time to first token: from submit to the first token.",
-    "ttft_from_arrival": "From a request's intended arrival to its first token. It counts the wait of a client that cannot submit yet because an earlier call has not returned.",
-    "queue": "From submit to the first step that works on the request.",
-    "tpot": "Time per output token of a request after its first: (last − first) / (tokens − 1).",
-    "itl": "Inter-token latency: the gap between two tokens of one answer, all gaps of a run pooled.",
-    "e2e": "From submit to the end of the answer.",
-    "submit": "How long the call of submit takes.",
-    "computed_tokens": "Prompt tokens that the model had to compute.",
-    "saved_tokens": "Prompt tokens served from the prefix cache or shared within a step.",
-    "preemptions": "Times that a request lost its blocks to another and had to compute them again.",
-    "kv_pool_tokens": "Tokens that the KV blocks hold at most.",
+    **DEFINITIONS,
+    "itl": f"{DEFINITIONS['itl'].removesuffix('.')}, all gaps of a run pooled.",
     "same_tokens": "Whether A and B gave the very same tokens. Where two tokens are nearly as likely, rounding may choose between them.",
 }
 

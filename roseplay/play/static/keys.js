@@ -2,6 +2,7 @@
 import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
+import { labelControls } from "./live/terms.js";
 
 const TEXT = /^(text|number|search|email|url|password|)$/;
 
@@ -61,6 +62,7 @@ export function mount(element) {
     if (!button || !button.contains(event.target)) return;
     button.setAttribute("aria-expanded", String(document.body.classList.toggle("rp-open")));
   });
+  labelControls();
   explain(given.terms, () => {
     document.getElementById("mix")?.setAttribute("aria-label", "Prompts");
     showBurst();

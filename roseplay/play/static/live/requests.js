@@ -186,7 +186,9 @@ function sayHow(list) {
   more.hidden = left <= 0;
   write(more, `${format.count(Math.min(left, MORE))} more of ${format.count(list.length)}`);
   nothing.hidden = list.length > 0;
-  if (!nothing.hidden) write(nothing, state.filter === "all" ? nothingIn(view.window(time.now())) : "None now.");
+  if (!nothing.hidden) {
+    write(nothing, state.filter === "all" ? nothingIn(view.window(time.now()), "No requests yet.") : "None now.");
+  }
 }
 
 // ---- pointer and keys -----------------------------------------------------------------------------------

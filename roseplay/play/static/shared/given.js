@@ -7,6 +7,12 @@
  * @property {string} label
  * @property {string} short its name where there is little room
  * @property {string} hint what it acts on
+ * @property {string} help what it does
+ * @property {string} [watch] the figures that show a change of it, between ** and **
+ * @property {string} [costs] what a change costs
+ * @property {string} [flag] vLLM's flag for it
+ * @property {boolean} [opposite] that flag is on where this is off
+ * @property {string} [nearest] vLLM's flag that is nearest, where it has none
  * @property {string} [none] what null stands for; without it, null is no value
  * @property {string[]} [options] of a choice
  * @property {string} [needs] what it needs to have an effect
@@ -18,8 +24,22 @@
  */
 
 /**
+ * A word with what its popover says: see `GLOSSARY` in terms.py.
+ * @typedef {object} Explained
+ * @property {string} what
+ * @property {string} [watch] what to watch when it changes; bold between ** and **
+ * @property {string} [costs]
+ * @property {string[]} [vllm] metrics
+ * @property {string} [knob] its name, of one; the rest as in its `Setting`
+ * @property {string} [flag]
+ * @property {string} [nearest]
+ * @property {boolean} [opposite]
+ */
+
+/**
  * @typedef {object} Given
- * @property {Record<string, string>} terms what the controls mean, by element id
+ * @property {Record<string, string>} terms what the controls without a popover mean, by element id
+ * @property {Record<string, Explained>} glossary
  * @property {Record<string, string>} labTerms the same for the Lab's controls and words
  * @property {{knobs: Record<string, Setting>, config: Record<string, Setting>}} settings the catalogue of settings
  * @property {Record<string, string>} controls element ids of the knobs' controls, from top to bottom

@@ -3,7 +3,7 @@
  * something has been locked or unlocked. */
 import { emit } from "./events.js";
 
-const CONTROLS = "button, input, select, textarea";
+const CONTROLS = "button:not(.rp-term), input, select, textarea"; // what only explains a word can always be used
 const locks = new Map(); // name -> {reason, selectors}
 const held = new Map(); // control -> its title before
 let focused = null; // the control that had the focus when it was locked

@@ -93,9 +93,10 @@ function fit() {
  * @param {PopoverSpec} spec
  */
 function beside({ opener, side }, width, height) {
-  const { left, right, top, bottom } = opener.getBoundingClientRect();
-  const rail = opener.closest("#rp-rail"), edge = rail ? rail.getBoundingClientRect().right : right;
+  const { left, right, top } = opener.getBoundingClientRect(), rail = opener.closest("#rp-rail");
+  const edge = rail ? rail.getBoundingClientRect().right : right;
   if (side === "right" && edge + BESIDE + width + EDGE <= innerWidth) return { left: edge + BESIDE, top };
+  const { bottom } = (opener.closest(".rp-kpi") || opener).getBoundingClientRect(); // a figure below its name stays free
   const below = bottom + BESIDE + height + EDGE <= innerHeight;
   return { left, top: below ? bottom + BESIDE : top - BESIDE - height };
 }

@@ -1,0 +1,132 @@
+/* Words that are explained in place. A label is a button (`.rp-term`) whose popover says what it is, what to watch when
+ * it changes, what that costs, what vLLM has for it, and how it stands now. The words come with the page: settings from
+ * their catalogue, all others from the glossary. */
+import { make, makeButton, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
+import { factRow, popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
+import { time } from "../shared/time.js";
+import { knobMarks } from "./knobmarks.js";
+
+/** @import { Explained } from "../shared/given.js" */
+
+const NAME = "term", AGAIN_MS = 250, TRIES = 40;
+const TRAFFIC = { "burst-size": "Burst size", "answer-length": "Answer length", "steady-rate": "Rate" };
+
+/** What there is to say of a button's word. @returns {Explained} */
+function explained({ dataset: { knob, term } }) {
+  if (!knob) return given.glossary[term];
+  const { help, needs, watch, costs, flag, nearest, opposite } = given.settings.knobs[knob];
+  return { what: needs ? `${help} Needs ${needs}.` : help, watch, costs, flag, nearest, opposite, knob };
+}
+
+// ---- how it stands now ------------------------------------------------------------------------------------
+function ofKnob(knob) {
+  const value = store.knobs[knob], changed = knobMarks().reverse().find((mark) => knob in mark.changes);
+  if (value === undefined) return "";
+  const ago = changed && time.now() - changed.x;
+  const since = changed && ago >= 0
+    ? `, changed ${format.seconds(ago)} ago from ${format.value(changed.changes[knob][0])}`
+    : "";
+  return format.value(value) + since;
+}
+
+/* The figure above it in the header, or the number in its own row. */
+function ofTerm(button) {
+  const cell = button.closest(".rp-kpi"), block = button.closest(".rp-slider");
+  if (cell) return cell.querySelector("b").textContent.replace("/", " / ").replace(/(ms|tok|%)$/, " $1");
+  const box = block &&
+    document.querySelector(block.classList.contains("rp-nonum") ? `#${block.id}-value input` : `#${block.id} input`);
+  return box ? box.value : "";
+}
+
+const now = (button) => button.dataset.knob ? ofKnob(button.dataset.knob) : ofTerm(button);
+
+// ---- the popover ------------------------------------------------------------------------------------------
+/* What stands between ** and ** is bold. */
+const marked = (text) => text.split("**").map((part, i) => (i % 2 ? make("b", "", part) : part));
+
+const chip = (flag) => make("code", "", flag);
+
+/** @param {Explained} it */
+function vllm({ knob, flag, nearest, opposite, vllm: metrics }) {
+  if (metrics) return metrics.map(chip);
+  if (flag) return opposite ? [chip(flag), " where this is off"] : [chip(flag)];
+  if (nearest) return ["none of its own; nearest: ", chip(nearest)];
+  return knob ? ["none of its own"] : null;
+}
+
+let opened = null, nowCell = null;
+
+function fill(body, button) {
+  const it = explained(button), theirs = vllm(it), value = now(button), rows = [];
+  if (it.watch) rows.push(factRow("watch", ...marked(it.watch)));
+  if (it.costs) rows.push(factRow("costs", it.costs));
+  if (theirs) rows.push(factRow("vLLM", ...theirs));
+  nowCell = value ? factRow("now", value) : null;
+  if (nowCell) rows.push(nowCell);
+  body.append(make("p", "", it.what), make("dl", "rp-rows", ...rows));
+}
+
+function explain(button) {
+  opened = button;
+  const side = button.closest("#rp-rail") ? "right" : "below", title = button.dataset.title || button.textContent;
+  popover.toggle({ name: NAME, title, opener: button, side, fill: (body) => fill(body, button) });
+}
+
+function tick() {
+  if (popover.name === NAME && nowCell) write(nowCell.lastElementChild, now(opened));
+}
+on("frame", tick);
+setInterval(tick, 1000);
+
+document.addEventListener("click", ({ target }) => {
+  const button = target instanceof Element && target.closest(".rp-term");
+  if (button) explain(button);
+});
+
+// ---- labels of Gradio's controls --------------------------------------------------------------------------
+const termButton = (text, dataset) => {
+  const button = makeButton(text, { className: "rp-term", "aria-expanded": "false", "aria-haspopup": "dialog" });
+  Object.assign(button.dataset, dataset);
+  return button;
+};
+
+/* The button takes the place of the label's words, which are hidden and go on naming the control. */
+function label(id, dataset) {
+  const words = document.querySelector(`#${id} label > span`);
+  if (!words) return false;
+  const block = document.getElementById(id);
+  if (!block.querySelector(".rp-term")) {
+    words.parentElement.before(termButton(words.textContent.trim(), dataset));
+    block.classList.add("rp-explained");
+  }
+  return true;
+}
+
+/* The kinds of prompts are chosen by their labels; what the chosen one is, a button beside it says. */
+function ofKinds() {
+  const kinds = document.getElementById("mix"), chosen = kinds && kinds.querySelector("label.selected span");
+  if (!chosen) return false;
+  const kind = chosen.textContent.trim();
+  if (!kinds.querySelector(".rp-term")) kinds.append(termButton("?", {}));
+  /** @type {HTMLElement} */
+  const button = kinds.querySelector(".rp-term");
+  Object.assign(button.dataset, { term: kind, title: kind });
+  button.setAttribute("aria-label", `What is ${kind}?`);
+  return true;
+}
+
+/** Make the labels of Gradio's controls buttons. It mounts them one by one: while some are missing, try again. */
+export function labelControls(left = TRIES) {
+  const made = [
+    ...Object.entries(given.controls).map(([knob, id]) => label(id, { knob })),
+    ...Object.entries(TRAFFIC).map(([id, term]) => label(id, { term })),
+    ofKinds(),
+  ];
+  if (made.includes(false) && left) setTimeout(labelControls, AGAIN_MS, left - 1);
+}
+
+document.addEventListener("input", () => setTimeout(ofKinds, 50));

@@ -1,0 +1,131 @@
+"""Words that are explained where they stand: by click, tap and keyboard, one at a time, never over the word itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PHONE, Served
+
+Open = Callable[..., Page]
+
+
+def popover(page: Page, name: str) -> Any:
+    return page.get_by_role("dialog", name=name, exact=True)
+
+
+def term(page: Page, name: str) -> Any:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def rows(page: Page) -> dict[str, str]:
+    found = page.locator(".rp-pop")
+    return dict(zip(found.locator("dt").all_inner_texts(), found.locator("dd").all_inner_texts(), strict=True))
+
+
+def overlaps(a: Any, b: Any) -> bool:
+    wide = a["x"] < b["x"] + b["width"] and b["x"] < a["x"] + a["width"]
+    return bool(wide and a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"])
+
+
+def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    mock.engine.set_knobs(max_batch_size=8)
+    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 8")
+    term(page, "Max batch").click()
+    expect(popover(page, "Max batch")).to_contain_text("Requests that run at once.")
+    found = rows(page)
+    assert list(found) == ["watch", "costs", "vLLM", "now"]
+    assert found["vLLM"] == "--max-num-seqs"
+    assert re.fullmatch(r"8, changed .* m?s ago from 32", found["now"])
+    mock.engine.set_knobs(max_batch_size=9)
+    expect(page.locator(".rp-pop dd").last).to_have_text(re.compile(r"^9, changed .* ago from 8$"))  # while it is open
+    term(page, "Prefill budget").click()
+    expect(popover(page, "Max batch")).to_be_hidden()
+    assert rows(page)["vLLM"] == "none of its own; nearest: --max-num-batched-tokens"
+    assert rows(page)["now"] == "∞"
+
+
+def test_by_keyboard(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    label = term(page, "Prefix cache")
+    for key in ("Enter", "Space"):
+        label.press(key)
+        expect(popover(page, "Prefix cache")).to_be_focused()
+        expect(label).to_have_attribute("aria-expanded", "true")
+        page.keyboard.press("Escape")
+        expect(popover(page, "Prefix cache")).to_be_hidden()
+        expect(label).to_be_focused()
+        expect(label).to_have_attribute("aria-expanded", "false")
+    assert mock.engine.knobs.prefix_cache, "its switch has not been used"
+    expect(page.get_by_role("checkbox", name="Prefix cache")).to_be_checked()  # which is still named by the label
+
+
+def test_every_word_has_one_and_none_covers_its_word(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    expect(term(page, "Rate")).to_be_visible()
+    expect(page.get_by_role("button", name="What is shared head?")).to_be_visible()
+    terms = page.locator(".rp-term:visible")
+    names = terms.all_inner_texts()
+    for word in (
+        "Scheduler",
+        "Step tokens",
+        "Slow motion",
+        "Answer length",
+        "tokens / s",
+        "KV in use",
+        "Steps",
+        "TTFT",
+    ):
+        assert word in names
+    for i in range(len(names)):
+        word = terms.nth(i)
+        word.hover()
+        expect(page.locator(".rp-pop")).not_to_be_visible()  # hover opens nothing
+        word.click()
+        box = page.locator(".rp-pop")
+        expect(box).to_be_visible()
+        assert box.locator("p").inner_text(), names[i]
+        where = box.bounding_box()
+        assert not overlaps(where, word.bounding_box()), names[i]
+        assert where["x"] >= 0 and where["y"] >= 0 and where["y"] + where["height"] <= 900, names[i]
+        word.click()
+        expect(box).to_be_hidden()
+
+
+def test_the_kind_of_prompts_that_is_chosen(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#mix label", has_text="equal").click()
+    page.get_by_role("button", name="What is equal?").click()
+    expect(popover(page, "equal")).to_contain_text("one of them is computed")
+    expect(page.locator("#mix label.selected")).to_have_text("equal")
+
+
+def test_a_figure_of_the_header(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    term(page, "ITL p50 / p99").click()
+    expect(popover(page, "ITL p50 / p99")).to_contain_text("the gap between two tokens of one answer")
+    assert rows(page)["vLLM"] == "vllm:inter_token_latency_seconds"
+    figure = page.locator(".rp-kpi.itl").bounding_box()
+    assert not overlaps(page.locator(".rp-pop").bounding_box(), figure)
+
+
+def test_words_can_be_asked_while_the_controls_are_locked(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    term(page, "Max batch").wait_for()
+    page.evaluate("async () => (await Rose.load('shared/lock.js')).lock('test', 'not now', '#rp-sched')")
+    expect(page.locator("#max-batch input[type=range]")).to_be_disabled()
+    term(page, "Max batch").click()
+    expect(popover(page, "Max batch")).to_be_visible()
+
+
+def test_on_a_phone_it_is_a_sheet(mock: Served, open_page: Open) -> None:
+    page = open_page(mock, **PHONE)
+    term(page, "KV in use").tap()
+    box = popover(page, "KV in use").bounding_box()
+    assert box and box["width"] == 390 and round(box["y"] + box["height"]) == 844
+    page.get_by_role("button", name="Close").tap()
+    expect(popover(page, "KV in use")).to_be_hidden()
