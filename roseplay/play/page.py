@@ -20,6 +20,7 @@ from roseplay.play.traces import traces
 from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
 from roseplay.recording.frame_rows import COLUMNS
+from roseplay.recording.reader import demo_path
 from roseplay.recording.schema import FRAME, HEADER, ROWS
 
 
@@ -36,6 +37,7 @@ def page_head(playground: Playground) -> str:
         "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
         "columns": COLUMNS,
         "demos": LIST,
+        "recordedDemo": demo_path() is not None,
         "recording": playground.replaying,
     }
     data = json.dumps(given).replace("<", "\\u003c")

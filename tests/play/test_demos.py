@@ -88,7 +88,9 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
     assert running.knobs()["prefill_max_tokens"] == 512
     assert poll(running)["own"]["lanes"][0]["order"] == asked, "the tab's own chat is back"
     wait_until(lambda: all(stream.finished for stream in running.engine.streams.values()))
-    said = wait_until(lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "demo" and story)
+    said = wait_until(
+        lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "after demo" and story
+    )
     assert [plain(line) for line in said["lines"]] == ["A budget of 16.", "Try it."]
     assert poll(running)["snapshot"]["demo"] is None
 

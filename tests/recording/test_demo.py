@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from roseplay.play.story.text import plain
 from roseplay.recording.reader import Recording, demo_path, read
 from roseplay.recording.run import Run
 
@@ -33,14 +34,23 @@ def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
     assert max(prompts[True]) > 500
     assert max(prompts[False]) <= 64
     bursts = [[r for r in run.requests.values() if r.burst == number] for number in (1, 2)]
-    assert [len(burst) for burst in bursts] == [32, 32]
+    assert [len(burst) for burst in bursts] == [20, 20]
     assert max(r.submitted for r in bursts[0]) < lowered < min(r.submitted for r in bursts[1])
 
 
-def test_its_lanes_have_words_and_somebody_is_preempted(recording: Recording) -> None:
+def test_its_lanes_have_words_and_its_captions_figures(recording: Recording) -> None:
     run = Run(recording)
     lanes = [request for request in run.requests.values() if request.kind == "lane"]
     assert {request.lane for request in lanes} == {1, 2, 3, 4}
-    assert all(request.title and len("".join(request.texts.values())) > 20 for request in lanes)
-    assert sum(len(request.preempted) for request in run.requests.values()) > 0
-    assert all(request.reason in ("stop", "length", "abort") for request in run.requests.values())
+    finished = [request for request in lanes if request.reason == "stop"]
+    assert finished
+    assert all(request.title and len("".join(request.texts.values())) > 20 for request in finished)
+    demos = [frame["demo"] for frame in recording.frames if frame.get("demo")]
+    assert demos[-1] == {"over": True}
+    assert [one["scene"] for one in demos[:-1]] == list(range(demos[0]["scenes"]))
+    pause, last = (plain(demos[scene]["caption"]) for scene in (2, -2))
+    gaps = {f"{gap:.0f}" for _, _, gap in run.gaps()}
+    rings = [ring["label"] for ring in demos[2]["rings"]]
+    assert rings[0].removeprefix("a pause of ").removesuffix(" ms") in gaps
+    assert "stories waited for it" in pause
+    assert "The price" in last

@@ -171,7 +171,7 @@ class _Play:
             self._set_knobs(self._demo.knobs)
             for number, scene in enumerate(self._demo.scenes):
                 last = self._play(number, scene)
-            self._player._story.say("demo", self._player._now_ms(), [last, segments(self._demo.after)])
+            self._player._story.say("after demo", self._player._now_ms(), [last, segments(self._demo.after)])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
             pass  # whoever stopped it knows; an engine that has ended says so itself
         finally:

@@ -1,5 +1,7 @@
 /* The demos as a list: in the timeline while nothing was asked yet, later in a popover. */
 import { make, makeButton } from "../shared/dom.js";
+import { emit } from "../shared/events.js";
+import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { demos } from "./demos.js";
 
@@ -25,11 +27,22 @@ function rows(chosen = () => {}) {
   });
 }
 
+/* Where the engine is busy, or too slow to watch: the first one as it was recorded. */
+function recorded(chosen = () => {}) {
+  const onclick = () => {
+    chosen();
+    emit("recorded demo");
+  };
+  return given.recordedDemo
+    ? [makeButton("Watch a recording of the first one", { className: "rp-recorded", onclick })]
+    : [];
+}
+
 /** The list, for the timeline. */
 export function demoList() {
   const [title, words] = heading();
   const head = make("h4", "", title, make("span", "", words));
-  return make("div", "rp-demos", head, make("ol", "", ...rows()));
+  return make("div", "rp-demos", head, make("ol", "", ...rows()), ...recorded());
 }
 
 /**
@@ -38,6 +51,6 @@ export function demoList() {
  */
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
-  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...rows(popover.close)));
+  const fill = (body) => body.append(make("ol", "rp-demo-menu", ...rows(popover.close)), ...recorded(popover.close));
   popover.open({ name: "demos", title: heading()[0], x: left, y: bottom, fill });
 }

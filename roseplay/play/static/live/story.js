@@ -140,6 +140,7 @@ function show() {
   if (!box) return;
   const { about, sentences } = state();
   box.dataset.about = about;
+  box.dataset.burst = about === "burst" ? String(said.burst) : "";
   if (demos.firstScreen !== (about === "purpose")) {
     demos.firstScreen = about === "purpose";
     emit("first screen");

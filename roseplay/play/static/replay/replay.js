@@ -1,6 +1,6 @@
 /* Plays a recorded run into the store as the poller would, at the recording's own pace or another. Emits "replay"
  * when anything of it has changed, other than by time passing. */
-import { emit } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
 import { apply } from "../shared/reduce.js";
@@ -133,6 +133,9 @@ async function load(address, name) {
     return error.message;
   }
 }
+
+/* A view offers the demo that comes along. */
+on("recorded demo", () => load("/ui/demo.jsonl", "demo.jsonl"));
 
 /** Show the recording that this server was started for. */
 async function served() {

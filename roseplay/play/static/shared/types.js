@@ -71,7 +71,7 @@
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
 /**
  * What happened, in one or two lines.
- * @typedef {{about: "burst" | "steady" | "demo", t: number, lines: Sentence[], burst?: number}} Said
+ * @typedef {{about: "burst" | "steady" | "after demo", t: number, lines: Sentence[], burst?: number}} Said
  */
 
 /**

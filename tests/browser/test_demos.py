@@ -1,0 +1,189 @@
+"""Show me: a demo is played to its end, and its sentences are what the telemetry says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from roseplay.play.demos.catalog import BUDGET
+from tests.browser.conftest import PHONE, Served, answer_at_most, ask
+
+Open = Callable[..., Page]
+BURST_MS = 60_000  # for a burst to be answered, on a busy machine
+
+# What a burst did to the answers in the lanes, from what the page got of steps and tokens: the longest gap that begins before
+# the burst's last first token, and the longest step that computed its prompts.
+FACTS = """(burst) => {
+  const { store } = Rose, { tokens, steps } = store;
+  const own = [...store.requests.values()].filter((one) => one.burst === burst);
+  if (!own.length || own.some((one) => one.first === null)) return null;
+  const ids = new Set(own.map((one) => one.rid)), ttft = own.map((one) => one.ttft).sort((a, b) => a - b);
+  const arrived = Math.min(...own.map((one) => one.submitted)), done = Math.max(...own.map((one) => one.first));
+  const streams = (one) => one && one.first !== null && one.first < arrived && (one.finished ?? Infinity) > arrived;
+  let worst = 0, longest = 0;
+  for (let i = tokens.first; i < tokens.end; i++) {
+    const slot = i & tokens.mask, t = tokens.t[slot], itl = tokens.itl_ms[slot];
+    const id = tokens.request_id[slot];
+    if (t > arrived && t - itl < done && !ids.has(id) && streams(store.requests.get(id))) worst = Math.max(worst, itl);
+  }
+  for (let i = steps.first; i < steps.end; i++) {
+    const slot = i & steps.mask;
+    if (store.entriesOf(slot).some((part) => ids.has(part.rid) && part.prompt_tokens > 0)) {
+      longest = Math.max(longest, steps.t1[slot] - steps.t0[slot]);
+    }
+  }
+  const median = (ttft[Math.floor((ttft.length - 1) / 2)] + ttft[Math.ceil((ttft.length - 1) / 2)]) / 2;
+  return { worst, longest, first_token: median, prompts: own.length };
+}"""
+
+
+def caption(page: Page) -> Any:
+    return page.locator(".rp-story-text p").first
+
+
+def figures(words: str) -> set[int]:
+    """The whole numbers in a sentence, written with thin spaces."""
+    return {int(number) for number in re.findall(r"\d+", re.sub(r"[\u202f\s](?=\d{3}\b)", "", words))}
+
+
+def newest_burst(page: Page) -> int:
+    return page.evaluate("() => Math.max(0, ...[...Rose.store.requests.values()].map((one) => one.burst ?? 0))")
+
+
+def facts(page: Page, burst: int) -> dict[str, float]:
+    page.wait_for_function(f"(burst) => ({FACTS})(burst)", arg=burst, timeout=BURST_MS)
+    return page.evaluate(FACTS, burst)
+
+
+def near(value: float, told: set[int]) -> bool:
+    """Whether a figure is told: the page's copy of a time is rounded differently."""
+    return any(abs(one - value) <= 1 for one in told)
+
+
+def to_scene(page: Page, number: int) -> str:
+    """Go on from the scene before, at once unless that sends a burst; returns the caption."""
+    dots = page.locator(".rp-story-course i")
+    expect(dots.nth(number - 1)).to_have_class("rp-now")
+    if not BUDGET.scenes[number - 1].burst:
+        page.get_by_role("button", name="Next").click()
+    expect(dots.nth(number)).to_have_class("rp-now", timeout=BURST_MS)
+    return caption(page).inner_text()
+
+
+def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open) -> None:
+    live.engine.set_knobs(prefill_max_tokens=512)
+    page = open_page(live)
+    expect(page.locator(".rp-demos li")).to_have_count(5)
+    page.keyboard.press("d")
+    expect(caption(page)).to_contain_text("Four people read along.")
+    expect(page.get_by_role("button", name="Next")).to_be_focused()
+    expect(page.locator(".rp-demos")).to_be_hidden()
+    for lane in range(1, 5):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_contain_text("Tell me a story")
+    assert page.evaluate("() => Rose.view.span") == 3000
+
+    to_scene(page, 1)
+    pause = to_scene(page, 2)
+    first = facts(page, newest_burst(page))
+    if "waited for it" in pause:
+        assert near(first["longest"], figures(pause)), (pause, first)
+    ring = page.locator(".rp-ring:visible").first
+    expect(ring).to_be_visible()
+    assert near(first["worst"], figures(ring.inner_text())), (ring.inner_text(), first)
+
+    to_scene(page, 3)
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
+    for number in range(4, len(BUDGET.scenes)):
+        last = to_scene(page, number)
+    second = facts(page, newest_burst(page))
+    if second["worst"] * 1.15 < first["worst"] * 0.99:
+        assert near(first["worst"], figures(last)) and near(second["worst"], figures(last)), (last, first, second)
+    if "The price" in last:
+        assert near(second["first_token"], figures(last)), (last, second)
+        assert second["first_token"] > first["first_token"]
+
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
+    expect(caption(page)).to_have_text(last)
+    expect(page.locator(".rp-story-text p").nth(1)).to_have_text(BUDGET.after)
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512 && Rose.view.span === 15000")
+    expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
+    expect(page.locator(".rp-ring:visible")).to_have_count(0)
+
+
+def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served, open_page: Open) -> None:
+    page, other = open_page(live), open_page(live)
+    answer_at_most(page, 12)
+    ask(page, "What is a KV block?")
+    expect(page.locator("#rp-lane-4 .rp-state")).to_contain_text(re.compile("done|length"))
+    before = page.locator("#rp-lane-2 .rp-text").inner_text()
+    page.get_by_role("button", name="Show me").click()
+    page.locator(".rp-pop").get_by_role("button", name=re.compile("Batch size")).click()
+    expect(caption(page)).to_contain_text("Four people read along.")
+    expect(page.locator("#rp-lane-2 h4")).to_contain_text("robot")
+    expect(caption(other)).to_have_text(re.compile(r"Another tab is playing a demo\. It ends in about \d+ s\."))
+    page.keyboard.press("Escape")
+    expect(page.locator("#rp-lane-2 h4")).to_have_text("What is a KV block?")
+    assert page.locator("#rp-lane-2 .rp-text").inner_text() == before
+    expect(caption(other)).not_to_contain_text("Another tab")
+    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 32")
+
+
+def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    page.keyboard.press("d")
+    expect(caption(page)).to_contain_text("Four people read along.")
+    page.locator("#max-batch input[type=number]").fill("7")
+    page.locator("#max-batch input[type=number]").press("Enter")
+    expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
+    page.wait_for_function("() => Rose.store.knobs.max_batch_size === 7")
+    assert live.engine.knobs.max_batch_size == 7
+
+
+def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> None:
+    page = open_page(live, **PHONE)
+    page.get_by_role("button", name=re.compile("^Show me")).first.click()
+    expect(caption(page)).to_contain_text("Four people read along.")
+    box = page.locator(".rp-strip").bounding_box()
+    assert box and box["y"] + box["height"] == pytest.approx(844, abs=1)
+    for name in ("Next", "Stop"):
+        button = page.get_by_role("button", name=name, exact=False).last.bounding_box()
+        assert button and button["height"] >= 44
+    page.locator(".rp-story-controls").get_by_role("button", name="Stop").click()
+    expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
+
+
+@pytest.mark.parametrize("slow_motion", [1, 3])
+def test_the_same_burst_with_a_budget_shows_a_smaller_pause(live: Served, open_page: Open, slow_motion: int) -> None:
+    live.engine.set_knobs(slow_motion=float(slow_motion))
+    page = open_page(live)
+    page.evaluate("() => Rose.view.setSpan(60000)")
+    answer_at_most(page, 200)
+    page.locator("#mix label", has_text="mix").click()
+    worst: dict[int | None, float] = {}
+    told: dict[int | None, str] = {}
+    for budget in (None, 32):
+        live.engine.set_knobs(prefill_max_tokens=budget)
+        live.engine.clear_cache()
+        before = newest_burst(page)
+        ask(page, "Tell me a story about a fox.")
+        page.wait_for_function(
+            "() => [...Rose.store.open].filter((id) => Rose.store.requests.get(id)?.first !== null).length >= 4"
+        )
+        page.locator("#burst").click()
+        page.wait_for_function(f"() => [...Rose.store.requests.values()].some((one) => one.burst > {before})")
+        burst = newest_burst(page)
+        worst[budget] = facts(page, burst)["worst"]
+        expect(page.locator(f'.rp-strip[data-burst="{burst}"]')).to_be_visible(timeout=BURST_MS)
+        told[budget] = caption(page).inner_text()
+        assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
+        live.engine.abort_all()
+        page.wait_for_function("() => Rose.store.open.size === 0")
+    assert worst[32] < worst[None], (worst, told)
+    assert "In portions of 32 tokens a step" in told[32]
+    if worst[32] * 1.15 < worst[None] * 0.99:
+        assert near(worst[None], figures(page.locator(".rp-story-text p").nth(1).inner_text()))
