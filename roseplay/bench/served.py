@@ -29,7 +29,8 @@ class ServedPage:
         assert self._process.stdout is not None and self._process.stderr is not None
         line = self._process.stdout.readline()  # the server ends by itself when it cannot start
         if " is live at " not in line:
-            raise BenchmarkError(f"the page did not start: {line or self._process.stderr.read().strip()}")
+            said = line.strip() or self._process.stderr.read().strip().rpartition("\n")[2]  # after how far it was
+            raise BenchmarkError(f"the page did not start: {said}")
         self.address = line.split(" is live at ")[1].split(" ")[0]
         self.port = int(self.address.rsplit(":", 1)[1])
         self._parameters = self._named_endpoints()

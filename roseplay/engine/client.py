@@ -87,8 +87,10 @@ class Engine:
         knobs: at the start; ``set_knobs`` changes them while the engine runs.
         clock: gives all times that it reports; only a worker in a thread can use another clock than the system's.
         cancelled: once it is set, loading the model is given up with ``EngineStartError``.
-        on_progress: called from this thread as the start gets further: when the worker has started, which a process has
-            before anything large is imported here, and with each ``Progress`` of the worker.
+        on_progress: called from this thread as the start gets further: as the worker starts, and with each ``Progress`` of
+            the worker.
+        import_after: once it is set, the libraries that tokenizers need are imported in this thread's process: a program
+            that imports much itself can do so first, while a worker's process loads the model.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
 
     Raises:
@@ -104,6 +106,7 @@ class Engine:
         clock: Clock = SYSTEM_CLOCK,
         cancelled: threading.Event | None = None,
         on_progress: Callable[[Progress], None] | None = None,
+        import_after: threading.Event | None = None,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
@@ -129,7 +132,7 @@ class Engine:
         reference = weakref.ref(self)  # what the engine owns must not keep it alive
         self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
         self.tokenizer: Any = None
-        self._connection, self.info = self._start(on_progress)
+        self._connection, self.info = self._start(on_progress, import_after)
         self._watchdog.restarted()
         self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
         self._thread.start()
@@ -138,11 +141,18 @@ class Engine:
         self._forgotten = weakref.finalize(self, _end_forgotten, self._connection, self._exit_hook)
         self._forgotten.atexit = False
 
-    def _start(self, on_progress: Callable[[Progress], None] | None) -> tuple[Connection, EngineInfo]:
+    def _start(
+        self, on_progress: Callable[[Progress], None] | None, import_after: threading.Event | None
+    ) -> tuple[Connection, EngineInfo]:
         """Open the tokenizer and wait for the worker: one beside the other, except in one process, where two threads that
         import the same libraries get in each other's way."""
+
+        def opened() -> Any:
+            if import_after is not None:
+                import_after.wait()
+            return open_tokenizer(self.model, self.config)
+
         beside = self.config.worker == "process"
-        opened = partial(open_tokenizer, self.model, self.config)
         if not beside:
             self.tokenizer = opened()
         transport = start_transport(self.model, self.config, self._knobs, self.clock, on_progress is not None)

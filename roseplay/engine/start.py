@@ -49,6 +49,8 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
 class OpeningTokenizer:
     """Opens a tokenizer in a thread, beside a worker that loads its model in a process.
 
+    The thread is no daemon: a program that ends in the middle of a large import waits for it, rather than crash.
+
     Args:
         open: as ``open_tokenizer``.
     """
@@ -57,7 +59,7 @@ class OpeningTokenizer:
         self._open = open
         self._opened: Any = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="roseplay-tokenizer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="roseplay-tokenizer")
         self._thread.start()
 
     def _run(self) -> None:

@@ -1,9 +1,8 @@
-"""Start the page: read the command line, bind the port, load the model, serve, report when it is ready."""
+"""Start the page: read the command line, bind the port, serve while the model is loaded, report when it is ready."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import signal
 import socket
@@ -18,14 +17,11 @@ from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL
 from roseplay.play.allocator import return_freed_memory
+from roseplay.play.engine_start import EngineStart, StartingPlayground, start_engine
 from roseplay.play.options import Options, parse
+from roseplay.play.start_console import StartConsole
 
 PAGE_STARTS_WITHIN_S = 60.0
-# With the embedded model a pool of the usual size would look empty. These blocks fill seven rows of the block map,
-# and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` override it.
-WATCHABLE_BLOCKS = 449
-# Its matrices are too small for a second thread to help, and the browser needs a core. ``--threads`` overrides it.
-EMBEDDED_THREADS = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,27 +54,60 @@ def _main(options: Options) -> int:
 
 
 def _play(listener: socket.socket, options: Options) -> int:
-    """Serve the page of an engine."""
+    """Serve the page of an engine, from before it is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
     if options.config.worker == "process":  # else this process computes
         return_freed_memory()
-    try:
-        engine = _start_engine(options)
-    except (ValueError, OSError, ImportError, RuntimeError) as error:
-        return _refuse(_one_line(error))
-    from roseplay.play.playground import Playground
-
-    info = engine.info
-    with contextlib.closing(engine):
+    start = start_engine(options, _command_to_try(options))
+    console = StartConsole(start.status)
+    with contextlib.closing(start):
+        start.begin()
+        console.start()
         try:
-            playground = Playground(engine, record=options.record)
-        except OSError as error:
-            return _refuse(f"the recording {options.record!r} cannot be written: {error.strerror or error}")
-        about = f"({info.model}, {info.device}, {info.dtype})"
-        with contextlib.suppress(KeyboardInterrupt):
-            _serve(playground, listener, options, lambda address: f"is live at {address} {about}")
-    return 0
+            return _serve_from_the_start(start, console, listener, options)
+        finally:
+            console.stop()
+
+
+def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: socket.socket, options: Options) -> int:
+    """Serve the page until it is interrupted or the start has failed."""
+    knobs = options.knobs.to_dict()
+    server = _make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
+    start.page_is_made.set()
+    address, ended = _address(options.host, listener.getsockname()[1]), threading.Event()
+    follow = threading.Thread(target=_follow, args=(start, console, server, address, ended), daemon=True)
+    follow.start()
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        if not start.live and start.status.failure is None:
+            raise
+    finally:
+        ended.set()
+    return 2 if start.status.failure is not None else 0
+
+
+def _follow(start: EngineStart, console: StartConsole, server: Any, address: str, ended: threading.Event) -> None:
+    """Report the address of the page, and when the engine is live; end the server if it could not be started."""
+    if not start.over and _answers(address + "/", server):
+        console.say(f"roseplay: the page is at {address}, the engine is not live yet")
+    while not start.wait(0.1) and not ended.is_set():
+        pass
+    console.stop()
+    if start.live:
+        info = start.playground.engine.info
+        _announce(address, f"is live at {address} ({info.model}, {info.device}, {info.dtype})", server)
+    elif start.status.failure is not None:
+        _refuse(start.status.failure.message)
+        start.tell_pages(ended)
+        server.should_exit = True
+
+
+def _command_to_try(options: Options) -> str:
+    """Returns what may well start where these options do not: the embedded model, without settings."""
+    program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
+    return f"{program} --model {DEFAULT_MODEL}"
 
 
 def _replay(listener: socket.socket, options: Options) -> int:
@@ -111,38 +140,30 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # a browser that comes at once waits for its answer
     except OSError:
         listener.close()
         raise
     return listener
 
 
-def _start_engine(options: Options) -> Any:
-    from roseplay.engine.client import Engine
-
-    config = options.config
-    if options.model == DEFAULT_MODEL:
-        if config.num_blocks is None and config.kv_cache_memory is None:
-            config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
-        if config.threads is None:
-            config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
-    return Engine(options.model, config=config, knobs=options.knobs)
-
-
 def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
     """Run the server; ``said`` returns what it reports for its address."""
+    server = _make_server(playground, options)
+    address = _address(options.host, listener.getsockname()[1])
+    threading.Thread(target=_announce, args=(address, said(address), server), daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _make_server(playground: Any, options: Options, start: EngineStart | None = None) -> Any:
     import uvicorn
 
     from roseplay.play.web.guard import allowed_hosts
     from roseplay.play.web.server import create_app
 
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    app = create_app(playground, allowed_hosts(options.host, options.allow_host))
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
-    address = _address(options.host, listener.getsockname()[1])
-    threading.Thread(target=_announce, args=(address, said(address), server), daemon=True).start()
-    server.run(sockets=[listener])
+    app = create_app(playground, allowed_hosts(options.host, options.allow_host), start)
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
 
 
 def _address(host: str, port: int) -> str:
@@ -153,17 +174,22 @@ def _address(host: str, port: int) -> str:
 
 def _announce(address: str, said: str, server: Any) -> None:
     """Report that the page is ready once it answers."""
+    if all(_answers(address + path, server) for path in ("/health", "/")):
+        print(f"roseplay {said}", flush=True)
+    elif not server.should_exit:
+        print(f"roseplay: the page did not answer within {PAGE_STARTS_WITHIN_S:g} s", file=sys.stderr)
+        server.should_exit = True
+
+
+def _answers(address: str, server: Any) -> bool:
+    """Wait until an address answers; returns whether it did before its time was up or the server ended."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
     while time.monotonic() < deadline and not server.should_exit:
         try:
-            for path in ("/health", "/"):
-                opener.open(address + path, timeout=10).read()
+            opener.open(address, timeout=10).read()
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
-            continue
-        print(f"roseplay {said}", flush=True)
-        return
-    if not server.should_exit:
-        print(f"roseplay: the page did not answer within {PAGE_STARTS_WITHIN_S:g} s", file=sys.stderr)
-        server.should_exit = True
+        else:
+            return True
+    return False

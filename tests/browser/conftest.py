@@ -101,15 +101,16 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         outside = ("data:", "blob:", address)
         page.on("request", lambda r: r.url.startswith(outside) or complaints.append(f"outside: {r.url}"))
 
-    def open_page(served: Served, *, path: str = "", expected: str = "", **options: Any) -> Page:
-        """``expected``: what errors on the console that are no complaint have in common."""
+    def open_page(served: Any, *, path: str = "", expected: str = "", live: bool = True, **options: Any) -> Page:
+        """``expected``: what errors on the console that are no complaint have in common; ``live``: wait until it is."""
         context = browser.new_context(**{**DESKTOP, "color_scheme": "light", **options})
         context.set_default_timeout(TIMEOUT_MS)
         contexts.append(context)
         page = context.new_page()
         watch(page, served.address, expected)
         page.goto(served.address + path)
-        ready(page)
+        if live:
+            ready(page)
         return page
 
     yield open_page

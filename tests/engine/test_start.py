@@ -43,19 +43,20 @@ def test_a_start_is_told_stage_by_stage(directory: str, worker: str) -> None:
     assert len(told) == count
 
 
-def test_a_process_is_started_before_anything_large_is_imported_here(
-    directory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page is served between the two."""
-    order = []
+def test_a_worker_gets_on_while_imports_here_have_to_wait(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is made in between."""
+    order: list[str] = []
+    go_on = threading.Event()
 
-    def open_tokenizer(model: Any, config: Any) -> None:
-        order.append("tokenizer")
+    def tell(progress: Progress) -> None:
+        order.append(progress.stage)
+        if progress.stage == "warm-up":
+            order.append("go on")
+            go_on.set()
 
-    monkeypatch.setattr(client_module, "open_tokenizer", open_tokenizer)
-    with Engine(directory, worker="process", on_progress=lambda progress: order.append(progress.stage), **SMALL):
-        assert order[0] == "libraries"
-        assert "tokenizer" in order
+    monkeypatch.setattr(client_module, "open_tokenizer", lambda model, config: order.append("tokenizer"))
+    with Engine(directory, worker="process", on_progress=tell, import_after=go_on, **SMALL):
+        assert order.index("weights") < order.index("go on") < order.index("tokenizer")
 
 
 def test_an_error_of_the_callback_ends_the_worker(directory: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).with_name("programs")
+
+_PROGRESS = re.compile(r"roseplay: (\S+ is loading\.|the page is at )")
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
@@ -78,10 +81,10 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """What it has written to its standard error; all of it once it has ended."""
+        """What it has written to its standard error, but how far its start is; all of it once it has ended."""
         if self.process.poll() is not None:
             self._readers[-1].join(5)
-        return "".join(self._errors)
+        return "".join(line for line in self._errors if not _PROGRESS.match(line))
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal it and its children, as a terminal does."""

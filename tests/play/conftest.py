@@ -14,6 +14,7 @@ import uvicorn
 from gradio_client import Client
 
 from roseplay.config import Knobs
+from roseplay.play.engine_start import EngineStart
 from roseplay.play.playground import Playground
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
@@ -29,11 +30,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @contextmanager
-def serving(engine: Any, playground: Playground | None = None) -> Iterator[str]:
+def serving(engine: Any, playground: Playground | None = None, start: EngineStart | None = None) -> Iterator[str]:
     """The page of an engine at a free port; gives its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"))
+        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

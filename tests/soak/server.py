@@ -77,9 +77,10 @@ class Server:
         return "tracker" if "resource_tracker" in command else "other"
 
     def complaints(self) -> list[str]:
-        """Returns the lines of its log besides that it is live."""
+        """Returns the lines of its log besides how its start went."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return [line for line in lines if line.strip() and " is live at " not in line]
+        started = (" is live at ", " is loading.", "the page is at ")
+        return [line for line in lines if line.strip() and not any(words in line for words in started)]
 
     def close(self) -> list[str]:
         """End it as a user does, by SIGTERM, and kill what is left. Returns what went wrong, nothing when all went well."""

@@ -22,6 +22,7 @@ import { replay } from "./replay/replay.js";
 import "./lab/address.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
+import "./start/start.js";
 
 /**
  * Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was

@@ -20,6 +20,7 @@ STYLES = (
     "tokens.css",
     "shell.css",
     "story.css",
+    "start.css",
     "controls.css",
     "lanes.css",
     "turns.css",

@@ -25,6 +25,7 @@ from fastapi.responses import JSONResponse
 from roseplay.engine.errors import EngineError
 from roseplay.lab.document import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
+from roseplay.play.engine_start import EngineStart
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
@@ -34,6 +35,7 @@ from roseplay.play.web.guard import Guard
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
+from roseplay.play.web.start_gate import StartGate
 from roseplay.texts import one_line, shown
 
 JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
@@ -44,11 +46,12 @@ HEALTH_WITHIN_S = 2.0  # for the route in any case
 GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
 
-def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
+def create_app(playground: Playground, hosts: Iterable[str], start: EngineStart | None = None) -> FastAPI:
     """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
+        start: of the engine, where ``playground`` is a ``StartingPlayground``.
     """
 
     @asynccontextmanager
@@ -68,7 +71,9 @@ def create_app(playground: Playground, hosts: Iterable[str]) -> FastAPI:
     app.add_exception_handler(HTTPException, _say_in_one_line)
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
-    app.add_middleware(Bodies, max_bytes=partial(_max_body, playground.engine.info.max_model_len))
+    app.add_middleware(Bodies, max_bytes=partial(_max_body, playground))
+    if start is not None:
+        app.add_middleware(StartGate, start=start)
     app.add_middleware(Guard, hosts=set(hosts))
     app.include_router(assets.router)
     _add_routes(app, playground)
@@ -149,11 +154,11 @@ class HealthCheck:
         return found.ok, found.detail
 
 
-def _max_body(max_model_len: int, path: str) -> int:
+def _max_body(playground: Playground, path: str) -> int:
     """Returns the most bytes of a body: a prompt in fully escaped JSON, or a whole result of the lab."""
     if path in ("/ui/lab/open", "/ui/lab/summary"):
         return MAX_BYTES
-    return max(MAX_BODY, 6 * max_prompt_chars(max_model_len) + (1 << 16))
+    return max(MAX_BODY, 6 * max_prompt_chars(playground.engine.info.max_model_len) + (1 << 16))
 
 
 async def _say_what_is_invalid(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@ import { make, makeButton, svg } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
+import { whenReady } from "../shared/poll.js";
 import { stored } from "../shared/storage.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
@@ -91,7 +92,7 @@ export function mount(element, events) {
     if (what === "document" || what === "numbers") boxes();
   });
   explain(Object.fromEntries(Object.entries(given.labTerms).filter(([id]) => id.startsWith("lab-"))), enableButtons);
-  load();
+  whenReady().then(load);
 }
 
 /* Bring the scenarios; then show the newest result of this browser, or the one that the address names. */

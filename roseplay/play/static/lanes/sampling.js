@@ -5,6 +5,7 @@
  * to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
+import { whenReady } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
 
@@ -106,6 +107,7 @@ async function sendAll() {
 /* The server's answer; null where it refuses the whole, which is then said. It is asked again until it answers. */
 async function post(body) {
   for (;;) {
+    await whenReady();
     try {
       const headers = { "Content-Type": "application/json" }, signal = AbortSignal.timeout(TIMEOUT_MS);
       /** @type {RequestInit} */

@@ -33,7 +33,7 @@ function connect(given) {
 }
 
 function start(name = demos.list[0]?.name) {
-  if (name && events && !demos.caption && !demos.elsewhere) events.start_demo({ name, tab });
+  if (name && events && !poll.starting && !demos.caption && !demos.elsewhere) events.start_demo({ name, tab });
 }
 
 function next() {

@@ -18,6 +18,11 @@ function show() {
 }
 
 on("reset", show);
+on("start", (/** @type {import("../shared/types.js").Start | null} */ start) => {
+  if (!chip || !start) return;
+  chip.replaceChildren(start.model);
+  chip.hidden = false;
+});
 
 /** @param {HTMLElement} element the chips' place in the header */
 export function mount(element) {

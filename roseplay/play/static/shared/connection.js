@@ -39,7 +39,7 @@ let bar = null, said = null, age = null;
 
 /** @returns {Trouble | null} */
 function findTrouble() {
-  if (given.recording || poll.held) return null;
+  if (given.recording || poll.held || poll.starting?.failed) return null;
   if (poll.asked !== null && performance.now() - poll.asked > LOST_MS) {
     return { kind: "server", words: "The server does not answer.", stopped: true };
   }

@@ -3,14 +3,14 @@
  * or a drawing takes long, only the wait for the next poll gets shorter.
  *
  * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each
- * answer, before the store takes it. */
-import { emit } from "./events.js";
+ * answer, before the store takes it, and "start" with how far the engine's start is, and with null once it is live. */
+import { emit, on } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
 import { store } from "./store.js";
 import { tab } from "./tab.js";
 
-const VISIBLE_MS = 80, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10;
+const VISIBLE_MS = 80, STARTING_MS = 250, HIDDEN_MS = 1000, HELD_MS = 30000, TIMEOUT_MS = 10000, LEAST_MS = 10;
 const RETRY_MS = [300, 500, 1000, 2000];
 
 export const poll = {
@@ -23,10 +23,27 @@ export const poll = {
   alive: true,
   /** @type {string | null} */
   health: null,
+  /** How far the engine's start is, until it is live. @type {import("./types.js").Start | null} */
+  starting: null,
   start,
   hold,
   showState,
 };
+
+/** Whether the server can be asked for more than how far its start is. */
+export const ready = () => Boolean(given.recording) || (poll.count > 0 && !poll.starting);
+
+/** Resolves once the server can be asked for more. @returns {Promise<void>} */
+export function whenReady() {
+  return new Promise((go) => {
+    if (ready()) return go();
+    const off = on("start", (start) => {
+      if (start) return;
+      off();
+      go();
+    });
+  });
+}
 
 /** @type {HTMLElement | null} */
 let indicator = null;
@@ -58,7 +75,7 @@ async function ask() {
     wait = take(await answer.json());
   } catch {
     wait = RETRY_MS[Math.min(poll.failures++, RETRY_MS.length - 1)];
-    if (poll.failures > 1 && !poll.held) showState("lost", "reconnecting");
+    if (poll.failures > 1 && !poll.held && !poll.starting?.failed) showState("lost", "reconnecting");
   }
   underWay = false;
   timer = setTimeout(ask, Math.max(LEAST_MS, wait));
@@ -75,7 +92,15 @@ function take(delta) {
   poll.heard = performance.now();
   poll.alive = delta.alive !== false;
   poll.health = delta.health || null;
+  const news = delta.start || poll.starting || poll.count === 1;
+  poll.starting = delta.start || null;
   emit("heard");
+  if (news) emit("start", poll.starting);
+  if (delta.start) {
+    if (delta.start.failed) showState("lost", "not started");
+    else showState("starting", "starting");
+    return document.hidden ? HIDDEN_MS : STARTING_MS;
+  }
   if (!poll.held) {
     apply(delta);
     emit("own", delta.own, delta);

@@ -17,6 +17,7 @@
  * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
  * @property {boolean} [lab] whether the Lab has the engine to itself
  * @property {{lanes: LaneNews[], steady?: Steady}} [own] what this tab lacks of its lanes, and its steady traffic
+ * @property {Start} [start] instead of all else, until the engine is live
  */
 
 /**
@@ -34,6 +35,27 @@
  * @property {number} waiting of those that were sent
  * @property {number} seconds that it has run
  * @property {string | null} stopped why it stopped by itself
+ */
+
+/**
+ * How far the start of the engine is.
+ * @typedef {object} Start
+ * @property {string} model
+ * @property {string} head of the sentence
+ * @property {string} more the rest of it
+ * @property {string} stage the title of the one that runs, or that failed
+ * @property {number | null} share of it that is done
+ * @property {{message: string, command: string} | null} failed
+ * @property {StartStage[]} stages
+ */
+
+/**
+ * @typedef {object} StartStage
+ * @property {string} title
+ * @property {string} words how far it is, or what it is
+ * @property {"waiting" | "running" | "done" | "skipped" | "failed"} state
+ * @property {number | null} share
+ * @property {number | null} seconds
  */
 
 /**

@@ -3,6 +3,7 @@
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { ready } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { replay } from "../replay/replay.js";
@@ -36,7 +37,7 @@ export function mount(element) {
 
 // ---- this run -------------------------------------------------------------------------------------------
 async function ask() {
-  if (!box.offsetParent) return;
+  if (!box.offsetParent || !ready()) return;
   try {
     const answer = await fetch("/ui/export", { cache: "no-store", signal: AbortSignal.timeout(AGAIN_MS * 2) });
     if (answer.ok) show(await answer.json());

@@ -1,0 +1,74 @@
+"""Shows a start in the terminal: one line that changes, or, where the output is no terminal, a line now and then."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from typing import TextIO
+
+from roseplay.play.start_status import StartStatus
+
+LOOK_S = 0.2
+AGAIN_S = 10.0  # without a terminal, a stage that lasts is shown again
+_BAR = 24
+_ERASE = "\r\x1b[K"
+
+
+class StartConsole:
+    """Follows a ``StartStatus`` until ``stop``.
+
+    Args:
+        stream: where to show it.
+    """
+
+    def __init__(self, status: StartStatus, stream: TextIO = sys.stderr) -> None:
+        self._status, self._stream = status, stream
+        self._is_terminal = stream.isatty()
+        self._shown = ""  # the stage shown last
+        self._waited_s = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="roseplay-console", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show no more, and take the line that changes away."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+        if self._is_terminal:
+            self._write(_ERASE)
+
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+        self._write((_ERASE if self._is_terminal else "") + line + "\n")
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Show what has changed; called every ``LOOK_S``."""
+        stage, sentence, share = self._status.terminal_line()
+        if self._is_terminal:
+            room = max(20, shutil.get_terminal_size().columns - 1)
+            self._write(_ERASE + f"{_bar(share)} {sentence}"[:room])
+            return
+        self._waited_s += LOOK_S
+        if stage != self._shown or self._waited_s >= AGAIN_S:
+            self._shown, self._waited_s = stage, 0.0
+            self._write(f"roseplay: {sentence}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone
+            self._stopped.set()
+
+
+def _bar(share: float | None) -> str:
+    full = round((share or 0.0) * _BAR)
+    return "[" + "#" * full + "." * (_BAR - full) + "]"

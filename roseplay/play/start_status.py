@@ -1,0 +1,187 @@
+"""What the start of an engine has done so far: for the page, for ``/health`` and for the terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.core.progress import STAGES, Progress
+
+# What each stage is called, and what it is while there is nothing to count.
+_WORDS = {
+    "libraries": ("Libraries", "PyTorch and transformers"),
+    "download": ("Download", "from the Hugging Face hub"),
+    "weights": ("Weights", "into memory"),
+    "kernels": ("Kernels", "compiled once, then kept"),
+    "warm-up": ("Warm-up", "one step of every size"),
+}
+_ESTIMATE_FROM_S = 1.0  # of a stage; before, an estimate of what is left would be a guess
+
+
+@dataclass
+class Stage:
+    """One stage: when it began and ended, in seconds of the clock, and how far it is."""
+
+    name: str
+    began: float | None = None
+    ended: float | None = None
+    progress: Progress | None = None
+
+    @property
+    def title(self) -> str:
+        return _WORDS[self.name][0]
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, from 0 to 1; None where that is not known."""
+        if self.ended is not None:
+            return 1.0
+        progress = self.progress
+        return progress.done / progress.total if progress is not None and progress.total else None
+
+    @property
+    def words(self) -> str:
+        """How far it is, or what it is."""
+        progress = self.progress
+        about = progress.note if progress is not None and progress.note else _WORDS[self.name][1]
+        if progress is None or progress.unit != "bytes":
+            return about
+        if self.ended is not None or progress.done == progress.total:
+            size = progress.total or progress.done
+            return f"{_megabytes(size)} MB, {about}" if size else about
+        of = f" of {_megabytes(progress.total)}" if progress.total else ""
+        return f"{_megabytes(progress.done)}{of} MB" + (f", {progress.note}" if progress.note else "")
+
+    def seconds(self, now: float) -> float:
+        return (now if self.ended is None else self.ended) - self.began if self.began is not None else 0.0
+
+    def left_s(self, now: float) -> float | None:
+        """About how many more seconds it takes; None unless bytes are counted and some time has passed."""
+        progress, spent = self.progress, self.seconds(now)
+        share = self.share
+        if progress is None or progress.unit != "bytes" or not share or share == 1 or spent < _ESTIMATE_FROM_S:
+            return None
+        return spent * (1 / share - 1)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a start failed: the stage's title, a sentence, and a command to try."""
+
+    stage: str
+    message: str
+    command: str
+
+
+class StartStatus:
+    """The stages of one start. Thread-safe.
+
+    Args:
+        model: its name.
+        clock: seconds.
+
+    Attributes:
+        failure: why it failed; None unless it has.
+    """
+
+    def __init__(self, model: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.model = model
+        self.failure: Failure | None = None
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stages = {name: Stage(name) for name in STAGES}
+        self._now: Stage | None = None
+        self._failed_at: float | None = None
+
+    def take(self, progress: Progress) -> None:
+        """Take what the engine reports."""
+        with self._lock:
+            stage = self._stages[progress.stage]
+            if stage is not self._now:
+                self._end()
+                stage.began = self._clock()
+                self._now = stage
+            stage.progress = progress
+
+    def end(self) -> None:
+        """The engine is live."""
+        with self._lock:
+            self._end()
+
+    def fail(self, message: str, command: str) -> None:
+        """The start has failed; the stage that it was in does not end."""
+        with self._lock:
+            self._failed_at = self._clock()
+            self.failure = Failure(self._now.title if self._now is not None else "", message, command)
+
+    def _end(self) -> None:
+        if self._now is not None:
+            self._now.ended = self._clock()
+
+    @property
+    def sentence(self) -> str:
+        """How far the start is, in one line."""
+        with self._lock:
+            return self._sentence()
+
+    def _sentence(self) -> str:
+        return " ".join(filter(None, self._parts()))
+
+    def _parts(self) -> tuple[str, str]:
+        """Returns the sentence in two parts: what there is to say, and the rest of it."""
+        if self.failure is not None:
+            return f"{self.model} could not be started.", self.failure.message
+        stage = self._now
+        if stage is None:
+            return f"{self.model} is loading.", ""
+        left_s = stage.left_s(self._clock())
+        more = f" About {max(1, round(left_s))} s of this left." if left_s is not None and stage.ended is None else ""
+        return f"{self.model} is loading.", f"{stage.title}, {stage.words}.{more}"
+
+    def terminal_line(self) -> tuple[str, str, float | None]:
+        """Returns the stage's title, the sentence with the stage's seconds, and how much of the stage is done."""
+        with self._lock:
+            stage = self._now
+            if stage is None:
+                return "", self._sentence(), None
+            return stage.title, f"{self._sentence()} {stage.seconds(self._clock()):.0f} s", stage.share
+
+    def figures(self) -> dict[str, Any]:
+        """Returns all of it, for the page."""
+        with self._lock:
+            now, failure = self._clock() if self._failed_at is None else self._failed_at, self.failure
+            stages = list(self._stages.values())
+            head, more = self._parts()
+            reached = stages.index(self._now) if self._now is not None else -1
+            return {
+                "model": self.model,
+                "head": head,
+                "more": more,
+                "stage": self._now.title if self._now is not None else "",
+                "share": self._now.share if self._now is not None else None,
+                "failed": {"message": failure.message, "command": failure.command} if failure is not None else None,
+                "stages": [
+                    {
+                        "title": stage.title,
+                        "words": stage.words if stage.began is not None or number > reached else "not needed",
+                        "state": self._state(stage, number < reached),
+                        "share": stage.share,
+                        "seconds": stage.seconds(now) if stage.began is not None else None,
+                    }
+                    for number, stage in enumerate(stages)
+                ],
+            }
+
+    def _state(self, stage: Stage, passed: bool) -> str:
+        if stage is self._now and stage.ended is None:
+            return "running" if self.failure is None else "failed"
+        return "done" if stage.ended is not None else "skipped" if passed else "waiting"
+
+
+def _megabytes(size: int) -> str:
+    """Returns bytes in MB, as whole ones from 10 on."""
+    megabytes = size / 1e6
+    return f"{megabytes:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if megabytes >= 10 else f"{megabytes:.1f}"

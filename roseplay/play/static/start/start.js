@@ -1,0 +1,130 @@
+/* What the page shows until the engine is live: how far its start is, in the strip, and the stages, in the timeline's
+ * place. What needs the engine cannot be used meanwhile. A start that failed stays, with a command to try. */
+import { make, set, svg, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { lock } from "../shared/lock.js";
+
+/** @import { Start, StartStage } from "../shared/types.js" */
+
+const INERT = "#rp-rail, #rp-say, #rp-sampling";
+const done = () => svg(12, 12, ["path", { d: "M2 6.5l3 3 5-7", fill: "none", stroke: "currentColor" }]);
+
+/** @type {Strip | null} */
+let strip = null;
+/** @type {StageList | null} */
+let list = null;
+
+on("start", (/** @type {Start | null} */ start) => {
+  document.body.classList.toggle("rp-starting", Boolean(start));
+  document.querySelectorAll(INERT).forEach((/** @type {HTMLElement} */ part) => (part.inert = Boolean(start)));
+  lock("start", start && start.head, INERT); // keys press buttons too
+  if (!start) {
+    strip?.element.remove();
+    list?.element.remove();
+    strip = list = null;
+    return;
+  }
+  const strips = document.querySelector("#rp-story .rp-strip"), steps = document.querySelector("#rp-steps .rp-plot");
+  strip ??= new Strip();
+  list ??= new StageList();
+  if (strips && !strip.element.isConnected) strips.append(strip.element); // Gradio mounts its parts one by one
+  if (steps && !list.element.isConnected) steps.append(list.element);
+  strip.show(start);
+  list.show(start);
+});
+
+/** The sentence over the bar of the stage that runs. */
+class Strip {
+  constructor() {
+    this.head = make("b");
+    this.more = make("span");
+    this.bar = new Bar({ role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
+    this.heard = make("span", { className: "rp-said", role: "status" }); // each stage once, not each count
+    this.element = make("div", "rp-start", make("p", "", this.head, " ", this.more), this.bar.element, this.heard);
+  }
+
+  /** @param {Start} start */
+  show({ model, failed, stage, stages, head, more, share }) {
+    this.element.classList.toggle("rp-failed", Boolean(failed));
+    write(this.head, head);
+    write(this.more, more);
+    this.bar.show(share);
+    const number = stages.findIndex((one) => one.title === stage), now = stages[number];
+    set(this.bar.element, { "aria-label": stage || "Start", "aria-valuetext": now ? now.words : more });
+    if (failed) write(this.heard, `${model} could not be started. ${failed.message}`);
+    else if (now) write(this.heard, `${model} is loading. ${stage}, stage ${number + 1} of ${stages.length}.`);
+  }
+}
+
+/** A bar of 6 pixels; empty where nobody knows how much is done. */
+class Bar {
+  /** @param {Record<string, any>} [attributes] */
+  constructor(attributes = { "aria-hidden": "true" }) {
+    this.fill = make("i");
+    this.element = make("div", { className: "rp-start-bar", ...attributes }, this.fill);
+  }
+
+  /** @param {number | null} share from 0 to 1 */
+  show(share) {
+    this.fill.style.width = `${100 * (share || 0)}%`;
+    if (this.element.getAttribute("role") !== "progressbar") return;
+    if (share === null) this.element.removeAttribute("aria-valuenow");
+    else this.element.setAttribute("aria-valuenow", String(Math.round(100 * share)));
+  }
+}
+
+/** All stages, and the command to try if one failed. */
+class StageList {
+  constructor() {
+    this.title = make("b");
+    this.hint = make("span");
+    /** @type {StageRow[]} */
+    this.rows = [];
+    this.list = make("ol");
+    this.message = make("span");
+    this.command = make("code");
+    this.failure = make("p", { hidden: true }, this.message, make("span", "", " Try "), this.command);
+    this.element = make("section", { className: "rp-start-list", "aria-label": "Stages of the start" });
+    this.element.append(make("h4", "", this.title, this.hint), this.list, this.failure);
+  }
+
+  /** @param {Start} start */
+  show({ stages, failed }) {
+    if (this.rows.length !== stages.length) {
+      this.rows = stages.map((_, i) => new StageRow(i + 1));
+      this.list.replaceChildren(...this.rows.map((row) => row.element));
+    }
+    stages.forEach((stage, i) => this.rows[i].show(stage));
+    write(this.title, failed ? "Not started" : "Starting");
+    write(this.hint, failed ? "the server ends; start it again" : "the page goes live by itself");
+    this.failure.hidden = !failed;
+    if (!failed) return;
+    write(this.message, failed.message.replace(/\.?$/, "."));
+    write(this.command, failed.command);
+  }
+}
+
+class StageRow {
+  /** @param {number} number */
+  constructor(number) {
+    this.number = String(number);
+    this.mark = make("span");
+    this.title = make("b");
+    this.words = make("span");
+    this.bar = new Bar();
+    this.seconds = make("small");
+    this.element = make("li", "", this.mark, this.title, this.words, this.bar.element, this.seconds);
+  }
+
+  /** @param {StartStage} stage */
+  show({ title, words, state, share, seconds }) {
+    if (this.element.dataset.state !== state) {
+      this.element.dataset.state = state;
+      this.mark.replaceChildren(state === "done" ? done() : this.number);
+    }
+    write(this.title, title);
+    write(this.words, words);
+    this.bar.show(share);
+    write(this.seconds, seconds === null ? "" : `${seconds.toFixed(1)} s`);
+  }
+}

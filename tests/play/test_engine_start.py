@@ -1,0 +1,283 @@
+"""The server before its engine is live: what it answers, what it refuses, and how a start ends."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from roseplay.config import Knobs
+from roseplay.core.progress import Progress
+from roseplay.engine.errors import EngineError
+from roseplay.play import engine_start
+from roseplay.play.engine_start import EngineStart, StartingPlayground
+from roseplay.play.playground import Playground
+from roseplay.play.start_console import AGAIN_S, LOOK_S, StartConsole
+from roseplay.play.start_status import StartStatus
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
+from tests.play.slow_start import COMMAND, PATIENCE_S, SlowStart
+
+MB = 1_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def status(clock: Clock) -> StartStatus:
+    return StartStatus("gpt2", clock)
+
+
+class TestStatus:
+    def test_the_sentence_says_the_stage_and_how_far_it_is(self, status: StartStatus, clock: Clock) -> None:
+        assert status.sentence == "gpt2 is loading."
+        status.take(Progress("libraries"))
+        assert status.sentence == "gpt2 is loading. Libraries, PyTorch and transformers."
+        status.take(Progress("weights", 0, 1548 * MB, "bytes"))
+        assert status.sentence == "gpt2 is loading. Weights, 0.0 of 1\u202f548 MB."
+        clock.now = 4.0
+        status.take(Progress("weights", 387 * MB, 1548 * MB, "bytes"))
+        assert status.sentence == "gpt2 is loading. Weights, 387 of 1\u202f548 MB. About 12 s of this left."
+        status.take(Progress("weights", 4 * MB, None, "bytes", "random"))
+        assert status.sentence == "gpt2 is loading. Weights, 4.0 MB, random."
+        status.take(Progress("kernels", 3, 52))
+        assert status.sentence == "gpt2 is loading. Kernels, compiled once, then kept."
+
+    def test_each_stage_has_its_time_and_its_state(self, status: StartStatus, clock: Clock) -> None:
+        for clock.now, stage in ((0.0, "libraries"), (5.0, "weights"), (7.0, "kernels")):
+            status.take(Progress(stage, 1, 4))
+        clock.now = 10.0
+        rows = [(row["title"], row["state"], row["share"], row["seconds"]) for row in status.figures()["stages"]]
+        assert rows == [
+            ("Libraries", "done", 1.0, 5.0),
+            ("Download", "skipped", None, None),
+            ("Weights", "done", 1.0, 2.0),
+            ("Kernels", "running", 0.25, 3.0),
+            ("Warm-up", "waiting", None, None),
+        ]
+        assert status.figures()["share"] == 0.25
+        status.end()
+        clock.now = 99.0
+        assert status.figures()["stages"][3]["seconds"] == 3.0
+
+    def test_a_failed_start_stands_still(self, status: StartStatus, clock: Clock) -> None:
+        status.take(Progress("weights", 1, 2, "bytes"))
+        clock.now = 2.0
+        status.fail("its file ends too early", COMMAND)
+        clock.now = 50.0
+        figures = status.figures()
+        assert figures["failed"] == {"message": "its file ends too early", "command": COMMAND}
+        assert (figures["head"], figures["stage"], figures["share"]) == ("gpt2 could not be started.", "Weights", 0.5)
+        row = figures["stages"][2]
+        assert (row["state"], row["seconds"]) == ("failed", 2.0)
+        assert status.sentence == "gpt2 could not be started. its file ends too early"
+
+
+class TestConsole:
+    def test_without_a_terminal_each_stage_is_a_line_and_a_long_one_several(self, status: StartStatus) -> None:
+        stream = io.StringIO()
+        console = StartConsole(status, stream)
+        status.take(Progress("weights", 0, 10 * MB, "bytes"))
+        for done in range(5):
+            status.take(Progress("weights", done * MB, 10 * MB, "bytes"))
+            console.look()
+        assert stream.getvalue() == "roseplay: gpt2 is loading. Weights, 0.0 of 10 MB. 0 s\n"
+        for _ in range(int(AGAIN_S / LOOK_S) + 1):
+            console.look()
+        assert "4.0 of 10 MB" in stream.getvalue().splitlines()[1]
+        status.take(Progress("kernels"))
+        console.look()
+        console.stop()
+        assert stream.getvalue().splitlines()[2] == "roseplay: gpt2 is loading. Kernels, compiled once, then kept. 0 s"
+        assert stream.getvalue().count("\n") == 3
+
+    def test_in_a_terminal_one_line_changes_and_goes(
+        self, status: StartStatus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "60")
+        console = StartConsole(status, stream)
+        status.take(Progress("weights", 5 * MB, 10 * MB, "bytes"))
+        console.look()
+        console.stop()
+        shown, gone = stream.getvalue().split("\r\x1b[K")[1:]
+        assert shown == "[############............] gpt2 is loading. Weights, 5.0 of"[:59]
+        assert gone == ""
+        assert "\n" not in stream.getvalue()
+
+    def test_it_follows_a_start_by_itself(self, status: StartStatus) -> None:
+        said = threading.Event()
+
+        class Stream(io.StringIO):
+            def write(self, text: str) -> int:
+                said.set()
+                return super().write(text)
+
+        console = StartConsole(status, Stream())
+        console.start()
+        assert said.wait(PATIENCE_S)
+        console.stop()
+
+
+class TestServer:
+    @pytest.fixture
+    def slow(self) -> Iterator[SlowStart]:
+        slow = SlowStart()
+        slow.start.begin()
+        yield slow
+        slow.start.close()
+        slow.engine.close()
+
+    @pytest.fixture
+    def client(self, slow: SlowStart) -> Iterator[TestClient]:
+        playground = StartingPlayground(slow.start, Knobs(max_batch_size=8).to_dict())
+        app = create_app(playground, allowed_hosts("127.0.0.1"), slow.start)  # type: ignore[arg-type]
+        with TestClient(app, base_url="http://127.0.0.1:7860") as client:
+            yield client
+
+    def test_the_page_is_served_and_told_how_far_the_start_is(self, slow: SlowStart, client: TestClient) -> None:
+        slow.at("weights", 5 * MB, 10 * MB, "bytes")
+        page = client.get("/")
+        assert page.status_code == 200 and "roseplay" in page.text
+        assert client.get("/config").status_code == 200
+        reply = client.get("/ui/delta?since=0&tab=abcdefgh")
+        assert reply.status_code == 200 and reply.headers["cache-control"] == "no-store"
+        start = reply.json()["start"]
+        assert (start["model"], start["stage"], start["share"]) == ("gpt2", "Weights", 0.5)
+        assert len(start["stages"]) == 5
+
+    def test_health_says_that_it_is_starting(self, slow: SlowStart, client: TestClient) -> None:
+        slow.at("weights", 5 * MB, 10 * MB, "bytes")
+        reply = client.get("/health")
+        assert reply.status_code == 503
+        assert reply.json() == {"status": "starting", "detail": slow.start.status.sentence, "model": "gpt2"}
+        slow.fail(ValueError("no such\nfile"))
+        reply = client.get("/health")
+        assert reply.status_code == 503
+        assert reply.json()["status"] == "failed"
+        assert reply.json()["detail"] == "gpt2 could not be started. no such file"
+        assert client.get("/ui/delta").json()["start"]["failed"] == {"message": "no such file", "command": COMMAND}
+
+    @pytest.mark.parametrize(
+        ("method", "path"),
+        [
+            ("GET", "/ui/block/1"),
+            ("GET", "/ui/lab"),
+            ("GET", "/ui/export"),
+            ("GET", "/ui/export/trace.json"),
+            ("GET", "/gradio_api/file=http://run/-/tokens.csv"),
+            ("POST", "/ui/sampling"),
+            ("POST", "/ui/lab/run"),
+            ("POST", "/gradio_api/run/burst"),
+            ("POST", "/gradio_api/call/chat"),
+            ("POST", "/gradio_api/queue/join"),
+        ],
+    )
+    def test_what_needs_the_engine_is_refused_with_a_sentence(
+        self, slow: SlowStart, client: TestClient, method: str, path: str
+    ) -> None:
+        slow.at("kernels")
+        reply = client.request(method, path, json={"data": []} if method == "POST" else None)
+        assert reply.status_code == 503
+        assert reply.json() == {"detail": "gpt2 is loading. Kernels, compiled once, then kept."}
+        assert int(reply.headers["retry-after"]) > 0
+
+    def test_foreign_hosts_are_refused_meanwhile_too(self, client: TestClient) -> None:
+        assert client.get("/ui/delta", headers={"host": "evil.example"}).status_code == 403
+
+    def test_once_live_the_same_server_serves_the_engine(self, slow: SlowStart, client: TestClient) -> None:
+        call = {"data": [{"max_batch_size": 5}]}
+        assert client.post("/gradio_api/run/set_knobs", json=call).status_code == 503
+        slow.go_live()
+        assert client.get("/health").json()["status"] == "ok"
+        delta = client.get("/ui/delta?since=0").json()
+        assert "start" not in delta and delta["reset"] and delta["snapshot"]["info"]["model"] == slow.engine.info.model
+        assert client.get("/ui/lab").status_code == 200
+        assert client.get("/ui/export").status_code == 200
+        assert client.post("/ui/sampling", json={"tab": "abcdefgh"}).status_code == 200
+        assert client.post("/gradio_api/run/set_knobs", json=call).status_code == 200
+        assert slow.engine.knobs.max_batch_size == 5
+
+
+class TestStart:
+    def test_knobs_are_those_it_starts_with_and_then_the_engines(self) -> None:
+        slow = SlowStart()
+        playground = StartingPlayground(slow.start, {"max_batch_size": 8})
+        assert playground.knobs() == {"max_batch_size": 8}
+        with pytest.raises(EngineError, match="gpt2 is loading"):
+            playground.send("hello", lanes=[1], tab_id="abcdefgh")
+        with pytest.raises(EngineError, match="gpt2 is loading"):
+            playground.engine.info
+        slow.start.begin()
+        slow.go_live()
+        assert playground.knobs() == slow.engine.knobs.to_dict()
+        assert playground.engine.info == slow.engine.info
+        slow.start.close()
+
+    def test_everything_public_of_a_playground_is_there_once_it_is_live(self) -> None:
+        slow = SlowStart()
+        slow.start.begin()
+        slow.go_live()
+        playground = StartingPlayground(slow.start, {})
+        for name in dir(slow.start.playground):
+            if not name.startswith("_"):
+                getattr(playground, name)
+        slow.start.close()
+
+    @pytest.mark.parametrize(
+        "error", [ValueError("no such model"), OSError("no such model"), KeyError("no such model")]
+    )
+    def test_whatever_is_raised_is_said_in_one_line(self, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+        def make(start: EngineStart) -> Playground:
+            raise error
+
+        start = EngineStart(make, "gpt2", COMMAND)
+        start.begin()
+        assert start.wait(PATIENCE_S)
+        assert not start.live and start.status.failure is not None
+        assert "no such model" in start.status.failure.message
+        start.close()
+
+    def test_closing_it_cancels_the_start(self) -> None:
+        slow = SlowStart()
+        slow.start.begin()
+        slow.start.close()
+        assert slow.start.over and not slow.start.live
+
+    def test_closing_it_closes_the_engine(self) -> None:
+        slow = SlowStart()
+        slow.start.begin()
+        slow.go_live()
+        assert slow.engine.alive
+        slow.start.close()
+        assert not slow.engine.alive
+
+    def test_pages_are_given_time_only_if_there_are_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        waited: list[float] = []
+
+        class Ended(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waited.append(timeout or 0)
+                return True
+
+        slow = SlowStart()
+        slow.start.tell_pages(Ended())
+        assert waited == []
+        slow.start.asked()
+        slow.start.tell_pages(Ended())
+        assert waited == [engine_start.TELL_PAGES_S]
