@@ -3,7 +3,7 @@ import { make, makeButton, svg } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { explain, given } from "../shared/given.js";
 import { locked } from "../shared/lock.js";
-import { whenReady } from "../shared/poll.js";
+import { whenReady } from "../shared/ready.js";
 import { stored } from "../shared/storage.js";
 import { restore } from "./files.js";
 import { followJob, running } from "./job.js";

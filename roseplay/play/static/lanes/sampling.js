@@ -5,7 +5,7 @@
  * to send. */
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { whenReady } from "../shared/poll.js";
+import { whenReady } from "../shared/ready.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
 

@@ -4,7 +4,7 @@
  *
  * While a replay is shown it asks only to keep this tab's lease, and drops what it hears. Emits "heard" at each
  * answer, before the store takes it, and "start" with how far the engine's start is, and with null once it is live. */
-import { emit, on } from "./events.js";
+import { emit } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
 import { store } from "./store.js";
@@ -29,21 +29,6 @@ export const poll = {
   hold,
   showState,
 };
-
-/** Whether the server can be asked for more than how far its start is. */
-export const ready = () => Boolean(given.recording) || (poll.count > 0 && !poll.starting);
-
-/** Resolves once the server can be asked for more. @returns {Promise<void>} */
-export function whenReady() {
-  return new Promise((go) => {
-    if (ready()) return go();
-    const off = on("start", (start) => {
-      if (start) return;
-      off();
-      go();
-    });
-  });
-}
 
 /** @type {HTMLElement | null} */
 let indicator = null;

@@ -3,7 +3,7 @@
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { ready } from "../shared/poll.js";
+import { ready } from "../shared/ready.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { replay } from "../replay/replay.js";

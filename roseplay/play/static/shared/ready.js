@@ -1,0 +1,18 @@
+/* Whether the server can be asked for more than how far the start of its engine is. */
+import { on } from "./events.js";
+import { given } from "./given.js";
+import { poll } from "./poll.js";
+
+export const ready = () => Boolean(given.recording) || (poll.count > 0 && !poll.starting);
+
+/** Resolves once it can. @returns {Promise<void>} */
+export function whenReady() {
+  return new Promise((go) => {
+    if (ready()) return go();
+    const off = on("start", (start) => {
+      if (start) return;
+      off();
+      go();
+    });
+  });
+}
