@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
+from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.core.prefix_cache import COMMITTED, Lookup, Node, PrefixCache, Tail
 from roseplay.core.request import Request
 
@@ -120,6 +121,19 @@ class BlockTables:
         shared = min(match.num_shared, gained)
         return gained - shared, shared
 
+    def explain(self, request: Request, *, committed: bool) -> Miss:
+        """Why the request has to compute its next prompt token, none of which it has computed yet.
+
+        Args:
+            committed: whether what earlier steps computed could be used.
+        """
+        start = request.num_computed_tokens
+        if start < len(request.block_table) * self.block_size:  # it is in a block that was attached
+            return Miss(MissReason.LOGITS, start, start)
+        tokens = tuple(request.token_ids[start : min(start + self.block_size, request.prefill_end)])
+        full = len(tokens) == self.block_size
+        return self.cache.explain(request.chain, tokens, start, full=full, committed=committed)
+
     # -- room for a request's own tokens
 
     def grow(self, request: Request, num_tokens: int) -> bool:
@@ -183,7 +197,8 @@ class BlockTables:
             if request.block_table[index] in self._suspect:
                 return
             tokens = tuple(request.token_ids[index * size : (index + 1) * size])
-            request.chain = self.cache.insert_block(request.chain, tokens, request.block_table[index], step_id)
+            block = request.block_table[index]
+            request.chain = self.cache.insert_block(request.chain, tokens, block, step_id, request.request_id)
             request.num_chained_blocks = index + 1
 
     def publish_tail(self, request: Request, step_id: int, entry_index: int, keep: bool) -> int | None:
@@ -195,7 +210,8 @@ class BlockTables:
         elif request.num_chained_blocks != index or request.block_table[index] in self._suspect:
             return None
         tokens = tuple(request.token_ids[index * self.block_size : request.prefill_end])
-        return self.cache.insert_tail(parent, tokens, request.block_table[index], step_id, entry_index, keep)
+        block, by = request.block_table[index], request.request_id
+        return self.cache.insert_tail(parent, tokens, block, step_id, by, entry_index=entry_index, save_logits=keep)
 
     # -- giving up
 

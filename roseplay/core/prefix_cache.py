@@ -15,18 +15,27 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from roseplay.core.block_pool import BlockPool
+from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
 
 COMMITTED = -1
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A full block that can be found; ``pending_step`` is the step that computes it, or ``COMMITTED``."""
+    """A full block that can be found.
+
+    Attributes:
+        pending_step: the step that computes it, or ``COMMITTED``.
+        request_id: who computes it, or did.
+        history: hash of all tokens up to its end, once somebody has asked for it.
+    """
 
     parent: Node | None
     tokens: tuple[int, ...]
     block: int
     pending_step: int
+    request_id: int
+    history: int | None = None
     listed: bool = True
 
 
@@ -37,6 +46,7 @@ class Tail:
     Attributes:
         parent: node of the full block before, None when the prompt fits one block.
         tokens: the prompt's tokens in ``block``, 1 to block_size of them.
+        request_id: whose prompt it was.
         logits_key: names the saved logits; None when they are gone.
         entry_index: while pending, the step entry whose row has the logits.
     """
@@ -45,6 +55,7 @@ class Tail:
     tokens: tuple[int, ...]
     block: int
     pending_step: int
+    request_id: int
     logits_key: int | None = None
     entry_index: int | None = None
 
@@ -78,6 +89,7 @@ class PrefixCache:
     """
 
     def __init__(self, pool: BlockPool, max_saved_logits: int) -> None:
+        self.step_id = 0  # the step that is being scheduled, or was last
         self._pool = pool
         self._max_saved_logits = max_saved_logits
         self._nodes: dict[tuple[Node | None, tuple[int, ...]], Node] = {}
@@ -89,7 +101,9 @@ class PrefixCache:
         self._dropped_logits: list[int] = []
         self._pending = _Pending()
         self._unproven = _Pending()  # committed, while their step is still in flight
-        pool.on_evict = self._forget_block
+        self._siblings = Siblings()
+        self._lost = Lost()
+        pool.on_evict = self._evict
 
     # -- finding
 
@@ -106,6 +120,34 @@ class PrefixCache:
         if tail.logits_key is not None:
             self._logits.move_to_end(tail.logits_key)
         return tail
+
+    def explain(self, parent: Node | None, tokens: tuple[int, ...], start: int, *, full: bool, committed: bool) -> Miss:
+        """Why ``tokens`` were not found behind ``parent``, at position ``start`` of a prompt.
+
+        Args:
+            full: they fill a block; else the prompt ends with them.
+            committed: whether what earlier steps computed could be used at all.
+        """
+        if not committed:
+            return Miss(MissReason.OFF, start, start)
+        entry = self._nodes.get((parent, tokens)) or self._tails.get((parent, tokens))
+        if entry is not None and entry.pending_step != COMMITTED:
+            return Miss(MissReason.COMPUTING, start, start, entry.request_id)
+        lost = self._lost.find(_history(parent), tokens)
+        if lost is not None:
+            return Miss(MissReason.CLEARED if lost[1] else MissReason.EVICTED, start, start, step_id=lost[0])
+        nearest = self._siblings.nearest(parent, tokens) or ()
+        equal = common(nearest, tokens)
+        if parent is None and not equal:
+            return Miss(MissReason.NEW, start, start)
+        if not nearest:
+            return Miss(MissReason.ENDS if full else MissReason.SHORT, start, start)
+        sibling = self._nodes.get((parent, nearest)) or self._tails[parent, nearest]
+        reason = MissReason.SHORT
+        if full:
+            reason = MissReason.UNFILLED if equal == len(nearest) else MissReason.DIFFERS
+        rest = nearest[equal : equal + MOST_QUOTED]
+        return Miss(reason, start, start + equal, sibling.request_id, tokens=rest)
 
     def covers(self, block: int, offset: int) -> bool:
         """Whether writing at ``offset`` of ``block`` would spoil content that can be found."""
@@ -126,13 +168,16 @@ class PrefixCache:
 
     # -- inserting
 
-    def insert_block(self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int) -> Node:
-        """Make a full block findable; when its content can be found already, that node."""
+    def insert_block(
+        self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int, request_id: int
+    ) -> Node:
+        """Make a full block of a request findable; when its content can be found already, that node."""
         known = self._nodes.get((parent, tokens))
         if known is not None:
             return known
-        node = Node(parent, tokens, block, pending_step)
+        node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
+        self._siblings.add(parent, tokens)
         self._node_of_block[block] = node
         self._pool.set_findable(block, True)
         if pending_step != COMMITTED:
@@ -145,14 +190,17 @@ class PrefixCache:
         tokens: tuple[int, ...],
         block: int,
         pending_step: int,
+        request_id: int,
+        *,
         entry_index: int,
         save_logits: bool,
     ) -> int | None:
-        """Make a finished prompt's end findable; returns the key under which its logits are to be saved."""
+        """Make the end of a request's finished prompt findable; returns the key under which its logits are to be saved."""
         tail = self._tails.get((parent, tokens))
         if tail is None:
-            tail = Tail(parent, tokens, block, pending_step)
+            tail = Tail(parent, tokens, block, pending_step, request_id)
             self._tails[parent, tokens] = tail
+            self._siblings.add(parent, tokens)
             self._tails_of_block.setdefault(block, []).append(tail)
             self._pool.set_findable(block, True)
             self._pending.tails.append(tail)
@@ -218,7 +266,22 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget everything; blocks that are held stay with their holders."""
         for block in [*self._node_of_block, *self._tails_of_block]:
+            self._note_lost(block, cleared=True)
             self.unlist(block)
+
+    def _evict(self, block: int) -> None:
+        """The block is given to somebody else."""
+        self._note_lost(block, cleared=False)
+        self._forget_block(block)
+
+    def _note_lost(self, block: int, *, cleared: bool) -> None:
+        """Remember what could be found in a block that was computed, for ``explain``."""
+        node = self._node_of_block.get(block)
+        if node is not None and node.pending_step == COMMITTED:
+            self._lost.add(_history(node.parent), node.tokens, self.step_id, cleared)
+        for tail in self._tails_of_block.get(block, ()):
+            if tail.pending_step == COMMITTED:
+                self._lost.add(_history(tail.parent), tail.tokens, self.step_id, cleared)
 
     def _forget_block(self, block: int) -> None:
         node = self._node_of_block.get(block)
@@ -232,6 +295,7 @@ class PrefixCache:
             return
         node.listed = False
         del self._nodes[node.parent, node.tokens]
+        self._siblings.remove(node.parent, node.tokens)
         del self._node_of_block[node.block]
         self._update_findable(node.block)
 
@@ -239,6 +303,7 @@ class PrefixCache:
         if self._tails.get((tail.parent, tail.tokens)) is not tail:
             return
         del self._tails[tail.parent, tail.tokens]
+        self._siblings.remove(tail.parent, tail.tokens)
         tails = self._tails_of_block[tail.block]
         tails.remove(tail)
         if not tails:
@@ -255,3 +320,15 @@ class PrefixCache:
             del self._logits[tail.logits_key]
             self._dropped_logits.append(tail.logits_key)
             tail.logits_key = None
+
+
+def _history(node: Node | None) -> int:
+    """Hash of all tokens up to the end of a block, 0 for none; each node is hashed once."""
+    chain = []
+    while node is not None and node.history is None:
+        chain.append(node)
+        node = node.parent
+    history = 0 if node is None or node.history is None else node.history
+    for node in reversed(chain):
+        history = node.history = hash((history, node.tokens))
+    return history

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from roseplay.config import SamplingParams
 
 if TYPE_CHECKING:
+    from roseplay.core.cache_miss import Miss
     from roseplay.core.prefix_cache import Node
 
 
@@ -48,13 +49,14 @@ class Request:
         last_step: the last step that computed one of its tokens, -1 before.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
         num_shared_tokens: prompt tokens that another request computed in the same step.
+        miss: why the first token that it computed itself was not cached, ``None`` before.
         seed: of its noise; ``sampling.seed`` or one drawn by the engine.
     """
 
     __slots__ = (
         "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
         "status", "num_computed_tokens", "prefill_end", "block_table", "chain", "num_chained_blocks", "last_step",
-        "num_cached_tokens", "num_shared_tokens", "num_preemptions", "finish_reason",
+        "num_cached_tokens", "num_shared_tokens", "miss", "num_preemptions", "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +88,7 @@ class Request:
         self.last_step = -1
         self.num_cached_tokens = 0
         self.num_shared_tokens = 0
+        self.miss: Miss | None = None
         self.num_preemptions = 0
         self.finish_reason: FinishReason | None = None
 

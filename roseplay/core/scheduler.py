@@ -129,7 +129,7 @@ class Scheduler:
         """The next step; it has no entries when there is nothing to do."""
         knobs = self.knobs
         step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
-        self.tables.step_id = step.step_id
+        self.tables.step_id = self.cache.step_id = step.step_id
         self.next_step_id += 1
         step.dropped_logits = self.cache.take_dropped_logits()
         max_tokens = min(knobs.step_max_tokens or UNLIMITED, self.step_limit or UNLIMITED)
@@ -242,6 +242,7 @@ class Scheduler:
         """What the request holds may not be there: it gives that up and goes back to the queue."""
         drop_placeholder(request)
         request.num_cached_tokens = request.num_shared_tokens = 0
+        request.miss = None
         self.tables.release(request)
         self._live.requeue(request)
 

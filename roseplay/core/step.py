@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from roseplay.core.cache_miss import Miss
 from roseplay.core.request import Request
 
 
@@ -61,6 +62,7 @@ class Step:
         admitted: ids of requests that entered the batch.
         held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
             tokens or requests), ``blocks`` (no free KV blocks) or ``batch`` (the batch is full). None if nobody waits.
+        misses: requests that compute the first of their prompt tokens in it, and why that was not cached.
     """
 
     step_id: int
@@ -77,6 +79,7 @@ class Step:
     preempted: list[int] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     held_by: str | None = None
+    misses: list[tuple[int, Miss]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

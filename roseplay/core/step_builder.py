@@ -178,8 +178,14 @@ class StepBuilder:
         if free_end < start + chunk:
             self.step.held_by = "blocks"
             chunk = max(0, free_end - start) if self._knobs.chunked_prefill else 0
-        if chunk == 0 or not self._make_room(request, chunk):
+        if chunk == 0:
             return
+        miss = request.miss or self._tables.explain(request, committed=self._knobs.prefix_cache)  # before blocks go
+        if not self._make_room(request, chunk):
+            return
+        if request.miss is None:
+            request.miss = miss
+            self.step.misses.append((request.request_id, miss))
         budget.spend(chunk, request.num_tokens - start)
         if self.step.entries and self.step.entries[-1].request is request:
             self.step.entries.pop()  # what it attached goes with what it computes

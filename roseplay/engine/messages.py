@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
+from roseplay.core.cache_miss import Miss
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Progress
 from roseplay.core.request import FinishReason
@@ -144,7 +145,8 @@ class StepRecord:
     """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
 
     ``block_changes`` has the blocks whose state has changed since the previous step; a worker's first record has all.
-    ``copied`` are the requests that got a copy of a block before they wrote to it (copy-on-write).
+    ``copied`` are the requests that got a copy of a block before they wrote to it (copy-on-write). ``misses`` has the requests
+    that began to compute their prompts, and why the first token of that was not cached.
 
     Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
@@ -174,6 +176,7 @@ class StepRecord:
     admitted: list[int] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
+    misses: list[tuple[int, Miss]] = field(default_factory=list)
     block_changes: list[BlockChange] = field(default_factory=list)
     graph: bool | None = None
     out_of_memory: int = 0

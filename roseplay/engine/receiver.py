@@ -128,6 +128,10 @@ class Receiver:
             stream = self._streams.get(request_id)
             if stream is not None:
                 stream.metrics.num_preemptions += 1
+        for request_id, miss in record.misses:
+            stream = self._streams.get(request_id)
+            if stream is not None:
+                stream.miss = miss
         for entry in record.entries:
             if entry.decode_tokens:
                 continue

@@ -64,6 +64,7 @@ def step_record(
         admitted=step.admitted,
         preempted=step.preempted,
         copied=step.copied,
+        misses=step.misses,
         block_changes=_block_changes(scheduler),
         graph=result.graph,
         held_by=step.held_by,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from roseplay.config import SamplingParams
+from roseplay.core.cache_miss import Miss
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import Decoder, StopStrings
@@ -83,7 +84,8 @@ class Stream:
 
     Iterating (``for`` or ``async for``) yields what has arrived since the last chunk, and ends with the request. Only one
     reader may iterate; ``text``, ``token_ids`` and ``metrics`` may be read from any thread at any time. ``text_ends[i]``
-    is the length of the text after token i; text that is held back (half a character) comes with a later token.
+    is the length of the text after token i; text that is held back (half a character) comes with a later token. ``miss`` says
+    why the first prompt token that was computed for it was not cached; ``None`` before, and where all of them were.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Stream:
         self.error: str | None = None
         self.metrics = RequestMetrics(submitted_ns, len(prompt_token_ids))
         self.computed_prompt_tokens = 0
+        self.miss: Miss | None = None
         self._decoder = decoder
         self._stop = StopStrings(params.stop)
         self._cancel: Callable[[int], bool] | None = cancel

@@ -19,6 +19,7 @@ from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Teleme
 from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
+from roseplay.play.prompt_cache import miss_of
 from roseplay.play.stats import Stats
 from roseplay.play.story.story import Story
 from roseplay.recording.frame_rows import StepRow, TokenRow
@@ -263,7 +264,7 @@ class FrameBuilder:
             about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
             kind = "first"
-            about = {"ttft_ms": ms(metrics.ttft_s)}
+            about = {"ttft_ms": ms(metrics.ttft_s), "miss": miss_of(tracked, self._registry)}
             if metrics.ttft_s is not None:
                 self._stats.first_token(event.time_ns, metrics.ttft_s)
         else:
@@ -282,7 +283,7 @@ def describe(tracked: TrackedRequest) -> dict[str, Any]:
     }
 
 
-def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
+def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> dict[str, Any]:
     """Returns the sum of a request's events so far, for a tab that missed them."""
     metrics = tracked.stream.metrics
     times = {
@@ -299,6 +300,7 @@ def history(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
         "queue_ms": ms(metrics.queue_s),
         "itl_max": ms(max(metrics.itl_s, default=None)),
         "preemptions": metrics.num_preemptions,
+        "miss": miss_of(tracked, registry),
         "computed": tracked.computed,
         "target": tracked.target,
         "cached": tracked.cached,

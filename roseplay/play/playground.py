@@ -22,6 +22,7 @@ from roseplay.play.chats import Message, as_prompt, check_chars, checked_message
 from roseplay.play.demos.player import DemoPlayer
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
+from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
 from roseplay.play.story.story import Story
@@ -170,6 +171,19 @@ class Playground:
         readable = self._builder.block_tabs.readable(info, tab_id)
         return describe_block(info, self.engine.tokenizer, readable=readable)
 
+    def prompt(self, request_id: int, tab_id: str = "") -> dict[str, Any]:
+        """Returns what of a request's prompt was cached and why not more, with its text if the tab sent it.
+
+        Raises:
+            ValueError: the request is not known, or no longer.
+        """
+        tracked, tab = self._registry.get(request_id), self.tabs.get(tab_id)
+        if tracked is None and tab is not None:
+            tracked = tab.find(request_id)
+        if tracked is None:
+            raise ValueError(f"request {request_id} is not known here, or no longer: it ended too long ago")
+        return describe_prompt(tracked, self._registry, self.engine.tokenizer, tab_id=tab_id)
+
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
         """Yields the run so far, line by line, with the texts of this tab's requests only."""
         return self._recorder.lines(tab_id)
@@ -205,7 +219,9 @@ class Playground:
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:
-        requests = [[tracked.request_id, history(tracked, self._time)] for tracked in self._registry.all()]
+        requests = [
+            [tracked.request_id, history(tracked, self._registry, self._time)] for tracked in self._registry.all()
+        ]
         return {
             "info": dataclasses.asdict(self.engine.info),
             "knobs": self.knobs(),

@@ -87,4 +87,4 @@ class ReplayServer:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(_NO_ENGINE)
 
-    send = ask = burst = stop = set_knobs = block = start_demo = _refuse
+    send = ask = burst = stop = set_knobs = block = prompt = start_demo = _refuse

@@ -65,6 +65,11 @@ class Tab:
     def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
+    def find(self, request_id: int) -> TrackedRequest | None:
+        """Returns the request of a turn in one of its lanes that no other turn has followed yet."""
+        turns = (turn for lane in list(self.lanes.values()) for turn in lane.chat.turns)
+        return next((turn.tracked for turn in turns if turn.request_id == request_id), None)
+
     def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
         """Returns what this tab lacks of its lanes, see ``lanes.parse_seen`` and ``Lane.update``."""
         seen, lanes = parse_seen(have), dict(self.lanes)

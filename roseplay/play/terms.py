@@ -171,7 +171,7 @@ KEYS = (
     ("1 – 8", "go to a lane"),
     (
         "← ↑ → ↓",
-        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere",
+        "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere, → goes to why no more was cached",
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
     ("Esc", "back to now, close this"),

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from roseplay.engine.messages import EntryRecord
 from roseplay.engine.stream import Stream
+
+MOST_SENDERS = 1 << 14  # requests whose sender is known after they have gone
 
 Kind = Literal["lane", "burst", "steady", "api"]
 
@@ -62,6 +64,13 @@ class TrackedRequest:
         return self.stream.metrics.ttft_s
 
 
+class Sender(NamedTuple):
+    """Who sent a request: a tab, "" for programs, and its lane, ``None`` for other traffic."""
+
+    tab: str
+    lane: int | None
+
+
 @dataclass(slots=True)
 class PrefillTotals:
     """Sums of prompt tokens over all requests since the server started, of lanes, bursts and programs.
@@ -103,6 +112,7 @@ class RequestRegistry:
         self._block_size = block_size
         self._lock = threading.Lock()
         self._requests: dict[int, TrackedRequest] = {}
+        self._senders: dict[int, Sender] = {}
         self._submitting = 0
 
     @contextmanager
@@ -119,9 +129,16 @@ class RequestRegistry:
     def _enter(self, tracked: TrackedRequest) -> None:
         with self._lock:
             self._requests[tracked.request_id] = tracked
+            self._senders[tracked.request_id] = Sender(tracked.tab, tracked.lane)
+            if len(self._senders) > MOST_SENDERS:
+                del self._senders[next(iter(self._senders))]
 
     def get(self, request_id: int) -> TrackedRequest | None:
         return self._requests.get(request_id)
+
+    def sender(self, request_id: int) -> Sender | None:
+        """Returns who sent a request through this page, also after it has gone; ``None`` where that is not known."""
+        return self._senders.get(request_id)
 
     def find(self, request_id: int, stream: Stream | None) -> TrackedRequest | None:
         """Returns the request, registered as a program's if it has no sender here; ``None`` while that is not known.

@@ -7,7 +7,7 @@ from roseplay.recording.run import Run
 from roseplay.recording.spreadsheet import cell, spreadsheet
 
 COLUMNS = (
-    "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "answer_tokens",
+    "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
     "submitted_ms", "queue_ms", "ttft_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
 )  # fmt: skip
 
@@ -15,7 +15,8 @@ COLUMNS = (
 def requests(recording: Recording) -> bytes:
     """Returns CSV in UTF-8, requests in order of arrival.
 
-    ``submitted_ms`` counts from the run's first event, ``worst_gap_ms`` is the longest time between two tokens of the answer.
+    ``submitted_ms`` counts from the run's first event, ``worst_gap_ms`` is the longest time between two tokens of the answer,
+    ``cache_miss`` why part of the prompt was not cached.
     Unknown values are empty, such as titles that were not recorded and the finish reason of a request that goes on.
     """
     run = Run(recording)
@@ -25,6 +26,6 @@ def requests(recording: Recording) -> bytes:
         e2e = None if r.finished is None or r.submitted is None else round(r.finished - r.submitted, 2)
         tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
         about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
-        counts = (r.prompt_tokens, r.cached, r.shared, r.num_tokens)
+        counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
         rows.append((*about, *counts, submitted, r.queue_ms, r.ttft_ms, tpot, r.itl_max, e2e, r.preemptions, r.reason))
     return spreadsheet(COLUMNS, rows)

@@ -17,7 +17,7 @@ _FREE = [0, -1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
     *("kind", "lane", "burst", "prompt_tokens", "submitted", "scheduled", "first", "last", "finished"),
-    *("queue_ms", "ttft_ms", "itl_max", "preemptions", "reason", "error", *_PROGRESS),
+    *("queue_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
 )
 
 
@@ -37,6 +37,7 @@ class RequestRun:
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
         last, itl_max: time of its newest token, and its longest gap between two.
         preemptions: how often it was preempted.
+        miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` where all of it was.
         skipped: tokens it had that are not in ``tokens``: they came before the recording begins.
         texts: by token index; empty if they were not recorded.
         preempted, resumed, copied: times of these events.
@@ -57,6 +58,7 @@ class RequestRun:
     ttft_ms: float | None = None
     itl_max: float | None = None
     preemptions: int = 0
+    miss: dict[str, Any] | None = None
     reason: str | None = None
     error: str | None = None
     computed: int = 0

@@ -60,6 +60,14 @@ _CHANGES = object_of(
     {name: {**row({"old": schema, "new": schema}), "optional": True} for name, schema in _KNOBS.items()},
     rest=row({"old": _SCALAR, "new": _SCALAR}),
 )
+_MISS = object_of(
+    {
+        "reason": text(100),  # of ``core/cache_miss.py``; readers say nothing of those that they do not know
+        **optional(whole(), "found", "position"),
+        **optional(whole(null=True), "request", "step"),
+    },
+    null=True,
+)
 _ABOUT = object_of(
     {
         **optional(choice("lane", "burst", "steady", "api"), "kind"),
@@ -69,6 +77,7 @@ _ABOUT = object_of(
         **optional(_MS, "submitted", "scheduled", "first", "last", "finished"),
         **optional(_MS, "queue_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
         **optional(text(100, null=True), "reason"),
+        **optional(_MISS, "miss"),
         **optional(text(_LONG_TEXT, null=True), "error"),
     }
 )

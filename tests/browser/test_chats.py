@@ -57,7 +57,7 @@ def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_
     say(page, "And what is a KV block?")
     expect(turns(page)).to_have_count(2)
     expect(state(page, 1)).to_have_text(ENDED, timeout=60_000)
-    expect(turns(page).nth(1).locator(".rp-q small")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
+    expect(turns(page).nth(1).locator(".rp-q .rp-ask")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
     expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
     before = turns(page).all_inner_texts()
     page.reload()

@@ -19,6 +19,7 @@ from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
 from tests.core.device import WHY, Device, Truth
+from tests.core.explanations import Explanations
 from tests.core.invariants import Invariants
 
 LAUNCHED, BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY = "ok", "error at launch", "error later", "no memory"
@@ -65,6 +66,7 @@ class Checker:
         self._next_id = 0
         self._computed: dict[int, int] = {}  # prompt tokens computed for a request that never lost its blocks
         self._invariants = Invariants(self.scheduler, self.device, self._live)
+        self.explanations = Explanations(self.scheduler, self.device.truths)
 
     @property
     def num_live(self) -> int:
@@ -204,6 +206,7 @@ class Checker:
         step = self.scheduler.schedule()
         assert self.flying is None or not step.preempted, "somebody lost blocks that a step in flight writes into"
         self._invariants.check_step(step, running)
+        self.explanations.check_step(step)
         for entry in step.entries:
             if entry.request.request_id in self._computed:
                 self._computed[entry.request.request_id] += entry.num_prompt_tokens

@@ -20,6 +20,7 @@ import { view } from "./live/view.js";
 import { replay } from "./replay/replay.js";
 
 import "./lab/address.js";
+import "./live/cachepopover.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
 import "./start/start.js";

@@ -113,6 +113,14 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
         except (TimeoutError, EngineError) as error:
             raise HTTPException(503, str(error)) from None
 
+    @app.get("/ui/prompt/{request_id}")
+    def prompt(request_id: int, response: Response, tab: str = "") -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            return playground.prompt(request_id, tab)
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
+
     check = HealthCheck(playground.engine)
 
     @app.get("/health")

@@ -2,7 +2,8 @@
  *
  * Neighbours that look alike share one text node: a token over 1.5 times the median gap is tinted, in steps, so usual
  * tokens cost nothing. Model text enters the page as text nodes only. */
-import { make, write } from "../shared/dom.js";
+import { make, makeButton, write } from "../shared/dom.js";
+import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { firstWhere, median } from "../shared/numbers.js";
 
@@ -19,7 +20,13 @@ export class Turn {
   constructor(rid) {
     this.rid = rid;
     this.left = make("p", "rp-left");
-    this.cached = make("small");
+    this.cached = makeButton("", {
+      className: "rp-ask",
+      title: "Why not more?",
+      hidden: true,
+      "aria-haspopup": "dialog",
+    });
+    this.cached.onclick = () => emit("cached", { rid, element: this.cached });
     this.asked = document.createTextNode("");
     this.question = make("div", "rp-q", this.cached, this.asked);
     this.answer = make("div", "rp-a");
@@ -65,9 +72,9 @@ export class Turn {
     const oldest = news.left_out === 1 ? "The oldest turn was" : `The oldest ${news.left_out} turns were`;
     write(this.left, news.left_out ? `${oldest} left out: no room.` : "");
     write(this.error, news.error || "");
-    const known = news.cached > 0 && news.state !== "queued" && news.state !== "prefill";
     const { count } = format;
-    write(this.cached, known ? `${count(news.cached)} of ${count(news.prompt)} cached` : "");
+    this.cached.hidden = news.prompt === undefined || news.state === "queued" || news.state === "prefill";
+    if (!this.cached.hidden) write(this.cached, `${count(news.cached)} of ${count(news.prompt)} cached`);
   }
 
   // ---- slow tokens ----------------------------------------------------------------------------------------

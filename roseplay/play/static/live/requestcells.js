@@ -1,5 +1,6 @@
 /* A row of the table of requests, and what stands below it on a phone, where most columns have no room. */
-import { make, set, write } from "../shared/dom.js";
+import { make, makeButton, set, write } from "../shared/dom.js";
+import { emit } from "../shared/events.js";
 import { factList, factRow } from "../shared/popover.js";
 import { hueOf } from "../shared/theme.js";
 import { COLUMNS, sourceOf } from "./requestrows.js";
@@ -7,6 +8,9 @@ import { COLUMNS, sourceOf } from "./requestrows.js";
 /** @import { Request } from "../shared/types.js" */
 
 const ON_PHONES = ["id", "state", "ttft", "worst"]; // the columns that have room there; see requests.css
+
+/** The column whose figure opens the reason for it. */
+export const CACHED = COLUMNS.findIndex(({ name }) => name === "cached");
 
 /**
  * A request's row, empty but for its source; `texts` are where its columns' texts go, `key` is what they say.
@@ -17,17 +21,37 @@ export function makeRow(known) {
     const cell = make(i ? "td" : "th", `rp-of-${name}${words ? " rp-words" : ""}`);
     return i ? cell : set(cell, { scope: "row" });
   });
-  const tr = make("tr", { tabIndex: -1 }, ...cells);
+  const tr = make("tr", { tabIndex: -1 }, ...cells), ask = askButton(known);
+  cells[CACHED].append(ask);
   tr.dataset.rid = String(known.rid);
   cells[1].append(make("i", { "aria-hidden": true }), sourceOf(known));
   const mark = /** @type {HTMLElement} */ (cells[1].firstChild);
   mark.style.setProperty("--hue", `var(--rp-c${hueOf(known.rid)})`);
   if (known.lane !== null) write(mark, String(known.lane));
-  return { tr, texts: cells, key: "" };
+  return { tr, texts: cells.map((cell, i) => (i === CACHED ? ask : cell)), key: "" };
+}
+
+/* What opens the reason why no more of a prompt was cached. */
+function askButton({ rid }) {
+  const button = makeButton("", {
+    className: "rp-ask",
+    tabIndex: -1,
+    title: "Why not more?",
+    "aria-haspopup": "dialog",
+  });
+  button.onclick = () => emit("cached", { rid, element: button });
+  return button;
 }
 
 /** @param {Request} known @param {import("./requestrows.js").Column} column */
-const fact = (known, { name, title, show }) => ON_PHONES.includes(name) ? null : factRow(title, show(known) || "–");
+function fact(known, { name, title, show }) {
+  if (ON_PHONES.includes(name)) return null;
+  const text = show(known) || "–";
+  if (name !== "cached") return factRow(title, text);
+  const button = askButton(known);
+  write(button, text);
+  return factRow(title, button);
+}
 
 /** The columns of a request that a phone does not show. @param {Request} known */
 export const unfoldedFacts = (known) => factList(...COLUMNS.map((column) => fact(known, column)));

@@ -6,10 +6,11 @@ import { saveFile } from "../shared/download.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
+import { popover } from "../shared/popover.js";
 import { pointing } from "../shared/pointing.js";
 import { time } from "../shared/time.js";
 import { createPanel } from "./panel.js";
-import { makeRow, unfoldedFacts } from "./requestcells.js";
+import { CACHED, makeRow, unfoldedFacts } from "./requestcells.js";
 import { asCsv, COLUMNS, FILTERS, isOver, listed } from "./requestrows.js";
 import { nothingIn, view } from "./view.js";
 
@@ -115,6 +116,7 @@ function again(_ = 0) {
 
 // ---- writing --------------------------------------------------------------------------------------------
 function draw() {
+  state.held = box.matches(":hover, :focus-within") || popover.name === "cache";
   const list = ordered(), before = shown;
   shown = list.slice(0, Math.max(state.most, state.held ? before.length : 0));
   for (const known of rows.keys()) if (!shown.includes(known)) drop(known);
@@ -198,15 +200,10 @@ const knownOf = (target) => {
 };
 
 function listen() {
-  const held = () => {
-    const now = box.matches(":hover, :focus-within");
-    if (state.held && !now) panel.soon();
-    state.held = now;
-  };
-  for (const event of ["pointerenter", "pointerleave", "focusin", "focusout"]) {
-    box.addEventListener(event, () => setTimeout(held)); // once the focus is where it goes
-  }
-  body.addEventListener("click", ({ target }) => choose(knownOf(target)));
+  for (const event of ["pointerleave", "focusout"]) box.addEventListener(event, panel.soon);
+  body.addEventListener("click", ({ target }) => {
+    if (!(target instanceof Element && target.closest("button"))) choose(knownOf(target));
+  });
   body.addEventListener("pointerover", ({ target }) => pointAt(knownOf(target)));
   body.addEventListener("focusin", ({ target }) => {
     const known = knownOf(target);
@@ -238,8 +235,12 @@ const MOVES = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity };
 
 function pressed({ key, target }) {
   const known = knownOf(target);
-  if (!known || target !== rows.get(known).tr) return false;
-  if (key === "Enter" || key === " ") choose(known);
+  if (!known) return false;
+  const { tr, texts } = rows.get(known);
+  if (target !== tr && key !== "ArrowLeft") return false;
+  if (key === "ArrowLeft") tr.focus();
+  else if (key === "ArrowRight") texts[CACHED].focus();
+  else if (key === "Enter" || key === " ") choose(known);
   else if (key in MOVES) {
     const at = shown.indexOf(known) + MOVES[key];
     rows.get(shown[Math.max(0, Math.min(shown.length - 1, at))]).tr.focus();

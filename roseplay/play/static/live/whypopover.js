@@ -15,7 +15,7 @@ function drawn(part) {
   return "bold" in part ? make("b", "", part.bold.replace(/ ms$/, "\u00a0ms")) : requestTag(part.rid);
 }
 
-const paragraph = (parts) => make("p", "", ...parts.map(drawn));
+export const paragraph = (parts) => make("p", "", ...parts.map(drawn));
 
 /* The step as one bar: its decode tokens, then its prompt tokens. */
 function bar({ decode_tokens: decode, prompt_tokens: prompt }) {

@@ -17,6 +17,7 @@ import { colorOf } from "./theme.js";
  */
 
 const GAP = 14, EDGE = 8, BESIDE = 8;
+const sheet = matchMedia("(max-width: 719px)"); // as in popover.css
 
 export const popover = {
   /** Whose it is while it is open. @type {string | null} */
@@ -56,9 +57,17 @@ function open(spec) {
   spec.fill(body);
   box.hidden = false;
   fit();
+  uncover();
   if (!spec.opener) return;
   spec.opener.setAttribute("aria-expanded", "true");
   box.focus({ preventScroll: true });
+}
+
+/* On a phone it is a sheet over the lower part of the page, which scrolls so that what it speaks of stands above. */
+function uncover() {
+  const { opener, y } = current, bottom = opener ? opener.getBoundingClientRect().bottom : y;
+  const covered = bottom + BESIDE - (innerHeight - box.offsetHeight);
+  if (sheet.matches && covered > 0) scrollBy(0, covered);
 }
 
 /**
@@ -81,24 +90,32 @@ function refill() {
 /** Put it in its place again, after what it says has changed. */
 function fit() {
   if (!current) return;
-  const { x, y } = current, width = box.offsetWidth, height = box.offsetHeight;
-  const wanted = { left: x > innerWidth / 2 ? x - GAP - width : x + GAP, top: y - height / 3 };
-  const { left, top } = current.opener ? beside(current, width, height) : wanted;
+  const width = box.offsetWidth, height = box.offsetHeight, { left, top } = corner(current, width, height);
   box.style.left = `${Math.max(EDGE, Math.min(innerWidth - width - EDGE, left))}px`;
   box.style.top = `${Math.max(EDGE, Math.min(innerHeight - height - EDGE, top))}px`;
 }
 
 /**
- * Its corner for an opener, which stays free: below it, or above where there is no room; or on its right.
+ * Its corner, on a side with room for it, so that what it speaks of stays free: of an opener the side it asks for,
+ * else the emptier one.
  * @param {PopoverSpec} spec
  */
-function beside({ opener, side }, width, height) {
-  const { left, right, top } = opener.getBoundingClientRect(), rail = opener.closest("#rp-rail");
-  const edge = rail ? rail.getBoundingClientRect().right : right;
-  if (side === "right" && edge + BESIDE + width + EDGE <= innerWidth) return { left: edge + BESIDE, top };
-  const { bottom } = (opener.closest(".rp-kpi") || opener).getBoundingClientRect(); // a figure below its name stays free
-  const below = bottom + BESIDE + height + EDGE <= innerHeight;
-  return { left, top: below ? bottom + BESIDE : top - BESIDE - height };
+function corner({ x, y, opener, side }, width, height) {
+  const free = opener ? opener.getBoundingClientRect() : { left: x, right: x, top: y, bottom: y };
+  const gap = opener ? BESIDE : GAP, rail = opener && opener.closest("#rp-rail");
+  const { bottom } = opener ? (opener.closest(".rp-kpi") || opener).getBoundingClientRect() : free; // its figure too
+  const level = side ? free.top : (free.top + free.bottom) / 2 - height / 3;
+  const onRight = { left: (rail ? rail.getBoundingClientRect().right : free.right) + gap, top: level };
+  const onLeft = { left: free.left - gap - width, top: level };
+  const below = { left: free.left, top: bottom + gap }, above = { left: free.left, top: free.top - gap - height };
+  const fits = ({ left, top }) =>
+    top === level
+      ? left >= EDGE && left + width + EDGE <= innerWidth
+      : top >= EDGE && top + height + EDGE <= innerHeight;
+  const beside = free.left + free.right > innerWidth ? [onLeft, onRight] : [onRight, onLeft];
+  if (side === "right") return [onRight, below].find(fits) || above;
+  const places = side === "below" ? [below, above, ...beside] : [...beside, below, above];
+  return places.find(fits) || places[0];
 }
 
 function close() {

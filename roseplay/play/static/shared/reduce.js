@@ -116,6 +116,7 @@ function applyEvent([rid, event, t, more = {}]) {
   } else if (event === "first") {
     known.first = t;
     known.ttft = more.ttft_ms ?? null;
+    known.miss = more.miss ?? null;
   } else if (event === "finished") {
     known.finished = t;
     known.reason = more.reason ?? null;

@@ -128,6 +128,7 @@ const entries = ring(1 << 18, {
  * @property {number} target
  * @property {number} cached
  * @property {number} shared
+ * @property {import("./types.js").Miss | null} miss why not more; known from its first token on
  * @property {number[]} preempted when it was
  * @property {number} preempted_before how often before the first of these
  * @property {number[]} resumed when it ran again
@@ -157,6 +158,7 @@ const unknown = (rid) => ({
   target: 0,
   cached: 0,
   shared: 0,
+  miss: null,
   preempted: [],
   preempted_before: 0,
   resumed: [],

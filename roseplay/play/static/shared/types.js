@@ -161,6 +161,16 @@
  */
 
 /**
+ * Why part of a request's prompt was not cached; core/cache_miss.py.
+ * @typedef {object} Miss
+ * @property {string} reason
+ * @property {number} found tokens that were there
+ * @property {number | null} position of the first token that differs, from 0; null: this tab may not know it
+ * @property {number | null} request the one that it is compared with
+ * @property {number | null} step when it was lost
+ */
+
+/**
  * A stretch of view time in ms; tick labels count from `now`.
  * @typedef {{x0: number, x1: number, now: number, live: boolean}} TimeWindow
  */

@@ -1,0 +1,85 @@
+"""Why part of a prompt was not cached, as far as a tab may know it.
+
+A prompt is shown to the tab that sent it, and how another prompt goes on only where that stands in one of the tab's own
+lanes. Of other people's prompts nobody learns where exactly they differ either: from that they could be guessed token by
+token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roseplay.core.cache_miss import Miss
+from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+
+MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and behind the first one that was computed
+
+
+def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any] | None:
+    """Returns why part of a request's prompt was not cached, for all tabs; ``None`` where all of it was.
+
+    ``position`` is ``None`` unless what it differs from came from the same tab.
+    """
+    miss = tracked.stream.miss
+    if miss is None:
+        return None
+    return {
+        "reason": str(miss.reason),
+        "found": miss.found,
+        "position": miss.position if _is_own(miss, tracked, registry) else None,
+        "request": miss.request_id if miss.request_id >= 0 else None,
+        "step": miss.step_id if miss.step_id >= 0 else None,
+    }
+
+
+def _is_own(miss: Miss, tracked: TrackedRequest, registry: RequestRegistry) -> bool:
+    if miss.request_id < 0:
+        return True
+    sender = registry.sender(miss.request_id)
+    return bool(tracked.tab) and sender is not None and sender.tab == tracked.tab
+
+
+def describe_prompt(
+    tracked: TrackedRequest, registry: RequestRegistry, tokenizer: Any, *, tab_id: str
+) -> dict[str, Any]:
+    """Returns what of a request's prompt was cached, as JSON.
+
+    ``text`` is null unless the tab sent it: the part that was ``found``, the token that ``differs``, and the ``rest``; ``cut``
+    counts tokens left out at both ends. ``nearest`` has the lane of the nearest prompt and how that goes on, null unless it
+    stands in a lane of the tab.
+    """
+    miss, told = tracked.stream.miss, miss_of(tracked, registry)
+    own = bool(tab_id) and tracked.tab == tab_id
+    sender = registry.sender(miss.request_id) if own and miss is not None else None
+    nearest = None
+    if miss is not None and miss.tokens and sender is not None and sender.tab == tab_id and sender.lane is not None:
+        nearest = {"lane": sender.lane, "text": _decode(tokenizer, list(miss.tokens))}
+    return {
+        "request": tracked.request_id,
+        "prompt": tracked.prompt_tokens,
+        "cached": tracked.cached + tracked.shared,
+        "miss": told,
+        "text": _pieces(tracked.stream.prompt_token_ids, told, tokenizer) if own else None,
+        "nearest": nearest,
+    }
+
+
+def _pieces(ids: list[int], told: dict[str, Any] | None, tokenizer: Any) -> dict[str, Any]:
+    found = told["found"] if told is not None else len(ids)
+    position = told["position"] if told is not None and told["position"] is not None else found
+    first, end = max(0, found - MOST_BEFORE), min(len(ids), position + MOST_AFTER)
+    # Of one text, so that spaces and characters of several tokens come out right.
+    ends = [len(_decode(tokenizer, ids[first:stop]).rstrip("\ufffd")) for stop in (found, position, position + 1)]
+    text = _decode(tokenizer, ids[first:end])
+    differs = told is not None and told["reason"] == "differs" and told["position"] is not None
+    return {
+        "found": text[: ends[0]],
+        "same": text[ends[0] : ends[1]],
+        "differs": text[ends[1] : ends[2]] if differs else "",
+        "rest": text[ends[2] if differs else ends[1] :],
+        "cut": [first, len(ids) - end],
+    }
+
+
+def _decode(tokenizer: Any, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids)) if tokenizer is not None else " ".join(map(str, ids))

@@ -1,0 +1,106 @@
+/* "Why was my prompt not cached?", beside what was pressed. The reason is in the store; the prompt's text, for the tab
+ * that sent it, comes from the server. */
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { poll } from "../shared/poll.js";
+import { factList, factRow, popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
+import { tab } from "../shared/tab.js";
+import { hueOf } from "../shared/theme.js";
+import { clock } from "../shared/time.js";
+import { blocksOf, helps, sentenceOf } from "./cachewords.js";
+import { paragraph } from "./whypopover.js";
+
+/** @import { Miss } from "../shared/types.js" */
+
+const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
+
+/** What the server knows of a prompt; play/prompt_cache.py.
+ * @typedef {object} Told
+ * @property {number} prompt
+ * @property {number} cached
+ * @property {Miss | null} miss
+ * @property {{found: string, same: string, differs: string, rest: string, cut: [number, number]} | null} text
+ * @property {{lane: number, text: string} | null} nearest
+ */
+
+/** @type {object | null} */
+let open = null;
+
+on("cached", ({ rid, element }) => {
+  const mine = (open = {});
+  /** @type {HTMLElement} */
+  let body = null;
+  popover.toggle({
+    name: "cache",
+    title: "Why was my prompt not cached?",
+    opener: element,
+    side: "below",
+    fill(box) {
+      body = box;
+      body.style.setProperty("--hue", `var(--rp-c${hueOf(rid)})`);
+      body.append(...told(rid, null));
+    },
+    closed() {
+      if (open === mine) open = null;
+    },
+  });
+  if (popover.name !== "cache") return; // it was open for this already
+  ask(rid).then((answer) => {
+    if (open !== mine || !answer) return;
+    body.replaceChildren(...told(rid, answer));
+    popover.fit();
+  });
+});
+
+/** @returns {Promise<Told | null>} null where the server does not know it, or there is none */
+async function ask(rid) {
+  if (poll.held) return null; // a recording says why, and has no prompts as tokens
+  try {
+    const signal = AbortSignal.timeout(TIMEOUT_MS), address = `/ui/prompt/${rid}?tab=${encodeURIComponent(tab)}`;
+    const reply = await fetch(address, { cache: "no-store", signal });
+    return reply.ok ? await reply.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {number} rid @param {Told | null} answer @returns {HTMLElement[]} */
+function told(rid, answer) {
+  const known = store.requests.get(rid), block = store.info?.block_size || BLOCK;
+  if (!answer && !known) return [make("p", "", "It ended too long ago: why is not known any more.")];
+  if (!answer && known.first === null) return [make("p", "", "It is not known before its first token.")];
+  const about = answer || { prompt: known.prompt, cached: known.cached + known.shared, miss: known.miss };
+  const help = helps(about.cached < about.prompt ? about.miss : null);
+  return [
+    paragraph(sentenceOf({ ...about, block })),
+    ...cells(blocksOf({ ...about, block })),
+    ...(answer && answer.text ? [prompt(answer.text)] : []),
+    factList(nearest(about.miss, answer), help && factRow("helps", help)),
+  ];
+}
+
+function cells({ total, found, at, words }) {
+  const kind = (i) => (i < found ? "rp-found" : i === at ? "rp-at" : "");
+  const list = Array.from({ length: Math.min(total, MOST_CELLS) }, (_, i) => make("i", kind(i)));
+  const more = total > MOST_CELLS ? [`+ ${format.count(total - MOST_CELLS)}`] : [];
+  return [make("div", { className: "rp-cells", "aria-hidden": true }, ...list, ...more), make("small", "", words)];
+}
+
+/** @param {NonNullable<Told["text"]>} text */
+function prompt({ found, same, differs, rest, cut }) {
+  const left = (n) => (n ? [make("em", "", `${format.count(n)} tokens `)] : []);
+  const parts = [make("mark", "", found), same, ...(differs ? [make("u", "", differs)] : []), rest];
+  return make("blockquote", { "aria-label": "The prompt" }, ...left(cut[0]), ...parts, ...left(cut[1]));
+}
+
+/* The prompt that begins most like it: its words only where they stand in a lane of this tab. */
+function nearest(miss, answer) {
+  if (!miss || miss.request === null || miss.reason === "computing") return null;
+  const other = store.requests.get(miss.request), lane = answer && answer.nearest ? answer.nearest.lane : null;
+  const when = other && other.submitted !== null ? `, ${format.seconds(clock() - other.submitted)} ago` : "";
+  const who = `request ${miss.request}${lane === null ? "" : `, lane ${lane}`}${when}`;
+  if (lane === null) return factRow("nearest", `${who}: not of this tab's lanes, so its words are not shown`);
+  return factRow("nearest", `${who}: the same up to here, then “${answer.nearest.text}”`);
+}

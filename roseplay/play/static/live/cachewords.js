@@ -1,0 +1,118 @@
+/* "Why was my prompt not cached?": what is known of a request's prompt, in words. The reasons are those of
+ * core/cache_miss.py. */
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+import { clock } from "../shared/time.js";
+import { bold, say } from "./why.js";
+
+/** @import { Part } from "./why.js" */
+/** @import { Miss } from "../shared/types.js" */
+
+/** @typedef {{prompt: number, cached: number, miss: Miss | null, block: number}} About a prompt, `block` its size */
+
+const { count, many } = format;
+const tokens = (n) => many(n, "token");
+
+function ordinal(n) {
+  const end = n % 100 > 10 && n % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] || "th";
+  return `${count(n)}${end}`;
+}
+
+/* How long ago a step was; in steps where its time is no longer known. */
+function ago(step) {
+  const { steps } = store, row = store.stepRow(step);
+  if (row >= 0) return `${format.seconds(Math.max(0, clock() - steps.t1[row & steps.mask]))} ago`;
+  const newest = steps.end ? steps.step_id[(steps.end - 1) & steps.mask] : step;
+  return newest > step ? `${many(newest - step, "step")} ago` : "before";
+}
+
+const short = ({ prompt, miss, block }) =>
+  miss.found
+    ? `its last ${tokens(prompt - miss.found)} do not fill a block of ${count(block)}`
+    : `it is shorter than a block of ${tokens(block)}`;
+
+function differs({ miss, block }) {
+  if (miss.position === null) {
+    return [`it differs from what is cached within its ${ordinal(Math.floor(miss.found / block) + 1)} block`];
+  }
+  return say`it differs from what is cached ${bold(`at token ${count(miss.position + 1)}`)}`;
+}
+
+/** @type {Record<string, {because: (about: any) => string | Part[], helps: string}>} */
+const REASONS = {
+  off: {
+    because: () => "the prefix cache was off",
+    helps: "Switch on Prefix cache: what is computed from then on can be found again.",
+  },
+  computing: {
+    because: ({ miss }) => say`it was still being computed by request ${{ rid: miss.request }}`,
+    helps: "Switch on Same-step sharing: then one request computes it for all of its step.",
+  },
+  evicted: {
+    because: ({ miss }) => `its blocks were given to others ${ago(miss.step)}`,
+    helps: "Cached blocks go when others need room: more KV blocks, or fewer requests at a time.",
+  },
+  cleared: {
+    because: ({ miss }) => `the cache was cleared ${ago(miss.step)}`,
+    helps: "It is cached again: the next prompt that begins the same will find it.",
+  },
+  differs: {
+    because: differs,
+    helps: "Keep what changes at the end: a system prompt that stays the same word for word is found again, " +
+      "block by block.",
+  },
+  short: {
+    because: short,
+    helps: "Only whole blocks are shared. A shorter end is found when the very same prompt is sent again.",
+  },
+  unfilled: {
+    because: ({ block }) => `a block of ${tokens(block)} was never filled`,
+    helps: "Only whole blocks are shared. A shorter end is found when the very same prompt is sent again.",
+  },
+  ends: {
+    because: ({ miss }) => `what is cached ends at token ${count(miss.found)}`,
+    helps: "Only whole blocks are kept: where an answer ends within one, its end is computed again.",
+  },
+  new: {
+    because: () => "nothing that is cached begins like it",
+    helps: "From now on it is cached: the next prompt that begins the same will find it.",
+  },
+};
+
+/** What would help, or "". @param {Miss | null} miss */
+export const helps = (miss) => (miss && REASONS[miss.reason] ? REASONS[miss.reason].helps : "");
+
+/** @param {About} about @returns {Part[]} */
+export function sentenceOf(about) {
+  const { prompt, cached, miss } = about;
+  if (cached >= prompt) return say`${bold(`All ${tokens(prompt)}`)} were there already. Nothing of it was computed.`;
+  const there = say`${bold(`${count(cached)} of ${tokens(prompt)}`)} were there already.`;
+  if (miss && miss.reason === "logits") {
+    return [...there, " The last one was computed again: the first token of the answer is drawn from what it gives."];
+  }
+  const reason = miss ? REASONS[miss.reason] : null;
+  if (!reason) return [...there, " The rest was computed; why is not known here."];
+  return [
+    ...there,
+    ` The ${cached ? "rest" : "prompt"} was computed, because `,
+    ...[reason.because(about)].flat(),
+    ".",
+  ];
+}
+
+/**
+ * The prompt's blocks: which were found whole, the one in which what is cached differs or ends (-1: none), and words.
+ * @param {About} about
+ */
+export function blocksOf({ prompt, cached, miss, block }) {
+  const total = Math.ceil(prompt / block);
+  if (cached >= prompt) return { total, found: total, at: -1, words: `all ${many(total, "block")} found` };
+  const found = Math.min(total, Math.floor((miss ? miss.found : cached) / block));
+  const inside = Boolean(miss) && ["differs", "unfilled", "short"].includes(miss.reason);
+  const whole = found ? `${many(found, "whole block")} of ${block} found` : `no whole block of ${block} found`;
+  const verb = { differs: "differs inside", unfilled: "ends inside", short: "is not full" };
+  const here = inside ? [`the ${ordinal(found + 1)} ${verb[miss.reason]}`] : [];
+  const after = total - found - (inside ? 1 : 0);
+  const rest = after > 0 ? [inside ? `${count(after)} after it` : `${count(after)} computed`] : [];
+  return { total, found, at: inside ? found : -1, words: [whole, ...here, ...rest].join(" · ") };
+}

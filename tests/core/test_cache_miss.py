@@ -1,0 +1,195 @@
+"""Why a prompt was not cached. Random operations check the same in ``explanations.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason, Siblings
+from roseplay.core.request import Request
+from tests.core.driver import run
+from tests.core.harness import BLOCK_SIZE, Rig
+
+FOX, DOG = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 70, 8, 9]
+
+
+def asked(rig: Rig, prompt: list[int], max_new_tokens: int = 1) -> Request:
+    """A request that has been served alone."""
+    request = rig.add(prompt, max_new_tokens)
+    rig.run()
+    return request
+
+
+def test_nothing_begins_like_it() -> None:
+    rig = Rig()
+    assert asked(rig, FOX).miss == Miss(MissReason.NEW, 0, 0)
+    assert asked(rig, [50, *FOX]).miss == Miss(MissReason.NEW, 0, 0)
+
+
+def test_everything_was_there() -> None:
+    rig = Rig()
+    asked(rig, FOX)
+    assert asked(rig, FOX).miss is None
+
+
+def test_it_differs_within_a_block() -> None:
+    rig = Rig()
+    fox = asked(rig, FOX)
+    dog = asked(rig, DOG)
+    assert dog.miss == Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, fox.request_id, tokens=(7, 8))
+    assert dog.num_cached_tokens == dog.miss.found
+
+
+def test_the_nearest_of_many_is_named() -> None:
+    rig = Rig()
+    requests = [asked(rig, [1, 2, 3, 4, *(5, 6, 7, 8)[:equal], *[90 + equal] * 5]) for equal in range(4)]
+    for equal in range(3):
+        miss = asked(rig, [1, 2, 3, 4, *(5, 6, 7, 8)[:equal], *[80] * 5]).miss
+        assert miss is not None
+        assert (miss.reason, miss.position) == (MissReason.DIFFERS, 4 + equal)
+    miss = asked(rig, [1, 2, 3, 4, 5, 6, 7, 80, 80]).miss
+    assert miss == Miss(MissReason.DIFFERS, 4, 7, requests[3].request_id, tokens=(93,))
+
+
+def test_the_rest_is_shorter_than_a_block() -> None:
+    rig = Rig()
+    fox = asked(rig, FOX)
+    assert asked(rig, FOX[:7]).miss == Miss(MissReason.SHORT, BLOCK_SIZE, 7, fox.request_id, tokens=(8,))
+    assert asked(rig, [1, 2]).miss == Miss(MissReason.SHORT, 0, 2, fox.request_id, tokens=(3, 4))
+
+
+def test_a_block_was_never_filled() -> None:
+    rig = Rig()
+    short = asked(rig, FOX[:6])
+    assert asked(rig, FOX).miss == Miss(MissReason.UNFILLED, BLOCK_SIZE, 6, short.request_id)
+
+
+def test_what_is_cached_ends() -> None:
+    rig = Rig(max_saved_logits=0)
+    asked(rig, FOX[:4])
+    assert asked(rig, FOX).miss == Miss(MissReason.ENDS, BLOCK_SIZE, BLOCK_SIZE)
+
+
+def test_the_logits_are_gone() -> None:
+    rig = Rig(max_saved_logits=0)
+    asked(rig, FOX)
+    assert asked(rig, FOX).miss == Miss(MissReason.LOGITS, 8, 8)
+    assert asked(rig, FOX[:8]).miss == Miss(MissReason.LOGITS, 7, 7)
+
+
+def test_another_one_of_its_step_computes_it() -> None:
+    rig = Rig(same_step_sharing=False)
+    first, second = rig.add(FOX), rig.add(FOX)
+    step = rig.step()
+    assert step.misses == [
+        (first.request_id, Miss(MissReason.NEW, 0, 0)),
+        (second.request_id, Miss(MissReason.COMPUTING, 0, 0, first.request_id)),
+    ]
+    assert rig.step().misses == []
+
+
+def test_what_is_shared_in_a_step_is_no_miss() -> None:
+    rig = Rig()
+    first, second, other = rig.add(FOX), rig.add(FOX), rig.add(DOG)
+    rig.step()
+    assert second.miss is None
+    assert other.miss == Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, first.request_id, tokens=(7, 8))
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_the_cache_is_off(sharing: bool) -> None:
+    rig = Rig(prefix_cache=False, same_step_sharing=sharing)
+    asked(rig, FOX)
+    assert asked(rig, FOX).miss == Miss(MissReason.OFF, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["cleared", "switched"])
+def test_the_cache_was_cleared(how: str) -> None:
+    rig = Rig()
+    asked(rig, FOX)
+    if how == "cleared":
+        rig.scheduler.clear_cache()
+    else:
+        for on in (False, True):
+            rig.scheduler.set_knobs(rig.scheduler.knobs.changed({"prefix_cache": on}))
+    last = rig.scheduler.next_step_id - 1
+    assert asked(rig, FOX).miss == Miss(MissReason.CLEARED, 0, 0, step_id=last)
+    assert asked(rig, FOX).miss is None, "it is there again"
+
+
+def test_its_block_was_given_to_others() -> None:
+    rig = Rig(num_blocks=6)
+    asked(rig, FOX)
+    asked(rig, list(range(20, 38)))  # needs all five blocks
+    taken = next(step.step_id for step in rig.steps if step.admitted == [1])
+    assert asked(rig, FOX).miss == Miss(MissReason.EVICTED, 0, 0, step_id=taken)
+
+
+def test_the_end_of_a_prompt_is_given_to_others_first() -> None:
+    rig = Rig(num_blocks=6)
+    asked(rig, FOX)
+    asked(rig, list(range(20, 35)))  # leaves one of the three
+    miss = asked(rig, FOX).miss
+    assert miss is not None
+    assert (miss.reason, miss.found) == (MissReason.EVICTED, BLOCK_SIZE)
+
+
+def test_a_preempted_request_keeps_its_first_reason() -> None:
+    rig = Rig(num_blocks=9)
+    first, second = rig.add(FOX, 8), rig.add([30, *FOX], 8)
+    rig.run()
+    assert first.num_preemptions + second.num_preemptions > 0
+    assert (first.miss, second.miss) == (Miss(MissReason.NEW, 0, 0), Miss(MissReason.NEW, 0, 0))
+    assert sum(len(step.misses) for step in rig.steps) == 2, "told once"
+
+
+def test_who_lost_what_it_shared_explains_again() -> None:
+    rig = Rig()
+    first, second = rig.add(FOX), rig.add(FOX)
+    rig.model.fail_on_step = 0
+    rig.step()
+    rig.step()
+    assert first.finish_reason == "error"
+    assert second.miss == Miss(MissReason.NEW, 0, 0), "what failed was never cached"
+
+
+def test_a_copied_block_still_counts_as_what_it_was() -> None:
+    """Two who share a tail copy it before they write; the tail can be found as before."""
+    rig = Rig()
+    first = rig.add(FOX[:6], 6)
+    rig.add(FOX[:6], 6, seed=1)
+    rig.run()
+    assert any(step.copies for step in rig.steps)
+    assert asked(rig, FOX[:6]).miss is None
+    assert asked(rig, FOX).miss in (
+        Miss(MissReason.UNFILLED, BLOCK_SIZE, 6, first.request_id),
+        Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, first.request_id, tokens=tuple(first.token_ids[6:8])),
+    )
+
+
+def test_siblings_are_as_many_as_were_added() -> None:
+    siblings = Siblings()
+    for tokens in [(1, 2), (1,), (3, 4), (1, 2, 3)]:
+        siblings.add(None, tokens)
+    assert siblings.nearest(None, (1, 2, 9)) in [(1, 2), (1, 2, 3)]
+    siblings.remove(None, (1, 2, 3))
+    siblings.remove(None, (1, 2))
+    assert siblings.nearest(None, (1, 2, 9)) == (1,)
+    siblings.remove(None, (1,))
+    siblings.remove(None, (3, 4))
+    assert siblings.nearest(None, (1, 2, 9)) is None
+    assert not siblings._following, "nothing is kept for ever"
+
+
+def test_what_was_lost_is_remembered_for_a_while() -> None:
+    lost = Lost(most=2)
+    for history in range(3):
+        lost.add(history, (history,), step_id=history, cleared=False)
+    assert [lost.find(history, (history,)) for history in range(3)] == [None, (1, False), (2, False)]
+    assert lost.find(1, (7,)) is None, "a hash alone proves nothing"
+    assert MOST_LOST < 10_000
+
+
+def test_each_reason_occurs_in_random_operations() -> None:
+    """What ``explanations.py`` has checked in them."""
+    told = [run(seed, 2500).explanations.told for seed in range(6)]
+    assert all(sum(counts[reason] for counts in told) for reason in MissReason)

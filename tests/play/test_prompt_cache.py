@@ -1,0 +1,150 @@
+"""Why a prompt was not cached: what a tab learns of its own requests, and what nobody learns of others'."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from roseplay.config import SamplingParams
+from roseplay.core.cache_miss import Miss, MissReason
+from roseplay.play.playground import Playground
+from roseplay.play.web.guard import allowed_hosts
+from roseplay.play.web.server import create_app
+from roseplay.recording import exports
+from roseplay.recording.reader import parse
+from roseplay.recording.run import Run
+from tests.play.fake_engine import FakeEngine
+
+MINE, YOURS = "tab-of-mine", "tab-of-yours"
+LONG = SamplingParams(max_new_tokens=50)
+
+
+@pytest.fixture
+def client(playground: Playground) -> TestClient:
+    return TestClient(create_app(playground, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+
+
+def lane(playground: Playground, number: int, tab: str = MINE) -> int:
+    (rid,) = playground.send("hello you", lanes=[number], tab_id=tab, params=LONG)
+    return rid
+
+
+def miss(engine: FakeEngine, rid: int, by: int = -1, reason: MissReason = MissReason.DIFFERS, **more: Any) -> None:
+    """Have the engine say why part of a request's prompt was not cached."""
+    engine.streams[rid].miss = Miss(reason, 4, 6, by, tokens=(70, 71), **more)
+
+
+def events(playground: Playground) -> dict[int, Any]:
+    """What the shared frames say of first tokens."""
+    reply = json.loads(playground.delta(0))
+    firsts = [event for frame in reply["frames"] for event in frame["requests"] if event[1] == "first"]
+    return {rid: about["miss"] for rid, _, _, about in firsts}
+
+
+def test_the_reason_comes_with_the_first_token(engine: FakeEngine, playground: Playground) -> None:
+    first, second, third = (lane(playground, number) for number in (1, 2, 3))
+    miss(engine, second, first)
+    miss(engine, third, reason=MissReason.EVICTED, step_id=12)
+    engine.step()
+    playground.tick()
+    assert events(playground) == {
+        first: None,
+        second: {"reason": "differs", "found": 4, "position": 6, "request": first, "step": None},
+        third: {"reason": "evicted", "found": 4, "position": 6, "request": None, "step": 12},
+    }
+    requests = dict(json.loads(playground.delta(0))["snapshot"]["requests"])
+    assert requests[second]["miss"]["position"] == 6, "a page that comes later learns the same"
+
+
+def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine, playground: Playground) -> None:
+    """Else that could be guessed token by token."""
+    yours = lane(playground, 1, YOURS)
+    program = playground.ask("hello", LONG).request_id
+    mine = [lane(playground, number) for number in (1, 2)]
+    miss(engine, mine[0], yours)
+    miss(engine, mine[1], program)
+    miss(engine, program, yours)
+    engine.step()
+    playground.tick()
+    told = events(playground)
+    for rid in (*mine, program):
+        assert told[rid]["position"] is None
+        assert told[rid]["found"] == 4
+    for rid in mine:
+        answer = playground.prompt(rid, MINE)
+        assert (answer["nearest"], answer["miss"]["position"], answer["text"]["differs"]) == (None, None, "")
+    assert "70" not in json.dumps(playground.prompt(mine[0], MINE)["nearest"])
+
+
+def test_text_is_for_the_tab_that_sent_it(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
+    first, second = lane(playground, 3), lane(playground, 4)
+    miss(engine, second, first)
+    answer = client.get(f"/ui/prompt/{second}?tab={MINE}")
+    assert answer.headers["cache-control"] == "no-store"
+    ids = [str(token) for token in engine.streams[second].prompt_token_ids]
+    told = answer.json()
+    assert told["nearest"] == {"lane": 3, "text": "70 71"}
+    text = told["text"]
+    parts = [text[name] for name in ("found", "same", "differs", "rest")]
+    assert "".join(parts).split() == ids, "nothing is lost"
+    assert (parts[0].split(), parts[1].split(), parts[2].split()) == (ids[:4], ids[4:6], ids[6:7])
+    for tab in (YOURS, ""):
+        told = client.get(f"/ui/prompt/{second}?tab={tab}").json()
+        assert (told["text"], told["nearest"], told["miss"]["reason"]) == (None, None, "differs")
+
+
+def test_only_lanes_are_quoted(engine: FakeEngine, playground: Playground) -> None:
+    burst = playground.burst(size=1, kind="equal", max_new_tokens=4, seed=3, tab_id=MINE)
+    by = burst.requests[0].request_id
+    mine = lane(playground, 1)
+    miss(engine, mine, by)
+    told = playground.prompt(mine, MINE)
+    assert (told["nearest"], told["miss"]["position"]) == (None, 6)
+
+
+def test_a_recording_says_why_as_well(engine: FakeEngine, playground: Playground) -> None:
+    first, second = (lane(playground, number) for number in (1, 2))
+    miss(engine, second, first)
+    engine.step()
+    playground.tick()
+    lines = list(playground.recording(MINE))
+    requests = Run(parse(lines, "run.jsonl")).requests
+    assert requests[first].miss is None
+    assert requests[second].miss == {"reason": "differs", "found": 4, "position": 6, "request": first, "step": None}
+    table = exports.export("requests", lines).decode().splitlines()
+    assert [row.split(",")[8] for row in table] == ["cache_miss", "", "differs"]
+
+
+def test_a_long_prompt_is_cut_at_both_ends(engine: FakeEngine, playground: Playground) -> None:
+    mine = lane(playground, 1)
+    stream = engine.streams[mine]
+    stream.prompt_token_ids = list(range(1000, 2000))
+    stream.miss = Miss(MissReason.DIFFERS, 400, 405, mine)
+    text = playground.prompt(mine, MINE)["text"]
+    assert text["cut"] == [240, 515]
+    assert text["found"].split()[0] == "1240"
+    assert text["differs"].split() == ["1405"]
+    assert text["rest"].split()[-1] == "1484"
+
+
+def test_what_is_gone_is_said_to_be(engine: FakeEngine, playground: Playground, client: TestClient) -> None:
+    assert client.get("/ui/prompt/99").status_code == 404
+    assert "ended too long ago" in client.get("/ui/prompt/99").json()["detail"]
+    assert client.get("/ui/prompt/one").status_code == 422
+    mine = lane(playground, 1)
+    playground._registry.forget(2**62)
+    engine.abort(mine)
+    playground._registry.forget(2**62)
+    assert client.get(f"/ui/prompt/{mine}?tab={YOURS}").status_code == 404
+    assert client.get(f"/ui/prompt/{mine}?tab={MINE}").json()["text"], "its lane still has it"
+
+
+def test_the_nearest_may_have_gone(engine: FakeEngine, playground: Playground) -> None:
+    first, second = lane(playground, 1), lane(playground, 2)
+    engine.abort(first)
+    playground._registry.forget(2**62)
+    miss(engine, second, first)
+    assert playground.prompt(second, MINE)["nearest"] == {"lane": 1, "text": "70 71"}
