@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from roseplay.core.cache_miss import MissReason
-from tests.browser.conftest import Served, answer_at_most, state
+from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, state
 from tests.browser.modules import bare_page
 
 NOTHING = {"request": None, "step": None, "position": None}
@@ -190,3 +190,20 @@ def test_from_the_table(live: Served, open_page: Callable[..., Page]) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")
     assert row.evaluate("element => document.activeElement === element")
+
+
+@pytest.mark.parametrize("view", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_word_that_was_clicked_stays_uncovered(
+    live: Served, open_page: Callable[..., Page], view: dict[str, Any]
+) -> None:
+    page = open_page(live, **view)
+    answer_at_most(page, 12)
+    send(page, live, 1, "What is a KV block?")
+    box = page.locator("#rp-lane-1 .rp-a").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 30, box["y"] + 8)
+    popover = page.get_by_role("dialog")
+    expect(popover).to_be_visible()
+    chosen = page.locator("#rp-lane-1 .rp-chosen")
+    expect(chosen).to_have_count(1)
+    assert apart(page, popover, chosen)

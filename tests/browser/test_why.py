@@ -65,8 +65,9 @@ class Story:
         self.page.evaluate("d => Rose.apply(JSON.parse(d))", json.dumps(delta))
         self.page.evaluate("what => Rose.emit('select', what)", {"rid": rid, "step": step})
         body = self.page.locator(".rp-pop-body")
-        assert body.locator("p b").count() == 2, "two figures"
-        return body.locator("p").evaluate(
+        body = body.locator("p:not(.rp-hand)")
+        assert body.locator("b").count() == 2, "two figures"
+        return body.evaluate(
             "p => [...p.childNodes].map((n) => n.nodeName === 'B' ? `*${n.textContent}*` : n.textContent).join('')"
         )
 
@@ -139,6 +140,37 @@ def test_a_preemption(page: Page) -> None:
 def test_other_causes(page: Page, told: dict[str, Any], expected: str) -> None:
     story = Story(page)
     assert story.why(story.step(**told)) == expected
+
+
+def helped(page: Page) -> list[str]:
+    return page.locator(".rp-pop .rp-hand").all_inner_texts()
+
+
+def test_what_a_lower_budget_would_have_made_of_it(page: Page) -> None:
+    """512 prompt tokens took 121 ms beyond the usual 20."""
+    story = Story(page)
+    story.why(story.step(141, prompt={3: 500, 4: 12}))
+    assert helped(page) == ["With budget 256: about 81 ms."]
+    story = Story(page)
+    story.frame["knobs"] = [[900.0, 0, {"chunked_prefill": [True, False]}]]
+    story.why(story.step(141, prompt={3: 512}))
+    assert helped(page) == ["With chunked prefill and budget 256: about 81 ms."]
+
+
+@pytest.mark.parametrize(
+    ("quiet", "told"),
+    [
+        (1, {"ms": 141, "prompt": {3: 512}}),  # the usual is not known
+        (10, {"ms": 141}),  # no prompt
+        (10, {"ms": 24, "prompt": {3: 512}}),  # not slow
+        (10, {"ms": 141, "prompt": {3: 24}}),  # no budget is that low
+        (10, {"ms": 141, "prompt": {3: 512}, "preempted": (1,)}),
+    ],
+)
+def test_nothing_is_said_of_what_cannot_be_known(page: Page, quiet: int, told: dict[str, Any]) -> None:
+    story = Story(page, quiet=quiet)
+    story.why(story.step(**told))
+    assert helped(page) == []
 
 
 def test_left_out_of_steps(page: Page) -> None:

@@ -32,9 +32,11 @@ function timeOf(rid, step) {
   return null;
 }
 
-function select(turn, k, x, y) {
+function select(turn, k) {
   const step = stepOf(turn.rid, turn.times[k]);
-  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.p50, x, y });
+  outline({ turn, k }, "chosen"); // it has a place of its own then, which stays uncovered
+  const around = turn.marked("chosen")?.getBoundingClientRect();
+  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.p50, around });
 }
 
 function outline(where, name) {
@@ -70,7 +72,7 @@ function clicked(lane, event) {
   if (event.target.closest("button, textarea, form") || !getSelection().isCollapsed) return; // text is being selected
   const turn = lane.turns.find((one) => one.answer.contains(event.target));
   const k = turn ? turn.tokenAt(event.clientX, event.clientY) : -1;
-  if (k >= 0) select(turn, k, event.clientX, event.clientY);
+  if (k >= 0) select(turn, k);
 }
 
 /* From where the arrow keys go on: the cursor, else the selected token, else behind the last one. */
@@ -114,8 +116,7 @@ function pressed(lane, event) {
   const from = event.target === lane.root ? here(lane) : null, { cursor } = places;
   if (!from) return false;
   if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
-    const box = (cursor.turn.marked("cursor") || lane.root).getBoundingClientRect();
-    select(cursor.turn, cursor.k, box.right, box.top);
+    select(cursor.turn, cursor.k);
   } else if (event.key in MOVES) {
     const [move, by] = MOVES[event.key], to = move(lane, from, by);
     if (to) outline(to, "cursor");

@@ -4,12 +4,14 @@
  * copied blocks, a large batch. "instead of" is the median gap of the tokens around it whose steps computed no
  * prompts; without any there is no such clause. */
 import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
 import { median } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
 
 const AROUND_MS = 15000, LEAST_GAPS = 5, SLOW = 1.5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
+const LEAST_BUDGET = 16; // a lower one is no advice
 const IN_STEP = [
   ...["t0", "t1", "prompt_tokens", "decode_tokens", "cached_tokens", "shared_tokens"],
   ...["block_copies", "device_ms", "host_ms", "graph"],
@@ -21,7 +23,8 @@ export const milliseconds = (v) => `${v < 9.95 ? v.toFixed(1) : count(v)} ms`;
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @param {number} rid
  * @param {number} stepId
- * @returns {{title: string, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][]} | null}
+ * @returns {{title: string, sentence: Part[], step: Record<string, any>, token: any, facts: [string, Part[]][],
+ *   help: string} | null}
  */
 export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
@@ -41,7 +44,7 @@ export function why(rid, stepId) {
   };
   const sentence = sentenceOf(found);
   if (found.factor > 1) sentence.push(` Slow motion makes every step ×${found.factor} as long.`);
-  return { ...found, title: titleOf(found), sentence, facts: factsOf(found) };
+  return { ...found, title: titleOf(found), sentence, facts: factsOf(found), help: helpOf(found) };
 }
 
 function titleOf({ token, normal }) {
@@ -116,21 +119,29 @@ function names(rids) {
   return parts;
 }
 
+/* Which of its preemptions fell into the gap before a token, or -1. */
+function preemption({ known, token }) {
+  return known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
+}
+
+/* Others whose prompts its step computed. */
+function promptsOf({ entries, rid }) {
+  return entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== rid).map((entry) => entry.rid);
+}
+
 function sentenceOf(found) {
-  const { token, known, step, entries, normal } = found;
+  const { token, known, step, normal } = found;
   if (!token) return ofStep(found);
   if (Number.isNaN(token.itl)) return ofFirst(found);
   const usually = normal ? milliseconds(normal.itl) : "", took = bold(milliseconds(token.itl));
   const instead = normal ? ` instead of ${usually.replace(" ms", "")}` : "";
-  const preempted = known ? known.preempted.findIndex((t) => t <= token.t && t >= token.t - token.itl) : -1;
+  const preempted = preemption(found);
   if (preempted >= 0) {
     const waited = bold(milliseconds(Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted])));
     const lost = say`The KV pool was full: it was preempted, waited ${waited} and was computed again`;
     return [...lost, ...say`, so this token took ${took}${instead}.`];
   }
-  const others = entries.filter((entry) => entry.prompt_tokens > 0 && entry.rid !== found.rid).map((entry) =>
-    entry.rid
-  );
+  const others = promptsOf(found);
   if (found.leftOut > 0) {
     const steps = bold(many(found.leftOut, "step"));
     return say`It was left out of ${steps} that computed others, so it took ${took}${instead}.`;
@@ -171,6 +182,20 @@ function ofStep({ rid, step, entries }) {
   return say`This step computed ${prompt} of it and took ${
     bold(milliseconds(step.t1 - step.t0))
   }; no token came of that.`;
+}
+
+/* What a lower budget would have made of a gap that prompts made long: of what it took beyond the usual, as much as
+ * is the share of prompt tokens that the step would have computed. "" where that is not known. */
+function helpOf(found) {
+  const { token, step, normal } = found, prompt = step.prompt_tokens;
+  const slow = token && normal && token.itl > normal.itl * SLOW && !found.leftOut && preemption(found) < 0;
+  const budget = 2 ** Math.floor(Math.log2(prompt / 2));
+  if (!slow || budget < LEAST_BUDGET || !promptsOf(found).length) return "";
+  const about = normal.itl + (token.itl - normal.itl) * (budget / prompt);
+  const chunked = settingAt("chunked_prefill", step.t1) === false ? "chunked prefill and " : "";
+  return `With ${chunked}${given.settings.knobs.prefill_max_tokens.short} ${count(budget)}: about ${
+    milliseconds(about)
+  }.`;
 }
 
 // ---- facts ------------------------------------------------------------------------------------------------

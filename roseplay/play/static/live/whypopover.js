@@ -39,6 +39,7 @@ function past({ itl, p50 }) {
 function fill(body, answer) {
   const facts = answer.facts.map(([name, value]) => factRow(name, ...value.map(drawn)));
   body.append(paragraph(answer.sentence), ...bar(answer.step), factList(...facts));
+  if (answer.help) body.append(make("p", "rp-hand", answer.help));
 }
 
 let replacing = false;
@@ -55,6 +56,7 @@ on("select", (what) => {
     stays: true,
     x: what.x ?? lastPress.x,
     y: what.y ?? lastPress.y,
+    around: what.around,
     fill: (body) => (answer ? fill(body, answer) : body.append(past(what))),
     closed: () => replacing || emit("select", null),
   });

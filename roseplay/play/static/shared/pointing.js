@@ -2,7 +2,8 @@
 import { emit, on } from "./events.js";
 
 /**
- * @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number}}
+ * @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number,
+ *   around?: DOMRect}}
  *   Selected
  */
 

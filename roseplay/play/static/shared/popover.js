@@ -9,6 +9,7 @@ import { colorOf } from "./theme.js";
  * @property {string} title
  * @property {number} [x] of the point of the window beside which it opens
  * @property {number} [y]
+ * @property {DOMRect} [around] what lies there, which stays free
  * @property {HTMLElement} [opener] the button it opens for, instead of a point
  * @property {"right" | "below"} [side] of the opener, or of the rail where the opener is there
  * @property {boolean} [stays] after a click elsewhere
@@ -65,7 +66,7 @@ function open(spec) {
 
 /* On a phone it is a sheet over the lower part of the page, which scrolls so that what it speaks of stands above. */
 function uncover() {
-  const { opener, y } = current, bottom = opener ? opener.getBoundingClientRect().bottom : y;
+  const { opener, around, y } = current, { bottom } = opener ? opener.getBoundingClientRect() : around || { bottom: y };
   const covered = bottom + BESIDE - (innerHeight - box.offsetHeight);
   if (sheet.matches && covered > 0) scrollBy(0, covered);
 }
@@ -100,9 +101,9 @@ function fit() {
  * else the emptier one.
  * @param {PopoverSpec} spec
  */
-function corner({ x, y, opener, side }, width, height) {
-  const free = opener ? opener.getBoundingClientRect() : { left: x, right: x, top: y, bottom: y };
-  const gap = opener ? BESIDE : GAP, rail = opener && opener.closest("#rp-rail");
+function corner({ x, y, around, opener, side }, width, height) {
+  const free = opener ? opener.getBoundingClientRect() : around || { left: x, right: x, top: y, bottom: y };
+  const gap = opener || around ? BESIDE : GAP, rail = opener && opener.closest("#rp-rail");
   const { bottom } = opener ? (opener.closest(".rp-kpi") || opener).getBoundingClientRect() : free; // its figure too
   const level = side ? free.top : (free.top + free.bottom) / 2 - height / 3;
   const onRight = { left: (rail ? rail.getBoundingClientRect().right : free.right) + gap, top: level };
