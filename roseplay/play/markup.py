@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+import roseplay
 from roseplay.play.terms import KEYS, TERMS
 from roseplay.play.web import assets
 
@@ -66,6 +67,10 @@ LAST_BURST = (
     )
     + "</span>"
     + "".join(_savings(title, name) for title, name in _SAVINGS.items())
+)
+FOOT = (
+    '<span id="rp-step">step –</span><button type="button" aria-expanded="false" aria-haspopup="dialog">copy settings</button>'
+    f"<span>v{roseplay.__version__}</span>"
 )
 HELP = (
     '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>Keys</h2><dl>'

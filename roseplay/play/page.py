@@ -6,10 +6,9 @@ import json
 
 import gradio as gr
 
-import roseplay
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.lab_tab import LabTab
-from roseplay.play.markup import HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
+from roseplay.play.markup import FOOT, HELP, KNOBS_BUTTON, LAB_CHIP, LAST_BURST, LOGO, THEME_ICON, html, kpi, panel
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import PromptBar
 from roseplay.play.sampling import SamplingPanel
@@ -55,8 +54,7 @@ def build_page(playground: Playground) -> gr.Blocks:
                     controls = Controls(playground)
                     traffic = TrafficSection(playground)
                     html(LAST_BURST, elem_id="rp-last", js_on_load=assets.mount("live/savings.js"))
-                    foot = f'<span id="rp-step">step –</span><span>v{roseplay.__version__}</span>'
-                    html(foot, elem_id="rp-foot")
+                    html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
                 story = StoryStrip(playground)
                 _middle(playground)
                 _right()

@@ -1,4 +1,5 @@
 /* The buttons of a lane: edit the last question, generate the answer again, copy, new chat. */
+import { copy } from "../shared/copy.js";
 import { make, makeButton, svg } from "../shared/dom.js";
 import { locked } from "../shared/lock.js";
 
@@ -64,26 +65,6 @@ function tick(element, done) {
 function chat(lane) {
   const quoted = (text) => `> ${text.replace(/\n/g, "\n> ")}`;
   return lane.turns.map((turn) => `${quoted(turn.asked.data)}\n\n${turn.text}`).join("\n\n");
-}
-
-async function copy(text) {
-  if (!text) return false;
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copyOldWay(text); // no permission, or a page that did not come by https
-  }
-}
-
-function copyOldWay(text) {
-  const field = make("textarea", { value: text, style: "position:fixed;opacity:0" }), focused = document.activeElement;
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand("copy");
-  field.remove();
-  if (focused) focused.focus();
-  return done;
 }
 
 // ---- the edit field ---------------------------------------------------------------------------------------

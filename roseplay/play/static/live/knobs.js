@@ -102,8 +102,8 @@ export function controlValues() {
   return [...sliders, ...SWITCHES.map(switchState), slow, factor, answerLength()];
 }
 
-/* What a switch needs and this engine lacks, or "". */
-function lacks(knob) {
+/** What a knob needs and this engine lacks, or "". */
+export function lacks(knob) {
   const { needs } = given.settings.knobs[knob], onGpu = store.info && store.info.device.startsWith("cuda");
   return needs === "a GPU" && !onGpu ? needs : "";
 }

@@ -1,0 +1,88 @@
+/* The settings that hold now, to be copied: as vLLM's flags where it has them, or with the header's figures as text. */
+import { copy } from "../shared/copy.js";
+import { make, makeButton, write } from "../shared/dom.js";
+import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
+import { popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
+import { lacks } from "./knobs.js";
+
+/** @import { Setting } from "../shared/given.js" */
+
+/**
+ * A setting as vLLM's flag; "" where it has none, or none for this value.
+ * @param {Setting} setting
+ * @param {any} value
+ */
+export function vllmFlag({ flag, opposite, kind }, value) {
+  if (!flag || value === null || value === undefined) return "";
+  if (kind !== "switch") return `${flag} ${value}`;
+  const on = value !== Boolean(opposite);
+  return on ? flag : flag.replace("--", "--no-");
+}
+
+/** All that have one: the knobs, but those that have no effect here, and what the engine was started with. */
+function vllmFlags() {
+  const { knobs, config } = given.settings;
+  const inEffect = Object.keys(knobs).filter((name) => !lacks(name)).map((name) =>
+    vllmFlag(knobs[name], store.knobs[name])
+  );
+  const started = Object.keys(config).map((name) => vllmFlag(config[name], store.info && store.info[name]));
+  return [...inEffect, ...started].filter(Boolean);
+}
+
+const lines = (title, rows) => [title, ...rows.map(([name, value]) => `  ${name}: ${value}`), ""];
+
+function input(id) {
+  /** @type {HTMLInputElement | null} */
+  const box = document.querySelector(`#${id} input`);
+  return box ? box.value : "–";
+}
+
+/** Settings, traffic and the header's figures as text. */
+function asText() {
+  const { knobs } = given.settings, { info } = store;
+  const figure = (cell) => [cell.querySelector(".rp-term").textContent, cell.querySelector("b").textContent];
+  const named = (name) => [`${knobs[name].label} (${name})`, format.value(store.knobs[name])];
+  return [
+    `roseplay ${document.querySelector("#rp-foot span:last-child").textContent}`,
+    info
+      ? `${info.model}, ${info.device}, ${info.dtype}, ${info.num_blocks} KV blocks of ${info.block_size} tokens`
+      : "",
+    "",
+    ...lines("Settings", Object.keys(knobs).filter((name) => name in store.knobs && !lacks(name)).map(named)),
+    ...lines("Traffic", [
+      ["burst size", input("burst-size")],
+      ["answer length", input("answer-length")],
+      ["prompts", document.querySelector("#mix label.selected")?.textContent.trim() || "–"],
+      [
+        "steady requests/s",
+        document.querySelector("#rp-steady [aria-checked=true]") ? input("steady-rate-value") : "off",
+      ],
+    ]),
+    ...lines("Figures", [...document.querySelectorAll("#rp-kpis .rp-kpi")].map(figure)),
+  ].join("\n").trim();
+}
+
+function fill(body) {
+  const said = make("p", { role: "status" }), shown = make("blockquote", { tabIndex: 0, hidden: true });
+  async function take(text, what) {
+    write(shown, text);
+    shown.hidden = false;
+    popover.fit();
+    write(said, await copy(text) ? `Copied ${what}.` : "The browser does not let the page copy: here is the text.");
+  }
+  const flags = () => take(vllmFlags().join(" "), format.many(vllmFlags().length, "vLLM flag"));
+  const all = () => take(asText(), "settings, traffic and figures");
+  const buttons = [
+    makeButton("as vLLM flags", { onclick: flags }),
+    makeButton("settings and figures", { onclick: all }),
+  ];
+  body.append(make("div", "rp-copies", ...buttons), shown, said);
+}
+
+/** @param {HTMLElement} element the rail's foot */
+export function mount(element) {
+  const opener = element.querySelector("button");
+  opener.onclick = () => popover.toggle({ name: "copy", title: "Copy", opener, side: "right", fill });
+}

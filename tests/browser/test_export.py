@@ -1,0 +1,79 @@
+"""Settings and figures that can be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Served
+
+Open = Callable[..., Page]
+
+
+def copied(page: Page, what: str) -> str:
+    page.get_by_role("button", name=what).click()
+    expect(page.locator(".rp-pop [role=status]")).to_contain_text("Copied")
+    return str(page.evaluate("() => navigator.clipboard.readText()"))
+
+
+def opened(open_page: Open, served: Served, **options: Any) -> Page:
+    page = open_page(served, permissions=["clipboard-read", "clipboard-write"], **options)
+    page.wait_for_function("() => Rose.store.info && 'prefix_cache' in Rose.store.knobs")
+    page.get_by_role("button", name="copy settings").click()
+    return page
+
+
+def test_settings_as_vllms_flags(mock: Served, open_page: Open) -> None:
+    mock.engine.set_knobs(max_batch_size=12, step_max_tokens=256, prefix_cache=False)
+    page = opened(open_page, mock)
+    flags = copied(page, "as vLLM flags")
+    assert "--max-num-seqs 12 --max-num-batched-tokens 256 --enable-chunked-prefill --no-enable-prefix-caching" in flags
+    info = mock.engine.info
+    assert f"--block-size {info.block_size} --max-model-len {info.max_model_len}" in flags
+    assert "eager" not in flags, "without a GPU there are no CUDA graphs to switch off"
+    said = f"Copied {flags.count('--')} vLLM flags."
+    expect(page.locator(".rp-pop [role=status]")).to_have_text(said)
+    expect(page.locator(".rp-pop blockquote")).to_have_text(flags)
+
+
+def test_flags_of_single_settings(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    flags = page.evaluate(
+        """async () => {
+             const { vllmFlag } = await Rose.load("live/export.js"), { given } = await Rose.load("shared/given.js");
+             const { knobs, config } = given.settings;
+             return [vllmFlag(knobs.cuda_graphs, true), vllmFlag(knobs.cuda_graphs, false), vllmFlag(knobs.overlap, false),
+               vllmFlag(knobs.step_max_tokens, null), vllmFlag(knobs.prefill_max_tokens, 64), vllmFlag(config.dtype, "float16")];
+           }"""
+    )
+    assert flags == ["--no-enforce-eager", "--enforce-eager", "--no-async-scheduling", "", "", "--dtype float16"]
+
+
+def test_settings_and_figures_as_one_text(mock: Served, open_page: Open) -> None:
+    mock.engine.set_knobs(prefill_max_tokens=64)
+    text = copied(opened(open_page, mock), "settings and figures")
+    for line in (
+        "Prefill budget (prefill_max_tokens): 64",
+        "Prefix cache (prefix_cache): on",
+        "burst size: 20",
+        "prompts: shared head",
+        "steady requests/s: off",
+        "tokens / s: ",
+        "ITL p50 / p99: ",
+    ):
+        assert f"\n  {line}" in text, line
+    assert mock.engine.info.model in text
+
+
+def test_where_the_browser_does_not_let_the_page_copy(mock: Served, open_page: Open) -> None:
+    page = opened(open_page, mock)
+    page.evaluate(
+        "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); document.execCommand = () => false; }"
+    )
+    page.get_by_role("button", name="as vLLM flags").click()
+    expect(page.locator(".rp-pop [role=status]")).to_have_text(
+        "The browser does not let the page copy: here is the text."
+    )
+    expect(page.locator(".rp-pop blockquote")).to_contain_text("--max-num-seqs")
