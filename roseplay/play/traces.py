@@ -27,7 +27,9 @@ def _content(replaying: str | None) -> str:
         title, hint = "This run", f"last {KEEP_S / 60:g} min, {KEEP_BYTES / 1e6:g} MB"
         words = "Telemetry is of all requests; texts are of this tab's own, and of nobody else's."
     parts = (_figures(title, hint), _downloads(words), _open())
-    return f'<div class="rp-traces">{"".join(f"<section>{part}</section>" for part in parts)}</div>'
+    sections = "".join(f"<section>{part}</section>" for part in parts)
+    contents = '<section class="rp-contents-of"><h3>What happened<span>bursts and changed settings, newest first</span></h3></section>'
+    return f'<div class="rp-traces">{sections}{contents}</div>'
 
 
 def _figures(title: str, hint: str) -> str:

@@ -611,9 +611,7 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     points = (
         "(id) => document.querySelector(`#${id} .rp-plot`)?.drawn?.data.reduce((n, trace) => n + trace.x.length, 0)"
     )
-    marked = (
-        "(id) => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((shape) => shape.name === 'knob')"
-    )
+    marked = "(id) => document.querySelector(`#${id} .rp-plot`).drawn.layout.shapes.some((shape) => ['knob', 'earlier p50'].includes(shape.name))"
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
     for budget in (64, 32):  # a change with tokens before and after it
         live.engine.set_knobs(prefill_max_tokens=budget)

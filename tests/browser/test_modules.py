@@ -297,8 +297,12 @@ def test_words_beside_marks_of_changes_never_collide(page: Page) -> None:
         assert all(begin >= 0 and end <= 518 for begin, end in spans)
         spans.sort()
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
-        own = [one["x"] for one in placed]
-        assert not any(begin + 1 < x < end - 1 for begin, end in spans for x in at if x not in own)
+        older = [one for one in placed if one["x"] != at[-1]]
+        for one in older:
+            long, x = 6 + 6.1 * len(one["mark"]["text"]), one["x"]
+            begin, end = (x - long, x) if one["left"] else (x, x + long)
+            assert not any(begin < other < end for other in at if other != x)
+        assert any(one["x"] == at[-1] for one in placed)
     lone = [{"text": "budget 512 → 256", "at": 200}]
     assert len(call(page, "live/knobmarks.js", "it.flagWords(given, (mark) => mark.at, 0, 518, [])", lone)) == 1
     taken = [[150, 360]]

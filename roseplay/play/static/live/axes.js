@@ -56,14 +56,14 @@ export const nowLine = (T) => {
  * Returns where those stand: [from, to] px.
  */
 export function addKnobs(layout, frame, flags) {
-  const { window, width, right, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
+  const { window, width, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
   const px = (mark) => ((mark.x - window.x0) / (window.x1 - window.x0)) * width;
   /** @type {[number, number][]} */
   const taken = [];
   for (const mark of marks) layout.shapes.push(verticalLine("knob", seconds(mark.x), T.rose));
   if (!flags) return taken;
   for (const mark of marks) layout.shapes.push(polygon("knob flag", FLAG, seconds(mark.x), T.rose));
-  for (const { mark, left } of flagWords(marks, px, 0, width + right, taken)) {
+  for (const { mark, left } of flagWords(marks, px, 0, width, taken)) {
     const words = annotation(T, "knob", `<b>${mark.text}</b>`, T.rose);
     layout.annotations.push({ ...words, ...beside(seconds(mark.x), left, 6), ...ABOVE });
   }

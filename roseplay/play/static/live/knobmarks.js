@@ -39,8 +39,8 @@ export function knobMarks(x0 = -Infinity, x1 = Infinity) {
 }
 
 /**
- * The words that have room beside their marks, none across another mark or other words; the newest come first, and
- * stand at the right where they can.
+ * The words that have room beside their marks, none across other words, and none but the newest across another mark;
+ * the newest come first, and stand at the right where they can.
  * @template {{text: string}} M
  * @param {M[]} marks oldest first
  * @param {(mark: M) => number} at px of a mark
@@ -55,10 +55,9 @@ export function flagWords(marks, at, from, to, taken) {
     const mark = marks[i], x = lines[i], long = mark.text.length * CHAR_PX + ASIDE_PX;
     /** @type {[number, number][]} */
     const sides = [[x, x + long], [x - long, x]];
-    const free = ([a, b]) =>
-      a >= from && b <= to && taken.every(([c, d]) => b < c || a > d) &&
-      lines.every((line, k) => k === i || b < line - LINE_PX || a > line + LINE_PX);
-    const side = sides.find(free);
+    const room = sides.filter(([a, b]) => a >= from && b <= to && taken.every(([c, d]) => b < c || a > d));
+    const clear = ([a, b]) => lines.every((line, k) => k === i || b < line - LINE_PX || a > line + LINE_PX);
+    const side = room.find(clear) || (i === lines.length - 1 ? room[0] : undefined);
     if (!side) continue;
     taken.push(side);
     placed.push({ mark, x, left: side === sides[1] });

@@ -6,6 +6,7 @@ import { format } from "../shared/format.js";
 import { ready } from "../shared/ready.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
+import { mount as mountContents } from "./contents.js";
 import { replay } from "../replay/replay.js";
 
 const AGAIN_MS = 2000;
@@ -32,6 +33,7 @@ export function mount(element) {
   new ResizeObserver(ask).observe(box); // from nothing to something when the tab is shown
   const demo = part(".rp-demo");
   if (demo) demo.onclick = async () => opened(await replay.load("/ui/demo.jsonl", "demo.jsonl"));
+  mountContents(part(".rp-contents-of"));
   takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
 
