@@ -12,7 +12,7 @@ const HEAD = ["at", "what", "answered", "TTFT p50", "p95"];
 let box = null, rows = null, said = null, key = "";
 
 /** @param {HTMLElement} element of the section */
-export function mount(element) {
+export function mountContents(element) {
   box = element;
   rows = make("tbody");
   said = make("p", "rp-contents-none", "Nothing yet: bursts and changed settings are listed here.");

@@ -6,7 +6,7 @@ import { format } from "../shared/format.js";
 import { ready } from "../shared/ready.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
-import { mount as mountContents } from "./contents.js";
+import { mountContents } from "./contents.js";
 import { replay } from "../replay/replay.js";
 
 const AGAIN_MS = 2000;
