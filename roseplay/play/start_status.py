@@ -59,10 +59,11 @@ class Stage:
         return (now if self.ended is None else self.ended) - self.began if self.began is not None else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """About how many more seconds it takes; None unless bytes are counted and some time has passed."""
+        """About how many more seconds it takes; None unless bytes are fetched or read, and some time has passed."""
         progress, spent = self.progress, self.seconds(now)
         share = self.share
-        if progress is None or progress.unit != "bytes" or not share or share == 1 or spent < _ESTIMATE_FROM_S:
+        counted = progress is not None and progress.unit == "bytes" and not progress.note
+        if not counted or not share or share == 1 or spent < _ESTIMATE_FROM_S:
             return None
         return spent * (1 / share - 1)
 

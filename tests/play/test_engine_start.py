@@ -52,6 +52,8 @@ class TestStatus:
         clock.now = 4.0
         status.take(Progress("weights", 387 * MB, 1548 * MB, "bytes"))
         assert status.sentence == "gpt2 is loading. Weights, 387 of 1\u202f548 MB. About 12 s of this left."
+        status.take(Progress("weights", 774 * MB, 1548 * MB, "bytes", "random"))
+        assert status.sentence == "gpt2 is loading. Weights, 774 of 1\u202f548 MB, random."  # made in uneven time
         status.take(Progress("weights", 4 * MB, None, "bytes", "random"))
         assert status.sentence == "gpt2 is loading. Weights, 4.0 MB, random."
         status.take(Progress("kernels", 3, 52))
