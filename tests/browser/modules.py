@@ -17,7 +17,9 @@ SITE = "http://page.test"
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
     """``content`` with the handle ``Rose``; ``import('/static/…')`` gets a module, ``Rose.load('…')`` as well."""
-    about = json.dumps({"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}})
+    about = json.dumps(
+        {"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}, "demos": []}
+    )
     given = f'<script type="application/json" id="rose-given">{about}</script>'
     page = browser.new_page(**options)
 
