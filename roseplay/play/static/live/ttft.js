@@ -1,8 +1,8 @@
 /* The distribution of time to first token, a step curve that rises by one request at its TTFT.
  *
  * The last burst is solid ink, the one before dashed; without a burst it is the requests of late. The last curve's
- * p50 is ringed. Since there is no time axis here to put a change of settings on, the p50 of what was asked before it
- * is marked: the curve since then lies left of it (better) or right. */
+ * p50 is ringed. There is no time axis here to put a change of settings on, so the p50 of what was asked before it is
+ * marked: the curve since then lies left of it (better) or right. */
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { median, niceAxis, quantile } from "../shared/numbers.js";

@@ -1,0 +1,39 @@
+"""The tab Traces says what the run holds; the help says what the page does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PHONE, Served
+
+Open = Callable[..., Page]
+
+
+def test_what_happened_lists_bursts_and_changed_settings(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#burst").click()
+    page.wait_for_function(
+        "() => [...Rose.store.bursts.values()].some((one) => one.requests.some((r) => r.ttft !== null))"
+    )
+    mock.engine.set_knobs(max_batch_size=7)
+    page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('→ 7'))")
+    page.get_by_role("tab", name="Traces").click()
+    rows = page.locator(".rp-contents tbody tr")
+    expect(rows.filter(has_text=re.compile(r"burst \d+, \d+ requests"))).not_to_have_count(0)
+    expect(rows.filter(has_text=re.compile("→ 7"))).to_have_count(1)
+    expect(rows.filter(has_text=re.compile(r"\d+ of \d+.* ms"))).not_to_have_count(0)
+    expect(page.locator(".rp-contents-none")).to_be_hidden()
+
+
+@pytest.mark.parametrize("device", ["desktop", "phone"])
+def test_the_help_opens_at_its_top(mock: Served, open_page: Open, device: str) -> None:
+    page = open_page(mock, **(PHONE if device == "phone" else {}))
+    page.locator("#rp-help-button").click()
+    help = page.locator("#rp-help")
+    expect(help).to_be_visible()
+    assert help.evaluate("(dialog) => dialog.scrollTop") == 0
+    expect(page.locator("#rp-help-title")).to_be_in_viewport()
