@@ -4,12 +4,11 @@ import { connection } from "../shared/connection.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { quantile } from "../shared/numbers.js";
 import { createPen } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
-import { firstTokensIn, gapsIn } from "./gaps.js";
+import { percentiles } from "./percentiles.js";
 import { view } from "./view.js";
 
 const SPARK = 60; // figures in the small curve: about 15 s of them
@@ -47,10 +46,8 @@ function latencies() {
   const now = time.now(), key = `${store.version} ${Math.round(now)} ${view.serial}`;
   if (!cells || document.hidden || key === latenciesOf) return;
   latenciesOf = key;
-  const window = view.latest(now),
-    both = (sorted, p) => p.map((q) => format.ms(sorted.length ? quantile(sorted, q) : null));
-  writeCell("itl", both(gapsIn(window).sorted, [0.5, 0.99]), "ms");
-  writeCell("ttft", both(firstTokensIn(window), [0.5, 0.95]), "ms");
+  writeCell("itl", percentiles("itl", view.latest(now)), "ms");
+  writeCell("ttft", percentiles("ttft", view.latest(now)), "ms");
 }
 setInterval(latencies, LATENCIES_MS);
 

@@ -9,6 +9,7 @@ import { factRow, popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { knobMarks } from "./knobmarks.js";
+import { sinceChange } from "./percentiles.js";
 
 /** @import { Explained } from "../shared/given.js" */
 
@@ -67,6 +68,8 @@ function fill(body, button) {
   if (theirs) rows.push(factRow("vLLM", ...theirs));
   nowCell = value ? factRow("now", value) : null;
   if (nowCell) rows.push(nowCell);
+  const since = sinceChange(button.closest(".rp-kpi")?.classList[1] || "");
+  if (since) rows.push(factRow("since", since));
   body.append(make("p", "", it.what), make("dl", "rp-rows", ...rows));
 }
 

@@ -1,0 +1,34 @@
+/* The header's percentiles of latencies: of the time that the charts show, and since a setting was changed last. */
+import { format } from "../shared/format.js";
+import { quantile } from "../shared/numbers.js";
+import { time } from "../shared/time.js";
+import { firstTokensIn, gapsIn } from "./gaps.js";
+import { knobMarks } from "./knobmarks.js";
+
+/** The figures of a cell of the header: which times, and which of their quantiles. */
+const OF = {
+  itl: { times: (window) => gapsIn(window).sorted, quantiles: [0.5, 0.99] },
+  ttft: { times: firstTokensIn, quantiles: [0.5, 0.95] },
+};
+
+/**
+ * The percentiles of a cell in a window, as text; dashes where there was nothing.
+ * @param {"itl" | "ttft"} name
+ * @param {{x0: number, x1: number}} window
+ */
+export function percentiles(name, window) {
+  const { times, quantiles } = OF[name], sorted = times(window);
+  return quantiles.map((q) => format.ms(sorted.length ? quantile(sorted, q) : null));
+}
+
+/**
+ * The percentiles of a cell since the last change of a setting, and which that was; "" where none was changed, or the
+ * cell has no percentiles.
+ * @param {string} name
+ */
+export function sinceChange(name) {
+  const mark = knobMarks().pop();
+  if (!mark || !(name in OF)) return "";
+  const found = percentiles(/** @type {"itl" | "ttft"} */ (name), { x0: mark.x, x1: time.now() });
+  return found.includes("–") ? "" : `${found.join(" / ")} ms after ${mark.text}`;
+}
