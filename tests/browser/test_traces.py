@@ -1,4 +1,4 @@
-"""The tab Traces says what the run holds; the help says what the page does."""
+"""What explains the rest: Traces says what the run holds, the help what the page does, a legend what shades mean."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def test_the_help_opens_at_its_top(mock: Served, open_page: Open, device: str) -
     expect(help).to_be_visible()
     assert help.evaluate("(dialog) => dialog.scrollTop") == 0
     expect(page.locator("#rp-help-title")).to_be_in_viewport()
+
+
+def test_the_timeline_by_itl_has_a_legend(mock: Served, open_page: Open) -> None:
+    page = open_page(mock)
+    page.locator("#burst").click()
+    page.wait_for_function("() => Rose.store.steps.size > 3")
+    legend = page.locator("#rp-steps .rp-shades")
+    expect(legend).to_be_hidden()
+    page.locator("#rp-steps .rp-tg").get_by_role("button", name="ITL", exact=True).click()
+    expect(legend).to_be_visible()
+    expect(legend).to_have_text(re.compile(r"step ≤ [\d.]+≥ [\d.]+ ms"))
