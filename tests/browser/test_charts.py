@@ -208,7 +208,7 @@ def views(page: Page) -> Iterator[Views]:
     views = Views(page)
     page.mouse.move(0, 0)
     page.evaluate("document.body.classList.remove('dark')")
-    page.get_by_role("button", name="lin").click()
+    page.get_by_role("button", name="lin", exact=True).click()
     page.keyboard.press("Escape")
     views.apply(Traffic("empty"))
     yield views
