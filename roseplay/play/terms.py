@@ -33,6 +33,8 @@ TERMS = {
     "from the same step": "Saved prompt tokens that another request of the same step computed.",
     "Inter-token latency": "Every token's gap to the one before it in the same answer. A step that also computes prompts makes everybody wait.",
     "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget.",
+    "Batch per step": "How many requests ran in each step, against the most that may: max batch.",
+    "Time per step": "How long each step took: the host prepares it and draws its tokens, the device computes the model. On a CPU both are the same machine.",
     "TTFT": "Time to first token, as the share of requests that had theirs within a time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, kept for who comes back, free.",
     "Steps": "One row a request: when it waited, when its prompt was computed, when it decoded. As requests: what became of each, as a table.",
@@ -100,6 +102,8 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "Inter-token latency": {"watch": "Dots far above the others: click one to read why it was slow."},
     "Tokens per step": {"watch": "A high dark bar makes a gap in **Inter-token latency** at the same time."},
+    "Batch per step": {"watch": "A full batch while requests **wait**: **Max batch** is the limit."},
+    "Time per step": {"watch": "Much host time on small steps: more requests in a batch share it."},
     "TTFT": {"watch": "The further left the curve, the sooner answers begin. The curve before stays for comparison."},
     "KV over time": {
         "watch": "No room left between **active** and the top: the next request waits, or one is preempted."

@@ -295,6 +295,33 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     assert any("256" in text for text in views.words("tokens"))
 
 
+def test_the_batch_and_the_time_of_the_same_steps(views: Views) -> None:
+    traffic = Traffic()
+    traffic.burst(6, ms=20.0)
+    traffic.knob("max_batch_size", 32, 12)
+    traffic.burst(12, ms=20.0)
+    views.apply(traffic)
+    panel = views.page.locator("#tokens")
+    panel.get_by_role("button", name="batch").click()
+    views.drawn()
+    running = views.plot("tokens", "data[0].y")
+    assert max(running) == 12 and 6 in running
+    assert set(views.plot("tokens", "data[1].y")) == {32, 12}, "the limit, where it held"
+    assert any("<b" in text and ">12<" in text for text in views.words("tokens"))
+    expect(panel.locator("h3")).to_have_text("Batch per step")
+    expect(panel.get_by_text("decode", exact=True)).to_be_hidden()
+    panel.get_by_role("button", name="ms").click()
+    views.drawn()
+    assert max(views.plot("tokens", "data[1].y")) == pytest.approx(80), "the device's"
+    assert max(views.plot("tokens", "data[0].y")) == pytest.approx(81), "with the host's"
+    expect(
+        panel.get_by_role("img", name=re.compile("The longest step took 81.0 ms: host 1.0, device 80.0"))
+    ).to_have_count(1)
+    panel.get_by_role("button", name="tokens").click()
+    views.drawn()
+    assert max(views.plot("tokens", "data[0].y")) == 1200
+
+
 def test_a_slider_dragged_is_one_mark(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(4)
@@ -399,7 +426,7 @@ def test_log_axis(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(4, steps=60)
     views.apply(traffic)
-    views.page.get_by_role("button", name="log").click()
+    views.page.get_by_role("button", name="log", exact=True).click()
     views.drawn()
     assert views.plot("itl", "layout.yaxis.type") == "log"
     assert views.page.get_by_role("button", name="log").get_attribute("aria-pressed") == "true"
