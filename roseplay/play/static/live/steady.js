@@ -18,7 +18,7 @@ let events = null;
 let figures = null;
 let wanted = null; // on or off, as it was asked for, until a poll after the server's answer has come
 let underWay = false, again = false, heard = 0, timer = 0;
-let known = ""; // the plan that the controls show
+let known = ""; // the plan that was asked for here, or that runs
 let expected = false; // whether it should be on: then it is said when it is not
 let told = null; // the seed of the traffic of which that was said
 
@@ -40,6 +40,7 @@ const planned = () => Object.values(plan()).join();
 // ---- asking -----------------------------------------------------------------------------------------------
 function ask(turnOn) {
   wanted = expected = turnOn;
+  known = planned();
   clearTimeout(timer);
   timer = 0;
   if (underWay) again = true;
