@@ -133,6 +133,14 @@ class Chat:
     def clear(self) -> None:
         self.state = (next(self.editions), ())
 
+    def send_again(self) -> None:
+        """Have pages that showed something else in its place get all of its turns."""
+        with self.lock:
+            edition = next(self.editions)
+            for turn in self.turns:
+                turn.born = edition
+            self.state = (edition, self.turns)
+
 
 def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[str, str]]:
     """Returns a conversation as chat messages."""

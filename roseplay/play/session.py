@@ -44,6 +44,8 @@ class Tab:
     def put_lanes_back(self) -> None:
         with self._lock:
             if self._put_aside is not None:
+                for lane in self._put_aside.values():
+                    lane.chat.send_again()
                 self.lanes, self._put_aside = self._put_aside, None
 
     def take_steady(self, steady: SteadyTraffic) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from roseplay.play.demos.catalog import BUDGET
+from roseplay.play.demos.catalog import BUDGET, DEMOS
 from tests.browser.conftest import PHONE, Served, answer_at_most, ask
 
 Open = Callable[..., Page]
@@ -64,17 +65,21 @@ def near(value: float, told: set[int]) -> bool:
     return any(abs(one - value) <= 1 for one in told)
 
 
-def to_scene(page: Page, number: int) -> str:
-    """Go on from the scene before, at once unless that sends a burst; returns the caption."""
-    dots = page.locator(".rp-story-course i")
-    expect(dots.nth(number - 1)).to_have_class("rp-now")
-    if not BUDGET.scenes[number - 1].burst:
-        page.get_by_role("button", name="Next").click()
-    expect(dots.nth(number)).to_have_class("rp-now", timeout=BURST_MS)
-    return caption(page).inner_text()
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first demo waits for Next wherever it does not wait for a burst, so that a busy machine misses no caption."""
+    scenes = tuple(replace(scene, hold_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
+    monkeypatch.setitem(DEMOS, "budget", replace(BUDGET, scenes=scenes))
 
 
-def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open) -> None:
+def go_on(page: Page, number: int) -> str:
+    """Press Next and wait until this caption stands, which may take a burst; returns it."""
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".rp-story-course i").nth(number)).to_have_class("rp-now", timeout=BURST_MS)
+    return str(caption(page).inner_text())
+
+
+def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open, patient: None) -> None:
     live.engine.set_knobs(prefill_max_tokens=512)
     page = open_page(live)
     expect(page.locator(".rp-demos li")).to_have_count(5)
@@ -86,8 +91,7 @@ def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open) -> 
         expect(page.locator(f"#rp-lane-{lane} h4")).to_contain_text("Tell me a story")
     assert page.evaluate("() => Rose.view.span") == 3000
 
-    to_scene(page, 1)
-    pause = to_scene(page, 2)
+    pause = go_on(page, 2)
     first = facts(page, newest_burst(page))
     if "waited for it" in pause:
         assert near(first["longest"], figures(pause)), (pause, first)
@@ -95,10 +99,10 @@ def test_show_me_says_what_the_telemetry_says(live: Served, open_page: Open) -> 
     expect(ring).to_be_visible()
     assert near(first["worst"], figures(ring.inner_text())), (ring.inner_text(), first)
 
-    to_scene(page, 3)
+    go_on(page, 3)
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
-    for number in range(4, len(BUDGET.scenes)):
-        last = to_scene(page, number)
+    go_on(page, 5)
+    last = go_on(page, len(BUDGET.scenes) - 1)
     second = facts(page, newest_burst(page))
     if second["worst"] * 1.15 < first["worst"] * 0.99:
         assert near(first["worst"], figures(last)) and near(second["worst"], figures(last)), (last, first, second)
@@ -128,7 +132,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     expect(caption(other)).to_have_text(re.compile(r"Another tab is playing a demo\. It ends in about \d+ s\."))
     page.keyboard.press("Escape")
     expect(page.locator("#rp-lane-2 h4")).to_have_text("What is a KV block?")
-    assert page.locator("#rp-lane-2 .rp-text").inner_text() == before
+    expect(page.locator("#rp-lane-2 .rp-text")).to_have_text(before, use_inner_text=True)
     expect(caption(other)).not_to_contain_text("Another tab")
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 32")
 
@@ -146,7 +150,10 @@ def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, open_page:
 
 def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> None:
     page = open_page(live, **PHONE)
-    page.get_by_role("button", name=re.compile("^Show me")).first.click()
+    answer_at_most(page, 4)
+    ask(page, "What is TTFT?")
+    page.get_by_role("button", name="Show me", exact=True).click()
+    page.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
     expect(caption(page)).to_contain_text("Four people read along.")
     box = page.locator(".rp-strip").bounding_box()
     assert box and box["y"] + box["height"] == pytest.approx(844, abs=1)
@@ -172,17 +179,20 @@ def test_the_same_burst_with_a_budget_shows_a_smaller_pause(live: Served, open_p
         before = newest_burst(page)
         ask(page, "Tell me a story about a fox.")
         page.wait_for_function(
-            "() => [...Rose.store.open].filter((id) => Rose.store.requests.get(id)?.first !== null).length >= 4"
+            "() => [...Rose.store.open].filter((id) => Rose.store.requests.get(id)?.first !== null).length >= 4",
+            timeout=BURST_MS,
         )
         page.locator("#burst").click()
-        page.wait_for_function(f"() => [...Rose.store.requests.values()].some((one) => one.burst > {before})")
+        page.wait_for_function(
+            f"() => [...Rose.store.requests.values()].some((one) => one.burst > {before})", timeout=BURST_MS
+        )
         burst = newest_burst(page)
         worst[budget] = facts(page, burst)["worst"]
         expect(page.locator(f'.rp-strip[data-burst="{burst}"]')).to_be_visible(timeout=BURST_MS)
         told[budget] = caption(page).inner_text()
         assert near(worst[budget], figures(told[budget])) or "Their prefill" in told[budget], (told, worst)
         live.engine.abort_all()
-        page.wait_for_function("() => Rose.store.open.size === 0")
+        page.wait_for_function("() => Rose.store.open.size === 0", timeout=BURST_MS)
     assert worst[32] < worst[None], (worst, told)
     assert "In portions of 32 tokens a step" in told[32]
     if worst[32] * 1.15 < worst[None] * 0.99:

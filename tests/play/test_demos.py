@@ -161,11 +161,17 @@ def test_what_others_send_does_not_end_it(running: Playground) -> None:
 def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -> None:
     running.send("Mine", lanes=[1, 7], tab_id=MINE)
     have = ",".join(lane["have"] for lane in poll(running)["own"]["lanes"])
+    own = dict(running.tabs.open(MINE).lanes)
     begun(running)
+    wait_until(lambda: all(turn.tracked.finished for lane in (1, 7) for turn in own[lane].chat.turns))
     news = {lane["lane"]: lane for lane in poll(running, have=have)["own"]["lanes"]}
     assert news[7]["order"] == [], "the demo has no lane 7, so the page clears what it shows there"
     again = ",".join(lane["have"] for lane in news.values())
     assert 7 not in {lane["lane"] for lane in poll(running, have=again)["own"]["lanes"]}
+    running.demos.stop(MINE)
+    back = {lane["lane"]: lane for lane in poll(running, have=again)["own"]["lanes"]}
+    assert [turn["question"] for turn in back[7]["turns"]] == ["Mine"]
+    assert back[7]["turns"][0]["text_from"] == 0
 
 
 def test_a_demo_ends_with_its_engine(running: Playground) -> None:
