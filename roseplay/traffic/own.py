@@ -1,0 +1,274 @@
+"""Traffic from a file: JSONL, CSV, or conversations as ShareGPT writes them; and as JSONL again.
+
+A request has an arrival in seconds, a prompt (text, or only its length in tokens) and an answer of an exact length. In
+JSONL each line is an object, in CSV the first row names the columns: ``arrival_s``, ``prompt`` or ``prompt_tokens``,
+``answer_tokens``. Other fields and columns are ignored, so that a log can be used as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roseplay.config import SamplingParams
+from roseplay.traffic.arrivals import poisson
+from roseplay.traffic.prompts import Prompt, PromptSource
+from roseplay.traffic.workload import Arrival, Workload
+
+MAX_BYTES = 8 * 2**20
+MAX_REQUESTS = 1000
+MAX_ARRIVAL_S = 3600.0
+MAX_PROMPT = 100_000  # characters, and tokens where only a length is given
+MAX_ANSWER_TOKENS = 4096
+DEFAULT_RATE_PER_S = 4.0  # of conversations, which have no arrivals
+_CHARACTERS_PER_TOKEN = 4  # of answers that are given as text; about right for English
+_FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens")
+_SHOWN = 60
+
+
+class OwnRequest(NamedTuple):
+    """One request of a file.
+
+    Attributes:
+        arrival_s: seconds after the first request.
+        prompt: its text, or its length in tokens.
+        answer_tokens: exact length of the answer.
+    """
+
+    arrival_s: float
+    prompt: str | int
+    answer_tokens: int
+
+
+def parse_traffic(content: bytes, *, rate_per_s: float | None = None, seed: int = 0) -> list[OwnRequest]:
+    """Parse a file; returns its requests by arrival, the first at 0. What the content is shows in its first character.
+
+    Args:
+        rate_per_s: of Poisson arrivals, instead of those in the file; conversations have none, and arrive at
+            ``DEFAULT_RATE_PER_S`` if it is left out.
+        seed: of these arrivals.
+
+    Raises:
+        ValueError: one sentence that names the line (of conversations: the item) and the field that is wrong.
+    """
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"the traffic file is larger than {MAX_BYTES // 2**20} MiB: use a part of it")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(f"line {line} is not UTF-8: save the traffic file as UTF-8") from None
+    first = text.lstrip()[:1]
+    read = _conversations if first == "[" else _jsonl if first == "{" else _csv
+    requests: list[OwnRequest] = []
+    for request in read(text, first == "[" or rate_per_s is not None):
+        if len(requests) == MAX_REQUESTS:
+            raise ValueError(f"the traffic file has more than {MAX_REQUESTS} requests: use a part of it")
+        requests.append(request)
+    if not requests:
+        raise ValueError(f"the traffic file has no requests: give each {_names()}")
+    if first == "[" or rate_per_s is not None:
+        times = poisson(len(requests), DEFAULT_RATE_PER_S if rate_per_s is None else rate_per_s, seed=seed)
+        return [request._replace(arrival_s=at_s) for request, at_s in zip(requests, times, strict=True)]
+    return from_first(requests)
+
+
+def parse_rows(rows: Any) -> list[OwnRequest]:
+    """Returns requests from a JSON list of ``[arrival_s, prompt, answer_tokens]``; raises ``ValueError``."""
+    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_REQUESTS:
+        raise ValueError(f"the requests of traffic must be a list of 1 to {MAX_REQUESTS}")
+    found = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, list | tuple) or len(row) != len(OwnRequest._fields):
+            raise ValueError(f"request {number} must be [arrival_s, prompt, answer_tokens]")
+        prompt = "prompt" if isinstance(row[1], str) else "prompt_tokens"
+        found.append(_request(f"request {number}", {"arrival_s": row[0], prompt: row[1], "answer_tokens": row[2]}))
+    return from_first(found)
+
+
+def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
+    """Returns the requests by arrival, counted from the first."""
+    ordered = sorted(requests, key=lambda request: request.arrival_s)
+    zero = ordered[0].arrival_s
+    return [request._replace(arrival_s=round(request.arrival_s - zero, 6)) for request in ordered]
+
+
+def at_rate(requests: Sequence[OwnRequest], rate_per_s: float) -> list[OwnRequest]:
+    """Returns the requests with arrivals stretched or compressed to this mean rate; their pattern stays.
+
+    Raises:
+        ValueError: all arrive at once, so that they have no rate.
+    """
+    span = requests[-1].arrival_s
+    if not span:
+        raise ValueError("all requests of this traffic arrive at once: it has no rate to change")
+    factor = (len(requests) - 1) / rate_per_s / span
+    return [request._replace(arrival_s=request.arrival_s * factor) for request in requests]
+
+
+def to_jsonl(requests: Sequence[OwnRequest]) -> bytes:
+    """Returns the requests as the JSONL that ``parse_traffic`` reads."""
+    lines = []
+    for request in requests:
+        prompt = {"prompt" if isinstance(request.prompt, str) else "prompt_tokens": request.prompt}
+        fields = {"arrival_s": round(request.arrival_s, 6), **prompt, "answer_tokens": request.answer_tokens}
+        lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
+    return "".join(lines).encode("utf-8", "replace")
+
+
+def own_workload(
+    requests: Sequence[OwnRequest],
+    source_of: Callable[[str], PromptSource],
+    vocab_size: int,
+    *,
+    seed: int = 0,
+    room: int,
+    count: Callable[[Prompt], int],
+) -> tuple[Workload, list[int]]:
+    """Returns the requests as a workload, and the prompts' lengths in tokens.
+
+    A prompt that is given by its length is that many random token ids, which share nothing with other prompts.
+
+    Args:
+        source_of: returns a source whose prompt is this text.
+        seed: of those ids.
+        room: most tokens of a request, prompt and answer together.
+        count: returns the tokens of a prompt.
+
+    Raises:
+        ValueError: a request does not fit; it names the request.
+    """
+    workload: Workload = []
+    lengths = []
+    for index, request in enumerate(requests):
+        if isinstance(request.prompt, str):
+            prompt = source_of(request.prompt).prompt(0)
+        else:
+            rng = random.Random(f"own traffic {seed} {index}")
+            prompt = [rng.randrange(vocab_size) for _ in range(request.prompt)]
+        length = count(prompt)
+        if length + request.answer_tokens > room:
+            raise ValueError(
+                f"request {index + 1} of the traffic has {length} prompt tokens and an answer of {request.answer_tokens}:"
+                f" there is room for {room}, so shorten it or choose another model"
+            )
+        lengths.append(length)
+        params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
+        workload.append(Arrival(request.arrival_s, prompt, params, tag="own"))
+    return workload, lengths
+
+
+def _jsonl(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        fields = _json(line, f"line {number}")
+        if not isinstance(fields, dict):
+            raise ValueError(f"line {number} must be a JSON object with {_names()}")
+        yield _request(f"line {number}", fields, without_arrival)
+
+
+def _csv(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    columns: list[str] | None = None
+    last = 0
+    try:
+        for cells in reader:
+            line, last = last + 1, reader.line_num  # where the row begins: a quoted prompt may have several lines
+            if not any(cells):
+                continue
+            if columns is None:
+                columns = [cell.strip() for cell in cells]
+                _check_columns(columns, line, without_arrival)
+                continue
+            if len(cells) != len(columns):
+                raise ValueError(f"line {line} has {len(cells)} cells, the header has {len(columns)}")
+            given = {name: cell for name, cell in zip(columns, cells, strict=True) if name in _FIELDS and cell.strip()}
+            numbers = {name: _number(cell) for name, cell in given.items() if name != "prompt"}
+            yield _request(f"line {line}", {**given, **numbers}, without_arrival)
+    except csv.Error as error:
+        raise ValueError(f"line {max(1, reader.line_num)} is not CSV: {error}") from None
+
+
+def _check_columns(columns: Sequence[str], line: int, without_arrival: bool) -> None:
+    missing = [name for name in ("arrival_s", "answer_tokens") if name not in columns]
+    if without_arrival and "arrival_s" in missing:
+        missing.remove("arrival_s")
+    if not {"prompt", "prompt_tokens"} & {*columns}:
+        missing.insert(0, "prompt or prompt_tokens")
+    if missing:
+        raise ValueError(f"line {line}, the header, has no column {', '.join(missing)}: name {_names()}")
+
+
+def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
+    """Yields the first exchange of each conversation: a human's text, and the length of the answer to it."""
+    for number, item in enumerate(_json(text, "the file"), 1):
+        where = f"item {number}"
+        turns = item.get("conversations") if isinstance(item, Mapping) else None
+        if not isinstance(turns, list):
+            raise ValueError(f'{where} has no "conversations": write {{"conversations": [{{"from": "human", "value": …}}]}}')
+        for place, turn in enumerate(turns, 1):
+            if not isinstance(turn, Mapping) or not all(isinstance(turn.get(key), str) for key in ("from", "value")):
+                raise ValueError(f'{where}, turn {place}, must have the texts "from" and "value"')
+        asked = next((place for place, turn in enumerate(turns) if turn["from"] in ("human", "user")), None)
+        if asked is None or not turns[asked]["value"].strip():
+            continue  # data sets have a few of these
+        answer = turns[asked + 1]["value"] if asked + 1 < len(turns) else ""
+        tokens = min(MAX_ANSWER_TOKENS, max(1, len(answer) // _CHARACTERS_PER_TOKEN))
+        yield _request(where, {"prompt": turns[asked]["value"], "answer_tokens": tokens}, True)
+
+
+def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = False) -> OwnRequest:
+    prompt = fields.get("prompt")
+    if prompt is None:
+        if fields.get("prompt_tokens") is None:
+            raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
+        prompt = int(_checked(where, "prompt_tokens", fields["prompt_tokens"], 1, MAX_PROMPT, whole=True))
+    elif not isinstance(prompt, str) or not 0 < len(prompt) <= MAX_PROMPT or not prompt.strip():
+        raise ValueError(f"{where}, prompt: {_shown(prompt)} is no text of 1 to {MAX_PROMPT} characters")
+    at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_ARRIVAL_S)
+    answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
+    return OwnRequest(float(at_s), prompt, int(answer))
+
+
+def _checked(where: str, name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:
+    kind = "a whole number" if whole else "a number of seconds"
+    if value is None:
+        raise ValueError(f"{where} has no {name}: give {kind} from {low} to {high:g}")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high or (whole and value % 1):
+        raise ValueError(f"{where}, {name}: {_shown(value)} is not {kind} from {low} to {high:g}")
+    return float(value)
+
+
+def _number(text: str) -> float | str:
+    """Returns a cell's number, or the cell itself for the message that refuses it."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply") from None
+    except ValueError as error:
+        place = f"line {error.lineno}" if where == "the file" and isinstance(error, json.JSONDecodeError) else where
+        raise ValueError(f"{place} is not JSON") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value[:_SHOWN] if isinstance(value, str | list) else value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _names() -> str:
+    return "arrival_s, prompt (or prompt_tokens) and answer_tokens"

@@ -1,0 +1,118 @@
+"""Traffic from files: what is read, what is refused and where, and that it comes back as it was written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roseplay.traffic.own import (
+    MAX_REQUESTS,
+    OwnRequest,
+    at_rate,
+    from_first,
+    own_workload,
+    parse_rows,
+    parse_traffic,
+    to_jsonl,
+)
+from roseplay.traffic.prompts import TextPrompts
+
+TWO = [OwnRequest(0.0, "What is a block?", 8), OwnRequest(1.5, 64, 4)]
+CSV = "arrival_s,user,prompt,prompt_tokens,answer_tokens\n"
+
+
+def test_jsonl_is_read_by_arrival_and_counted_from_the_first() -> None:
+    lines = (
+        '{"arrival_s": 11.5, "prompt_tokens": 64, "answer_tokens": 4}\n\n'
+        '{"arrival_s": 10, "prompt": "What is a block?", "answer_tokens": 8, "user": "x"}'
+    )
+    assert parse_traffic(lines.encode()) == TWO
+
+
+def test_csv_names_its_columns_and_a_quoted_prompt_may_have_lines() -> None:
+    table = CSV + '0,a,"one\ntwo, three",,8\n\n1.5,b,,64,4\n'
+    assert parse_traffic(table.encode()) == [OwnRequest(0.0, "one\ntwo, three", 8), TWO[1]]
+
+
+def test_conversations_arrive_at_a_seeded_rate() -> None:
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "x" * 80}]
+    file = json.dumps([{"id": 1, "conversations": turns}, {"conversations": []}, {"conversations": turns}] * 50).encode()
+    found = parse_traffic(file, rate_per_s=5, seed=3)
+    assert len(found) == 100  # an empty conversation asks nothing
+    assert {(request.prompt, request.answer_tokens) for request in found} == {("Why?", 20)}
+    assert found == parse_traffic(file, rate_per_s=5, seed=3) != parse_traffic(file, rate_per_s=5, seed=4)
+    assert 10 < found[-1].arrival_s < 40
+
+
+def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
+    lines = b'{"prompt": "a", "answer_tokens": 2}\n' * 3
+    with pytest.raises(ValueError, match="line 1 has no arrival_s"):
+        parse_traffic(lines)
+    assert [r.arrival_s for r in at_rate(parse_traffic(lines, rate_per_s=2), 4)][-1] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no requests"),
+        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1}\n{"arrival_s"', "line 2 is not JSON"),
+        (b'{"arrival_s": 0, "answer_tokens": 1}', "line 1 has no prompt"),
+        (b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}', "line 2, arrival_s: -1"),
+        (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s: nan"),
+        (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt: 7 is no text"),
+        (b'{"arrival_s": 0, "prompt": " ", "answer_tokens": 1}', "line 1, prompt"),
+        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1.5}', "line 1, answer_tokens: 1.5"),
+        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": true}', "line 1, answer_tokens: True"),
+        ((CSV + "0,a,hi,,2\nsoon,a,hi,,2").encode(), "line 3, arrival_s: 'soon'"),
+        ((CSV + '0,a,"two\nlines",,2\n1,a,hi,,none').encode(), "line 4, answer_tokens: 'none'"),
+        ((CSV + "0,a,hi").encode(), "line 2 has 3 cells, the header has 5"),
+        (b"time,text\n0,hi", "line 1, the header, has no column prompt or prompt_tokens, arrival_s, answer_tokens"),
+        ((CSV + '0,a,"hi').encode(), "line 2 is not CSV"),
+        (CSV.encode() + b"0,a,\xff,,2", "line 2 is not UTF-8"),
+        (b'[{"conversations": [{"from": "human"}]}]', "item 1, turn 1"),
+        (b'[{"turns": []}]', 'item 1 has no "conversations"'),
+        (b"[\n1,\n", "line 3 is not JSON"),
+        (b"[1]", "item 1"),
+        (b"[" * 100_000, "nested too deeply|not JSON"),
+        (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1}\n' * (MAX_REQUESTS + 1), "more than"),
+        (b" " * (9 * 2**20), "larger than"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(content: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_traffic(content)
+
+
+@given(
+    st.lists(
+        st.builds(
+            OwnRequest,
+            st.floats(0, 3000).map(lambda value: round(value, 3)),
+            st.integers(1, 5000) | st.text("aé\n\"', x", min_size=1).filter(str.strip),
+            st.integers(1, 4096),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_is_written_is_read_again(requests: list[OwnRequest]) -> None:
+    requests = from_first(requests)
+    assert parse_traffic(to_jsonl(requests)) == requests
+    assert parse_rows(json.loads(json.dumps(requests))) == requests
+
+
+def test_a_workload_has_the_lengths_that_were_asked_for_and_names_what_does_not_fit() -> None:
+    def make(room: int) -> tuple[list, list[int]]:
+        return own_workload(TWO, TextPrompts, 500, seed=1, room=room, count=len)
+
+    workload, lengths = make(68)
+    assert (workload, lengths) == make(68)
+    assert [(arrival.at_s, arrival.params.max_new_tokens) for arrival in workload] == [(0.0, 8), (1.5, 4)]
+    assert workload[0].prompt == "What is a block?"
+    assert lengths == [16, 64]
+    assert all(0 <= token < 500 for token in workload[1].prompt)
+    with pytest.raises(ValueError, match="request 2 of the traffic has 64 prompt tokens"):
+        make(67)
