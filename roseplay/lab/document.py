@@ -8,6 +8,7 @@ from typing import Any
 from roseplay.config import EngineConfig
 from roseplay.json_schema import check
 from roseplay.json_text import strict_json
+from roseplay.lab.own_traffic import OWN
 from roseplay.lab.schema import DOCUMENT
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
@@ -78,11 +79,14 @@ def experiment_of(document: Any) -> dict[str, Any]:
         ValueError: the document is not a result of the lab.
     """
     check_document(document)
-    arms, scenario = document["arms"], find_scenario(document["scenario"])
+    arms, traffic = document["arms"], document.get("traffic")
+    scenario = OWN if traffic and document["scenario"] == OWN.name else find_scenario(document["scenario"])
     a, b = (arms[arm]["config"] for arm in ARMS)
     own = {*scenario.config, *scenario.config_before, *scenario.config_after}
     kept = [name for name in a if name in own or a[name] != b.get(name)]
     body = {name: document[name] for name in ("scenario", "seed", "repeats", "params", "limits", "name")}
+    if traffic:
+        body = {**body, "params": {}, "traffic": traffic}
     for arm in ARMS:
         config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
         if config.get("kv_cache_memory") is not None:

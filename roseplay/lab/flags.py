@@ -13,9 +13,20 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.json_text import strict_json
 from roseplay.lab.document import experiment_of
 from roseplay.lab.job import RUN_LIMIT_S
-from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, find_scenario, parse_experiment, scenario_arm
+from roseplay.lab.own_traffic import OWN, OwnTraffic
+from roseplay.lab.spec import (
+    ARM_CONFIG,
+    ARMS,
+    DEFAULT_LIMITS,
+    MAX_NAME,
+    find_scenario,
+    parse_experiment,
+    parse_seed,
+    scenario_arm,
+)
 from roseplay.settings import former_names, settings_of
-from roseplay.traffic.scenario import PARAM_LIMITS
+from roseplay.traffic.own import MAX_BYTES, parse_traffic
+from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
 from roseplay.traffic.scenarios import SCENARIOS
 
 _DESCRIPTION = (
@@ -74,6 +85,12 @@ def parser() -> Parser:
 
 def _add_experiment_flags(lab: Parser) -> None:
     group = lab.add_argument_group("traffic and runs; left out, as in the file or the scenario")
+    group.add_argument(
+        "--traffic",
+        metavar="FILE",
+        help="send the requests of a file instead: JSONL or CSV with arrival_s, prompt (or prompt_tokens) and "
+        "answer_tokens, or conversations as JSON; no SCENARIO is needed then",
+    )
     group.add_argument("--seed", type=int, metavar="N", help="decides prompts and arrival times (default: 0)")
     group.add_argument("--repeats", type=int, metavar="N", help="runs of each arm (default: 1)")
     group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of questions taken in turn")
@@ -82,7 +99,12 @@ def _add_experiment_flags(lab: Parser) -> None:
     )
     group.add_argument("--num-requests", type=int, metavar="N", help="requests of a run")
     group.add_argument("--max-new-tokens", type=int, metavar="N", help="tokens of each answer")
-    group.add_argument("--rate-per-s", type=float, metavar="RATE", help="requests a second, for scenarios with a rate")
+    group.add_argument(
+        "--rate-per-s",
+        type=float,
+        metavar="RATE",
+        help="requests a second, for scenarios with a rate, and instead of the arrivals in a file of --traffic",
+    )
     for name, what in (
         ("ttft_ms", "time to first token"),
         ("itl_ms", "99th percentile of its own inter-token latencies"),
@@ -119,11 +141,17 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     body = {} if options.spec is None else _read_spec(Path(options.spec))
     named = {"scenario": options.scenario, "seed": options.seed, "repeats": options.repeats}
     body |= {name: value for name, value in named.items() if value is not None}
-    if body.get("scenario") is None:
+    if options.traffic is not None:
+        seed = parse_seed(body.get("seed"))
+        body["traffic"] = _read_traffic(Path(options.traffic), options.rate_per_s, seed)
+        body["params"] = {}
+    if body.get("scenario") is None and body.get("traffic") is None:
         raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
     parse_experiment(body)  # a file may hold anything; what follows relies on the types
     for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
+        if options.traffic is not None:
+            given.pop("rate_per_s", None)  # is the traffic's
         if given:
             body[part] = {**(body.get(part) or {}), **given}
     for arm in ARMS:
@@ -131,6 +159,19 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
         if any(changes.values()):
             body[arm.lower()] = _changed_arm(body, arm, changes)
     return body
+
+
+def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
+    """Returns a file as an experiment's ``traffic``; raises ``ValueError`` that says what is wrong with it."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if rate_per_s is not None:
+        checked_param("rate_per_s", rate_per_s)
+    try:
+        found = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return OwnTraffic(path.name[:MAX_NAME], tuple(found)).document()
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
@@ -162,7 +203,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
     given = body.get(arm.lower())
     if given is None:
-        scenario = find_scenario(body["scenario"])
+        scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
         own, common = scenario_arm(scenario, arm), {"knobs": scenario.knobs, "config": scenario.config}
         given = {part: {**common[part], **own[part]} for part in changes}
     return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}

@@ -1,33 +1,25 @@
-"""A running experiment: in a thread, with the live engine paused and engines of its own."""
+"""A running comparison of A and B."""
 
 from __future__ import annotations
 
-import logging
-import threading
-import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from roseplay.engine.errors import EngineError
 from roseplay.lab.arms import arm_configs, open_engine, room, settings
+from roseplay.lab.background import RUN_LIMIT_S, BackgroundJob, OpenEngine
 from roseplay.lab.document import VERSION, completed
 from roseplay.lab.engines import ArmEngines
 from roseplay.lab.load import make_load, warm_up
-from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_record
+from roseplay.lab.measuring import RunError, measure_run, run_record
 from roseplay.lab.memory import fit
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.spec import ARMS, Experiment
 from roseplay.traffic.environment import environment
 
-RUN_LIMIT_S = 120.0
-_log = logging.getLogger(__name__)
 
-OpenEngine = Callable[..., Any]
-
-
-class Job:
+class Job(BackgroundJob):
     """Runs an experiment beside a live engine, which is paused meanwhile.
 
     Args:
@@ -49,12 +41,8 @@ class Job:
         run_limit_s: float = RUN_LIMIT_S,
         keep_cache: bool = False,
     ) -> None:
-        self.job_id = uuid.uuid4().hex[:12]
+        super().__init__(live, keep, open_engine)
         self.experiment = experiment
-        self.state = "starting"
-        self.error: str | None = None
-        self.result: str | None = None
-        self._live, self._keep, self._open_engine = live, keep, open_engine
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment)
         self._scenario, self._workload, self._prompt_tokens = make_load(
@@ -66,27 +54,6 @@ class Job:
         for arm in experiment.order:
             counts[arm] += 1
             self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
-        self._arms: ArmEngines | None = None
-        self._stop = threading.Event()
-        self._give_up = threading.Event()  # cancels starting engines: stopped, or one of them failed
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the experiment as soon as possible; returns at once and may be called again."""
-        self._stop.set()
-        self._give_up.set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; returns whether all engines are closed and the live one is resumed."""
-        return self._ended.wait(timeout)
-
-    @property
-    def running(self) -> bool:
-        return not self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
         """Returns the state and the progress, as the page shows them."""
@@ -103,30 +70,6 @@ class Job:
 
     # -- in the thread
 
-    def _run(self) -> None:
-        state, error = "error", ""
-        try:
-            self._live.pause()
-            try:
-                self._measure()
-                state = "done"
-            finally:
-                if self._arms is not None:
-                    self._arms.close()
-                with suppress(EngineError):  # closed together with the server
-                    self._live.resume()
-        except StoppedError:
-            state = "stopped"
-        except (EngineError, RunError, TimeoutError) as failure:
-            error = str(failure)
-        except Exception as failure:
-            _log.exception("an experiment failed")
-            error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
-        if state == "error" and self._stop.is_set():
-            state = "stopped"  # interrupted work raises errors of its own
-        self.state, self.error = state, error if state == "error" else None
-        self._ended.set()
-
     def _measure(self) -> None:
         """Measure all runs and keep the result; if stopped, keep the repeats that both arms have completed."""
         arms = self._open_arms()
@@ -141,10 +84,6 @@ class Job:
             repeats = len(records) // len(ARMS)
             if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
                 self.result = self._keep(self._document(arms, records[: repeats * len(ARMS)], repeats))
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise StoppedError
 
     def _open_arms(self) -> ArmEngines:
         """Open the arms' engines, together or in turn as memory allows."""
@@ -213,6 +152,7 @@ class Job:
                     for arm in ARMS
                 },
                 "limits": dict(experiment.limits),
+                **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),
                 "runs": records,
             }
         )

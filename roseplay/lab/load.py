@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any
+from typing import Any, Protocol
 
 from roseplay.config import SamplingParams
 from roseplay.engine.prompts import encode_prompt
-from roseplay.lab.spec import Experiment
+from roseplay.lab.own_traffic import OwnTraffic
+from roseplay.traffic.own import own_workload
 from roseplay.traffic.prompts import QUESTIONS, Prompt, prompt_source
 from roseplay.traffic.scenario import Scenario
 from roseplay.traffic.workload import Arrival, Workload
@@ -17,13 +18,25 @@ WARM_UP_REQUESTS = 8
 WARM_UP_TOKENS = 4
 
 
-def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario, Workload, list[int]]:
+class Load(Protocol):
+    """The part of an experiment that says what is sent."""
+
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def traffic(self) -> OwnTraffic | None: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def make_load(experiment: Load, engine: Any, room: int) -> tuple[Scenario, Workload, list[int]]:
     """Returns the scenario as it will be played, its workload, and the prompts' lengths in tokens.
 
-    Prompts are scaled down to what the model accepts; an answer gets at most half of that.
+    A scenario's prompts are scaled down to what the model accepts, and an answer gets at most half of that. Traffic of
+    one's own is sent as it is.
 
     Raises:
-        ValueError: not even short prompts fit.
+        ValueError: not even short prompts fit; or a request of one's own does not.
     """
     tokenizer, vocab_size = engine.tokenizer, engine.info.vocab_size
     questions = list(QUESTIONS)
@@ -34,6 +47,12 @@ def make_load(experiment: Experiment, engine: Any, room: int) -> tuple[Scenario,
     def count(prompt: Prompt) -> int:
         return len(encode_prompt(prompt, tokenizer, vocab_size))
 
+    if experiment.traffic is not None:
+        requests = experiment.traffic.requests
+        workload, lengths = own_workload(
+            requests, source.with_body, vocab_size, seed=experiment.seed, room=room, count=count
+        )
+        return experiment.scenario, workload, lengths
     answer = max(1, min(experiment.scenario.max_new_tokens, room // 2))
     scenario = dataclasses.replace(experiment.scenario, max_new_tokens=answer)
     workload = scenario.workload(source, seed=experiment.seed, room=room - answer, count=count)

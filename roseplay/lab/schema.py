@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.json_schema import choice, list_of, number, object_of, optional, row, scalar, text, whole
+from roseplay.json_schema import ANY, choice, list_of, number, object_of, optional, row, scalar, text, whole
 from roseplay.lab.spec import ARMS, MAX_REPEATS
 
 _TEXT = text(2000)
@@ -35,6 +35,8 @@ _RUN = object_of(
         "tokens_sha256": _TEXT,
     }
 )
+# Its requests are checked by ``traffic.own``.
+TRAFFIC = object_of({"name": _TEXT, "requests": list_of(ANY)}, optional=True)
 _CONFIG = object_of(dict.fromkeys(("num_blocks", "block_size"), _COUNT), rest=scalar(2000))
 _ARM = object_of({"label": _TEXT, "knobs": _PLAIN, "config": _CONFIG, "differs": list_of(_TEXT)})
 DOCUMENT = object_of(
@@ -48,6 +50,7 @@ DOCUMENT = object_of(
         "order": list_of(choice(*ARMS)),
         "params": _PLAIN,
         "arms": object_of(dict.fromkeys(ARMS, _ARM)),
+        "traffic": TRAFFIC,
         "limits": object_of(dict.fromkeys(("ttft_ms", "itl_ms"), _COUNT)),
         "runs": list_of(_RUN, numbered=True),
     }

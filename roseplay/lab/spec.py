@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
+from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
 from roseplay.settings import current_names, settings_of
 from roseplay.traffic.scenario import SIDES, Scenario, checked_number
 from roseplay.traffic.scenarios import SCENARIOS
@@ -21,7 +22,7 @@ DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 
 # The others belong to the server, or would make it another experiment.
 ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
-_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name")
+_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name", "traffic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; ``scenario`` has the requested parameters."""
+    """A checked experiment; ``scenario`` has the requested parameters, ``traffic`` takes the place of its requests."""
 
     scenario: Scenario
     arms: Mapping[str, Arm]
@@ -42,6 +43,7 @@ class Experiment:
     repeats: int = 1
     limits: Mapping[str, float]
     name: str | None = None
+    traffic: OwnTraffic | None = None
 
     @property
     def order(self) -> list[str]:
@@ -53,7 +55,7 @@ def parse_experiment(body: Any) -> Experiment:
     """Parse an experiment as a page or a program sends it.
 
     ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; an arm that is missing is the
-    scenario's.
+    scenario's. ``traffic`` is described at ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
 
     Raises:
         ValueError: one sentence for the sender.
@@ -63,21 +65,49 @@ def parse_experiment(body: Any) -> Experiment:
     unknown = sorted(str(key) for key in set(body) - set(_FIELDS))
     if unknown:
         raise ValueError(f"an experiment has no {', '.join(unknown)}: use {', '.join(_FIELDS)}")
-    scenario = find_scenario(body.get("scenario")).changed(checked_object(body.get("params"), "params"))
-    arms = {arm: _arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
+    seed = parse_seed(body.get("seed"))
+    scenario, traffic = parse_load(body, seed)
+    arms = {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
     given = {name: value for name, value in body.items() if value is not None}
     repeats = int(checked_number("repeats", given.get("repeats", 1), 1, MAX_REPEATS))
-    tokens = scenario.num_requests * scenario.max_new_tokens * repeats * len(ARMS)
-    if tokens > MAX_OUTPUT_TOKENS:
-        raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
+    per_run = traffic.answer_tokens if traffic else scenario.num_requests * scenario.max_new_tokens
+    check_output(per_run * repeats * len(ARMS))
     return Experiment(
         scenario=scenario,
         arms=arms,
-        seed=int(checked_number("seed", given.get("seed", 0), 0, MAX_SEED)),
+        seed=seed,
         repeats=repeats,
         limits=parse_limits(body.get("limits")),
-        name=_name(body.get("name")),
+        name=parse_name(body.get("name")),
+        traffic=traffic,
     )
+
+
+def parse_load(body: Mapping[str, Any], seed: int) -> tuple[Scenario, OwnTraffic | None]:
+    """Returns the scenario with the requested parameters, and the traffic that takes the place of its requests, if any.
+
+    Raises:
+        ValueError: an unknown scenario, bad parameters or bad traffic.
+    """
+    params = checked_object(body.get("params"), "params")
+    if body.get("traffic") is None:
+        return find_scenario(body.get("scenario")).changed(params), None
+    traffic = parse_own_traffic(body["traffic"], seed)
+    if params:
+        raise ValueError(f"traffic of your own has no {', '.join(sorted(params))}: the file says what is sent")
+    named = body.get("scenario")
+    return traffic.of(OWN if named in (None, OWN.name) else find_scenario(named)), traffic
+
+
+def check_output(tokens: int) -> None:
+    """Raises ``ValueError`` if runs generate more tokens than a result holds."""
+    if tokens > MAX_OUTPUT_TOKENS:
+        raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
+
+
+def parse_seed(value: Any) -> int:
+    """Returns a seed, 0 for ``None``; raises ``ValueError``."""
+    return int(checked_number("seed", 0 if value is None else value, 0, MAX_SEED))
 
 
 def find_scenario(name: Any) -> Scenario:
@@ -102,7 +132,8 @@ def scenario_arm(scenario: Scenario, arm: str) -> dict[str, dict[str, Any]]:
     return scenario.own(SIDE[arm])
 
 
-def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
+def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
+    """Returns an arm, the scenario's if ``given`` is ``None``; raises ``ValueError``."""
     if given is None:
         return Arm(scenario.arms()[SIDE[arm]], scenario.configs()[SIDE[arm]])
     given = checked_object(given, f"arm {arm}", ("knobs", "config"))
@@ -118,19 +149,8 @@ def _arm(scenario: Scenario, arm: str, given: Any) -> Arm:
         raise ValueError(f"arm {arm}: {error}") from None
 
 
-def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns a JSON object that has no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{what} must be a JSON object")
-    unknown = sorted(set(value) - set(keys)) if keys is not None else []
-    if keys is not None and unknown:
-        raise ValueError(f"{what} cannot have {', '.join(unknown)}: use {', '.join(keys)}")
-    return dict(value)
-
-
-def _name(value: Any) -> str | None:
+def parse_name(value: Any) -> str | None:
+    """Returns the name somebody gave it, if any; raises ``ValueError``."""
     if value is None or value == "":
         return None
     if not isinstance(value, str) or len(value) > MAX_NAME:

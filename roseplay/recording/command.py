@@ -14,6 +14,7 @@ _FLAGS = {
     "trace": "Chrome trace, for ui.perfetto.dev",
     "csv": "one row per token",
     "requests": "one row per request, CSV",
+    "traffic": "arrivals and lengths, JSONL, for roseplay lab --traffic",
     "report": "one HTML page with charts",
 }
 

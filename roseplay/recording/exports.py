@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from roseplay.recording.own_traffic import traffic
 from roseplay.recording.reader import Recording, parse
 from roseplay.recording.requests import requests
 from roseplay.recording.run_report import run_report
@@ -27,6 +28,9 @@ KINDS = {
     "trace": Kind("trace.json", "application/json", "Opens in ui.perfetto.dev or chrome://tracing, from a local file."),
     "tokens": Kind("tokens.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a token."),
     "requests": Kind("requests.csv", "text/csv; charset=utf-8", "Opens in a spreadsheet: a row a request."),
+    "traffic": Kind(
+        "traffic.jsonl", "application/x-ndjson", "Arrivals and lengths, to play again: roseplay lab --traffic FILE."
+    ),
     "report": Kind("report.html", "text/html; charset=utf-8", "Opens in any browser, without a network."),
 }
 
@@ -39,5 +43,6 @@ def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
 
 
 def make(kind: str, recording: Recording) -> bytes:
-    """Returns a trace, a table of tokens or of requests, or a report of a recording."""
-    return {"trace": trace, "tokens": tokens, "requests": requests, "report": run_report}[kind](recording)
+    """Returns a trace, a table of tokens or of requests, the traffic, or a report of a recording."""
+    makers = {"trace": trace, "tokens": tokens, "requests": requests, "traffic": traffic, "report": run_report}
+    return makers[kind](recording)

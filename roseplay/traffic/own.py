@@ -211,7 +211,9 @@ def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
         where = f"item {number}"
         turns = item.get("conversations") if isinstance(item, Mapping) else None
         if not isinstance(turns, list):
-            raise ValueError(f'{where} has no "conversations": write {{"conversations": [{{"from": "human", "value": …}}]}}')
+            raise ValueError(
+                f'{where} has no "conversations": write {{"conversations": [{{"from": "human", "value": …}}]}}'
+            )
         for place, turn in enumerate(turns, 1):
             if not isinstance(turn, Mapping) or not all(isinstance(turn.get(key), str) for key in ("from", "value")):
                 raise ValueError(f'{where}, turn {place}, must have the texts "from" and "value"')

@@ -16,6 +16,7 @@ from roseplay.lab.command import main
 from roseplay.lab.document import experiment_of, parse_document
 from roseplay.lab.flags import experiment_body, parser
 from roseplay.lab.spec import parse_experiment
+from roseplay.traffic.arrivals import poisson
 from tests.lab.fake_arms import FakeArms
 from tests.play.fake_engine import FakeEngine
 
@@ -192,3 +193,34 @@ def test_arms_may_have_the_memory_of_the_engine_that_was_asked(pretend: FakeArms
     pool = engine.info.num_blocks * engine.info.block_size * engine.info.kv_bytes_per_token
     assert engine.free_memory() == FreeMemory(host=64 * 2**30 + pool)
     assert pretend.all_closed
+
+
+def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
+    pretend: FakeArms, tmp_path: Path, capsys
+) -> None:
+    file, saved = tmp_path / "day.csv", tmp_path / "result.json"
+    file.write_text("arrival_s,prompt,prompt_tokens,answer_tokens\n5,,7,3\n5.01,one two three,,4\n5.02,,9,2\n")
+    assert main(["--traffic", str(file), "--b", "max_batch_size=2", "--save", str(saved)]) == 0
+    assert capsys.readouterr().out.startswith("Own traffic: day.csv: fake-chat")
+    document = parse_document(saved.read_bytes())
+    for run in document["runs"]:
+        sent = [(r["prompt_tokens"], r["completion_tokens"]) for r in run["requests"]]
+        assert sent == [(7, 3), (3, 4), (9, 2)]
+        assert [r["intended_arrival_ms"] - run["requests"][0]["intended_arrival_ms"] for r in run["requests"]] == (
+            pytest.approx([0, 10, 20], abs=0.1)
+        )
+    again = parse_experiment(body("--spec", str(saved)))
+    assert again.traffic is not None
+    assert [list(request) for request in again.traffic.requests] == document["traffic"]["requests"]
+    under = body("token-budget", "--traffic", str(file), "--rate-per-s", "100", "--seed", "4")
+    experiment = parse_experiment(under)
+    assert [arm.knobs.prefill_max_tokens for arm in experiment.arms.values()] == [None, 64]
+    assert experiment.traffic is not None
+    assert [request.arrival_s for request in experiment.traffic.requests] == pytest.approx(
+        poisson(3, 100, seed=4), abs=1e-6
+    )
+    assert main(["--traffic", str(file), "--num-requests", "3"]) == 2
+    assert "has no num_requests: the file says what is sent" in capsys.readouterr().err
+    file.write_text(file.read_text() + "6,,many,1\n")
+    assert main(["--traffic", str(file)]) == 2
+    assert "day.csv: line 5, prompt_tokens: 'many'" in capsys.readouterr().err

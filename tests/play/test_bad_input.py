@@ -421,7 +421,7 @@ def test_hostile_words_stay_words(served: Served) -> None:
     """In prompts, answers and names: what the report shows of them is text."""
     served.call("submit", prompt=HTML, tab=TAB, lane=1)
     served.call("submit", prompt=CONTROL, tab=TAB, lane=2)
-    for file in ("report.html", "trace.json", "tokens.csv", "requests.csv", "recording.jsonl"):
+    for file in ("report.html", "trace.json", "tokens.csv", "requests.csv", "traffic.jsonl", "recording.jsonl"):
         answer = served.get(f"/ui/export/{file}?tab={TAB}")
         assert answer.status_code == 200
         if "html" in answer.headers["content-type"]:

@@ -33,6 +33,7 @@ from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import Recording, demo_path, parse
 from roseplay.recording.run import Run
 from roseplay.recording.run_statistics import run_statistics
+from roseplay.traffic.own import parse_traffic
 from tests.play.conftest import serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -275,6 +276,19 @@ def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], re
     assert [int(row["preemptions"]) for row in rows.values()] == [1, *(0 for _ in list(rows)[1:])]
     assert [row["title"] for row in rows.values()][:2] == ["What? <b>", "What? <b>"]
     assert {row["kind"] for row in rows.values()} == {"lane", "burst", "api"}
+
+
+def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
+    assert main([str(tmp_path / "run.jsonl"), "--traffic", str(tmp_path / "traffic.jsonl")]) == 0
+    written = (tmp_path / "traffic.jsonl").read_bytes()
+    assert written == exports.export("traffic", lines)
+    sent = [r for r in Run(recording).requests.values() if r.tokens]
+    assert len(sent) > 4
+    found = parse_traffic(written)
+    assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt_tokens, len(r.tokens)) for r in sent]
+    arrivals = [(r.submitted or 0) / 1000 for r in sent]
+    assert [r.arrival_s for r in found] == pytest.approx([at_s - arrivals[0] for at_s in arrivals], abs=1e-4)
 
 
 def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> None:

@@ -303,11 +303,11 @@ def test_exports_leave_no_files(call: Any, tmp_path: Any, monkeypatch: pytest.Mo
 
     call("/burst", 2, "equal", 4)
     before, downloads = count(), set()
-    for kind in ("recording", "trace", "tokens", "requests", "report") * 3:
+    for kind in ("recording", "trace", "tokens", "requests", "traffic", "report") * 3:
         path = Path(call("/export", kind))
         assert path.stat().st_size > 100
         downloads.add(path)
-    files = {"recording.jsonl", "trace.json", "tokens.csv", "requests.csv", "report.html"}
+    files = {"recording.jsonl", "trace.json", "tokens.csv", "requests.csv", "traffic.jsonl", "report.html"}
     assert {path.name for path in downloads} == files
     own = {path for path in downloads if places[1] in path.parents}  # the client's copies may be in the same folder
     assert count() - len(own) == before

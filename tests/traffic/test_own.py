@@ -39,7 +39,9 @@ def test_csv_names_its_columns_and_a_quoted_prompt_may_have_lines() -> None:
 
 def test_conversations_arrive_at_a_seeded_rate() -> None:
     turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "x" * 80}]
-    file = json.dumps([{"id": 1, "conversations": turns}, {"conversations": []}, {"conversations": turns}] * 50).encode()
+    file = json.dumps(
+        [{"id": 1, "conversations": turns}, {"conversations": []}, {"conversations": turns}] * 50
+    ).encode()
     found = parse_traffic(file, rate_per_s=5, seed=3)
     assert len(found) == 100  # an empty conversation asks nothing
     assert {(request.prompt, request.answer_tokens) for request in found} == {("Why?", 20)}

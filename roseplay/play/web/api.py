@@ -251,7 +251,7 @@ class Files(Endpoints):
     """The run as a file."""
 
     def export(self, kind: str = "report", tab: str = "") -> FileData:
-        """Returns the run so far as a file: recording, trace, tokens, requests or report, with the texts of the tab only."""
+        """Returns the run so far as a file: recording, trace, tokens, requests, traffic or report; texts of the tab only."""
         with refusals_as_errors():
             if not isinstance(kind, str) or kind not in KINDS:
                 raise ValueError(f"there is no export of kind {shown(kind)}: use one of {', '.join(KINDS)}")

@@ -1,0 +1,103 @@
+"""Traffic of one's own as an experiment has it, in place of a scenario's requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.traffic.own import OwnRequest, at_rate, parse_rows, parse_traffic
+from roseplay.traffic.prompts import PromptMix
+from roseplay.traffic.scenario import MAX_RATE_PER_S, Scenario, checked_number
+
+MAX_NAME = 80
+
+# What is compared under traffic of one's own when no scenario is named.
+OWN = Scenario(
+    name="own-traffic",
+    title="Own traffic",
+    card="Requests from a file.",
+    look=("ITL p99 and TTFT p95 under the traffic of the file.", "The price depends on what is changed."),
+    watch="itl_p99_ms",
+    mix=PromptMix(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTraffic:
+    """Requests from a file, and its name."""
+
+    name: str
+    requests: tuple[OwnRequest, ...]
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(request.answer_tokens for request in self.requests)
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Mean rate of the arrivals; ``None`` if all are at once."""
+        span = self.requests[-1].arrival_s
+        return (len(self.requests) - 1) / span if span else None
+
+    def at_rate(self, rate_per_s: float) -> OwnTraffic:
+        """Returns the same requests at another mean rate; raises ``ValueError`` if all are at once."""
+        return OwnTraffic(self.name, tuple(at_rate(self.requests, rate_per_s)))
+
+    def of(self, scenario: Scenario) -> Scenario:
+        """Returns the scenario as it is described with these requests in place of its own."""
+        title = scenario.title if scenario is OWN else f"{scenario.title}, own traffic"
+        longest = max(request.answer_tokens for request in self.requests)
+        return dataclasses.replace(
+            scenario,
+            title=f"{title}: {self.name}" if self.name else title,
+            num_requests=len(self.requests),
+            max_new_tokens=longest,
+            arrivals="burst",
+            rate_per_s=None,
+            prompt=None,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as a result holds it and ``parse_own_traffic`` reads it."""
+        return {"name": self.name, "requests": [list(request) for request in self.requests]}
+
+
+def parse_own_traffic(given: Any, seed: int) -> OwnTraffic:
+    """Parse traffic as a page or a program sends it.
+
+    Either ``{"text": "…"}``, a file's content as ``traffic.own`` reads it, with an optional ``rate_per_s``; or
+    ``{"requests": [[arrival_s, prompt, answer_tokens], …]}``, as in a result. ``name`` is the file's.
+
+    Raises:
+        ValueError: one sentence for the sender.
+    """
+    given = checked_object(given, "traffic", ("name", "text", "requests", "rate_per_s"))
+    name, text, rate = given.get("name", ""), given.get("text"), given.get("rate_per_s")
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        raise ValueError(f"the name of traffic must be text of at most {MAX_NAME} characters")
+    if rate is not None:
+        rate = checked_number("rate_per_s", rate, 0.1, MAX_RATE_PER_S, whole=False)
+    if (text is None) == (given.get("requests") is None):
+        raise ValueError("traffic needs either the text of a file, or requests")
+    if text is None:
+        if rate is not None:
+            raise ValueError("rate_per_s is for the text of a file: requests have arrivals")
+        return OwnTraffic(name, tuple(parse_rows(given["requests"])))
+    if not isinstance(text, str):
+        raise ValueError("the text of traffic must be text")
+    return OwnTraffic(name, tuple(parse_traffic(text.encode("utf-8", "replace"), rate_per_s=rate, seed=seed)))
+
+
+def checked_object(value: Any, what: str, keys: Sequence[str] | Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns a JSON object that has no other keys than these; ``None`` is an empty one. Raises ``ValueError``."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{what} must be a JSON object")
+    unknown = sorted(set(value) - set(keys)) if keys is not None else []
+    if keys is not None and unknown:
+        raise ValueError(f"{what} cannot have {', '.join(unknown)}: use {', '.join(keys)}")
+    return dict(value)
