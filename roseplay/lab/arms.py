@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
-from roseplay.lab.spec import ARM_CONFIG, ARMS, Experiment
+from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.traffic.workload import Workload
 
 _POOL = ("num_blocks", "kv_cache_memory")
@@ -65,15 +65,14 @@ def open_engine(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threa
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
 
 
-def arm_configs(live: Any, experiment: Experiment) -> dict[str, EngineConfig]:
+def arm_configs(live: Any, arms: Mapping[str, Arm]) -> dict[str, EngineConfig]:
     """Returns each arm's config: the live engine's, changed by what the arm sets.
 
     Raises:
         ValueError: settings that exclude each other, or that the device does not support.
     """
     configs = {}
-    for name in ARMS:
-        arm = experiment.arms[name]
+    for name, arm in arms.items():
         changes: dict[str, Any] = dict(arm.config)
         if any(changes.get(setting) is not None for setting in _POOL):  # overrides how the live engine's pool is sized
             changes = {**dict.fromkeys(_POOL), **changes}

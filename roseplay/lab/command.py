@@ -11,12 +11,15 @@ from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL
 from roseplay.lab import arms
+from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
-from roseplay.lab.job import Job
+from roseplay.lab.lab import make_job, parse_any
+from roseplay.lab.points_document import points_csv
 from roseplay.lab.result_report import result_report
 from roseplay.lab.sentences import VERDICTS
-from roseplay.lab.spec import ARMS, parse_experiment
+from roseplay.lab.spec import ARMS, Experiment
 from roseplay.texts import number_text, range_text, ratio_text
+from roseplay.traffic.figures import FIGURES
 
 _POLL_S = 0.1
 
@@ -25,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one experiment. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
     options = parser().parse_args(argv)
     try:
-        experiment = parse_experiment(experiment_body(options))
+        asked = parse_any(experiment_body(options))
+        if options.csv and isinstance(asked, Experiment):
+            raise ValueError("--csv is for --sweep and --find: use --json")
         config = engine_config(options)
         for file in filter(None, (options.report, options.save)):
             if not Path(file).absolute().parent.is_dir():
@@ -37,9 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return str(document["id"])
 
         live = arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
-        job = Job(experiment, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
+        job = make_job(asked, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":
+            if results and not isinstance(asked, Experiment):
+                _write(results[0], options)
             return _refuse(job.error or "the experiment was stopped", 1)
         _write(results[0], options)
     except KeyboardInterrupt:
@@ -51,19 +58,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _follow(job: Job) -> None:
+def _follow(job: BackgroundJob) -> None:
     """Run a job to its end and report finished runs on standard error."""
     job.start()
     shown, ended = 0, False
     try:
         while not ended:
             ended = job.wait(_POLL_S)
-            runs = job.status()["progress"]
+            status = job.status()
+            runs = status["progress"]
+            of = f" of {len(runs)}" if status.get("kind") != "find" else ""  # a search ends when it has an answer
             for run in runs[shown:]:
                 if run["state"] != "done":
                     break
                 shown += 1
-                print(f"run {shown} of {len(runs)}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
+                print(f"run {shown}{of}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
     except KeyboardInterrupt:
         job.stop()
         job.wait()
@@ -77,6 +86,10 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
         )
     if options.json:
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    elif options.csv:
+        print(points_csv(document), end="")
+    elif "roseplay_lab" not in document:
+        print("\n".join(points_lines(document)))
     else:
         print("\n".join(summary_lines(document)))
     if options.report is not None:
@@ -98,6 +111,29 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         name = ", ".join(filter(None, (row["title"], row["unit"])))
         a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
         lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {VERDICTS[row['verdict']]}")
+    return lines
+
+
+def points_lines(document: Mapping[str, Any]) -> list[str]:
+    """Returns a sweep or a search as text: its sentences, and a line for each value with the figures' ranges."""
+    summary = document["summary"]
+    rows = summary["points" if "roseplay_sweep" in document else "tries"]
+    names = list(rows[0]["figures"])
+    lines = [
+        f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']},"
+        f" {document['repeats']} runs a value",
+        "",
+        *summary["sentences"],
+        "",
+        f"{document['setting']:<20}" + "".join(f"{FIGURES[name].title:<22}" for name in names) + "promise",
+    ]
+    for row in rows:
+        cells = (
+            f"{number_text(found['median'])} {range_text(*found['range'])}" if found["median"] is not None else "–"
+            for found in (row["figures"][name] for name in names)
+        )
+        line = f"{number_text(row['value']):<20}" + "".join(f"{cell:<22}" for cell in cells)
+        lines.append(line + ("kept" if row["kept"] else "broken"))
     return lines
 
 

@@ -11,16 +11,17 @@ from typing import Any
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.json_text import strict_json
+from roseplay.lab.background import RUN_LIMIT_S
 from roseplay.lab.document import experiment_of
-from roseplay.lab.job import RUN_LIMIT_S
+from roseplay.lab.lab import parse_any
 from roseplay.lab.own_traffic import OWN, OwnTraffic
+from roseplay.lab.point_flags import add_point_flags, point_fields
 from roseplay.lab.spec import (
     ARM_CONFIG,
     ARMS,
     DEFAULT_LIMITS,
     MAX_NAME,
     find_scenario,
-    parse_experiment,
     parse_seed,
     scenario_arm,
 )
@@ -39,6 +40,9 @@ examples:
   roseplay lab token-budget --b prefill_max_tokens=128 --repeats 3
   roseplay lab poisson --a block_size=8 --b block_size=32 --model Qwen/Qwen3-0.6B
   roseplay lab admission --model gpt2-124m --random-weights --save result.json
+  roseplay lab poisson --sweep rate --from 1 --to 12 --points 12 --seconds 5 --repeats 3
+  roseplay lab token-budget --find prefill-budget --itl-p99 20 --ttft-p95 250
+  roseplay lab --traffic requests.csv --b max_batch_size=8
   roseplay lab --spec result.json --json > again.json   repeat a result that the page exported
 
 scenarios:
@@ -73,8 +77,10 @@ def parser() -> Parser:
         help="read the experiment from a JSON file: a result that the lab exported, or what /lab takes",
     )
     _add_experiment_flags(lab)
+    add_point_flags(lab)
     group = lab.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print the whole result as JSON; the page can open it")
+    group.add_argument("--csv", action="store_true", help="print the values of --sweep or the tries of --find as CSV")
     group.add_argument("--save", metavar="FILE", help="write the whole result as JSON there, too, to keep or open it")
     group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
     group = lab.add_argument_group("engine of both arms")
@@ -92,7 +98,9 @@ def _add_experiment_flags(lab: Parser) -> None:
         "answer_tokens, or conversations as JSON; no SCENARIO is needed then",
     )
     group.add_argument("--seed", type=int, metavar="N", help="decides prompts and arrival times (default: 0)")
-    group.add_argument("--repeats", type=int, metavar="N", help="runs of each arm (default: 1)")
+    group.add_argument(
+        "--repeats", type=int, metavar="N", help="runs of each arm (default: 1), or of each value (default: 3)"
+    )
     group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of questions taken in turn")
     group.add_argument(
         "--keep-cache", action="store_true", help="keep cached blocks from run to run, to see a prefix cache in use"
@@ -141,13 +149,14 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     body = {} if options.spec is None else _read_spec(Path(options.spec))
     named = {"scenario": options.scenario, "seed": options.seed, "repeats": options.repeats}
     body |= {name: value for name, value in named.items() if value is not None}
+    body |= point_fields(options)
     if options.traffic is not None:
         seed = parse_seed(body.get("seed"))
         body["traffic"] = _read_traffic(Path(options.traffic), options.rate_per_s, seed)
         body["params"] = {}
     if body.get("scenario") is None and body.get("traffic") is None:
         raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
-    parse_experiment(body)  # a file may hold anything; what follows relies on the types
+    parse_any(body)  # a file may hold anything; what follows relies on the types
     for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
         given = {name: value for name in names if (value := getattr(options, name)) is not None}
         if options.traffic is not None:

@@ -44,7 +44,7 @@ class Job(BackgroundJob):
         super().__init__(live, keep, open_engine)
         self.experiment = experiment
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
-        self._configs = arm_configs(live, experiment)
+        self._configs = arm_configs(live, experiment.arms)
         self._scenario, self._workload, self._prompt_tokens = make_load(
             experiment, live, room(self._configs, live.info)
         )

@@ -6,14 +6,18 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.lab.arms import open_engine, settings
-from roseplay.lab.job import Job, OpenEngine
-from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, parse_experiment, scenario_arm
+from roseplay.lab.background import BackgroundJob, OpenEngine
+from roseplay.lab.find import Find, FindJob, parse_find
+from roseplay.lab.job import Job
+from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment, scenario_arm
 from roseplay.lab.summary import MEASURES
+from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
@@ -53,6 +57,32 @@ class Store:
         return document_id
 
 
+def parse_any(body: Any) -> Experiment | Sweep | Find:
+    """Returns what a body asks for: a sweep or a search if it has ``sweep`` or ``find``, else an experiment.
+
+    Raises:
+        ValueError: one sentence for the sender.
+    """
+    if isinstance(body, Mapping) and body.get("sweep") is not None:
+        return parse_sweep(body)
+    if isinstance(body, Mapping) and body.get("find") is not None:
+        return parse_find(body)
+    return parse_experiment(body)
+
+
+def make_job(asked: Experiment | Sweep | Find, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> Any:
+    """Returns the job of what was asked, not started.
+
+    Args:
+        how: further arguments of the job.
+
+    Raises:
+        ValueError: this model cannot run it.
+    """
+    kinds: Mapping[type, type[BackgroundJob]] = {Experiment: Job, Sweep: SweepJob, Find: FindJob}
+    return kinds[type(asked)](asked, live, keep, **how)  # type: ignore[arg-type]
+
+
 class Lab:
     """Experiments beside a live engine.
 
@@ -66,15 +96,15 @@ class Lab:
         self._engine = engine
         self._open_engine = open_engine
         self._lock = threading.Lock()
-        self._job: Job | None = None
+        self._job: BackgroundJob | None = None
 
     @property
     def running(self) -> bool:
         """Whether an experiment is running."""
         return self._job is not None and self._job.running
 
-    def start(self, body: Any) -> Job:
-        """Start an experiment, see ``spec.parse_experiment``.
+    def start(self, body: Any) -> BackgroundJob:
+        """Start an experiment, see ``spec.parse_experiment``; or a sweep or a search, if the body has ``sweep`` or ``find``.
 
         Raises:
             ValueError: a bad experiment, or one that this model cannot run.
@@ -83,7 +113,7 @@ class Lab:
         with self._lock:
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
-            job = Job(parse_experiment(body), self._engine, self.store.keep, self._open_engine)
+            job: BackgroundJob = make_job(parse_any(body), self._engine, self.store.keep, open_engine=self._open_engine)
             self._job = job
             job.start()
         return job
@@ -101,7 +131,7 @@ class Lab:
         if self.stop() and self._job is not None:
             self._job.wait(timeout)
 
-    def job(self, job_id: str) -> Job | None:
+    def job(self, job_id: str) -> BackgroundJob | None:
         """Returns the newest experiment if it has this id."""
         return self._job if self._job is not None and self._job.job_id == job_id else None
 

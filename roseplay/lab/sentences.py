@@ -71,7 +71,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
         said.add(promised)
     for name in _ALWAYS_A_PRICE:
         if name not in said and rows[name]["verdict"] != "unknown":
-            parts.append(_brief(rows[name]))
+            parts.append(brief(rows[name]))
             said.add(name)
     arrival = rows["ttft_from_arrival_p95_ms"]
     if arrival["verdict"] not in ("unknown", rows["ttft_p95_ms"]["verdict"]) and arrival["name"] not in said:
@@ -80,7 +80,7 @@ def _price(rows: Rows, effect: Row | None, promised: str | None) -> tuple[str, s
     more = [row for row in rows.values() if row["verdict"] == wanted and row["name"] not in said]
     if more:
         largest = max(more, key=_distance)
-        parts.append(f"also {wanted} in B: {_brief(largest)}")
+        parts.append(f"also {wanted} in B: {brief(largest)}")
         said.add(largest["name"])
     return f"{opening}: {'; '.join(parts) or 'no figure of it could be measured'}.", said
 
@@ -97,7 +97,7 @@ def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool) -> s
     else:
         parts = ["Nearly the same work: some answers differ, since tokens that are nearly tied may fall either way"]
     for row in (rows[name] for name in _WORK if name not in mentioned):
-        parts.append(_facts(row, inside=True) if is_clear(row) else _brief(row))
+        parts.append(_facts(row, inside=True) if is_clear(row) else brief(row))
     return "; ".join(parts) + "."
 
 
@@ -126,7 +126,7 @@ def _values(row: Row) -> str:
     return f"{b} in B and {a} in A" + (f" ({ratio_text(row['ratio'])})" if row["ratio"] is not None else "")
 
 
-def _brief(row: Row) -> str:
+def brief(row: Row) -> str:
     """Returns a clause such as ``TTFT p99 1.31×``, marked where that is no clear difference."""
     title = _inside(row["title"])
     if row["verdict"] == "unknown":

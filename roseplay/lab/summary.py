@@ -26,7 +26,7 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
     if pools["A"] != pools["B"]:
-        rows.append(_figure("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
+        rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens)
     return {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
@@ -44,10 +44,11 @@ def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
 def _row(
     name: str, measure: Callable[[Run, Limits], float | None], runs: Mapping[str, list[Run]], limits: Limits
 ) -> dict[str, Any]:
-    return _figure(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS})
+    return figure_row(name, {arm: [measure(run, limits) for run in runs[arm]] for arm in ARMS})
 
 
-def _figure(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+def figure_row(name: str, values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    """Returns the row of a figure, from its values in the repeats of each arm."""
     figure = FIGURES[name]
     found = difference(values["A"], values["B"], better=figure.better)
     return {

@@ -27,6 +27,7 @@ FIGURES: Mapping[str, Figure] = {
     for figure in (
         Figure("output_tokens_per_s", "Throughput", "tok/s", "higher"),
         Figure("goodput_req_s", "Goodput", "req/s in SLO", "higher"),
+        Figure("kept_pct", "Kept", "%", "higher"),
         Figure("ttft_p50_ms", "TTFT p50", "ms", "lower"),
         Figure("ttft_p95_ms", "TTFT p95", "ms", "lower"),
         Figure("ttft_p99_ms", "TTFT p99", "ms", "lower"),
@@ -52,6 +53,7 @@ FIGURES: Mapping[str, Figure] = {
 DEFINITIONS: Mapping[str, str] = {
     "output_tokens_per_s": "Answer tokens a second, all requests together.",
     "goodput_req_s": "Requests a second whose first token and own p99 gap are within the limits (the SLO).",
+    "kept_pct": "Requests whose first token and own p99 gap are within the limits, of all.",
     "ttft": "Time to first token: from submit to the first token.",
     "ttft_from_arrival": "From a request's intended arrival to its first token. It counts the wait of a client that cannot submit yet because an earlier call has not returned.",
     "queue": "From submit to the first step that works on the request.",

@@ -28,8 +28,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
     """Engines that pretend, in place of those that ``main`` opens."""
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
-    job = command.Job
-    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, **{"open_engine": fake, **how}))
+    make = command.make_job
+    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
     return fake
 
 

@@ -87,7 +87,7 @@ def test_a_bad_experiment_is_refused_with_a_sentence(body: Any, words: str) -> N
 def test_arms_are_made_like_the_live_engine() -> None:
     live = FakeEngine()
     live.config = EngineConfig(dtype="float32", kv_cache_memory=10**6, threads=2, worker="thread")
-    configs = arm_configs(live, parsed("kv-pressure"))
+    configs = arm_configs(live, parsed("kv-pressure").arms)
     assert {arm: config.num_blocks for arm, config in configs.items()} == {"A": 65, "B": 257}
     assert all(config.kv_cache_memory is None and config.threads == 2 for config in configs.values())
     assert all(config.worker == "process" for config in configs.values())

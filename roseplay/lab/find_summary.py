@@ -1,0 +1,184 @@
+"""The search itself, and what it found: the tries with their verdicts, the answer, its price, and what it holds for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.lab.points import Varied, spread, value_text
+from roseplay.lab.sweep_summary import changes, figure_text
+from roseplay.texts import number_text
+from roseplay.traffic.figures import FIGURES
+
+PROMISES = ("itl_p99_ms", "ttft_p95_ms")
+SMALLEST = ("prefill_max_tokens",)  # of the others, the largest value is wanted
+_PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
+
+Point = Mapping[str, Any]
+Promises = Mapping[str, float]
+
+
+class Search:
+    """Bisection for the smallest (for a batch: the largest) value of a grid that keeps both promises.
+
+    ITL is taken to rise with the value, and TTFT to fall. Where that does not hold, the answer is still a value that
+    was tried and kept both, whose neighbour on the grid was tried and did not.
+
+    Attributes:
+        left: the first and the last place of the grid that may still be the answer; the first is greater at the end.
+        best: place of the best value that kept both; ``None`` so far.
+    """
+
+    def __init__(self, grid: Sequence[int], setting: Varied) -> None:
+        self.left = (0, len(grid) - 1)
+        self.best: int | None = None
+        self._grid, self._smallest = grid, setting in SMALLEST
+
+    @property
+    def next(self) -> int | None:
+        """The value to try; ``None`` at the end."""
+        return None if self.left[0] > self.left[1] else self._grid[self._middle]
+
+    @property
+    def _middle(self) -> int:
+        return sum(self.left) // 2
+
+    def record(self, kept: bool, *, more: bool) -> None:
+        """Take in the try of ``next``. ``more``: if it broke a promise, a greater value comes closer."""
+        low, high = self.left
+        middle = self._middle
+        if kept:
+            self.best = middle
+            upward = not self._smallest
+        else:  # with a value that kept both, only those between the two are left
+            upward = more if self.best is None else self._smallest
+        self.left = (middle + 1, high) if upward else (low, middle - 1)
+
+
+def misses(point: Point, promises: Promises) -> dict[str, float]:
+    """Returns by how much a point breaks each promise that it breaks, as a share of the limit; medians count."""
+    found = {name: spread(point, name)["median"] for name in PROMISES}
+    return {
+        name: value / promises[name] - 1
+        for name, value in found.items()
+        if value is not None and value > promises[name]
+    }
+
+
+def is_kept(point: Point, promises: Promises) -> bool:
+    """Whether the medians of both figures are within their limits."""
+    return not misses(point, promises)
+
+
+def wants_more(point: Point, promises: Promises) -> bool:
+    """Whether TTFT breaks its promise by more than ITL: a greater value would come closer."""
+    found = misses(point, promises)
+    return found.get("ttft_p95_ms", 0.0) > found.get("itl_p99_ms", 0.0)
+
+
+def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ``summary`` of a search, which follows from its tries.
+
+    ``answer`` is the value found, ``closest`` the one that misses by least where none keeps both; ``None`` otherwise,
+    and both before the search is at its end.
+    """
+    grid, promises, tries = document["grid"], document["promises"], document["tries"]
+    search = Search(grid, document["setting"])
+    rows = []
+    for point in tries:
+        search.record(is_kept(point, promises), more=wants_more(point, promises))
+        low, high = search.left
+        rows.append(_row(point, promises, [grid[low], grid[high]] if low <= high else None))
+    ended = search.next is None
+    answer = grid[search.best] if ended and search.best is not None else None
+    closest = None
+    if ended and answer is None:
+        closest = min(tries, key=lambda point: max(misses(point, promises).values()))["value"]
+    summary = {"tries": rows, "answer": answer, "closest": closest, "ended": ended}
+    return {**summary, "sentences": _sentences(document, summary)}
+
+
+def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, Any]:
+    broken = misses(point, promises)
+    ranges = {name: spread(point, name)["range"] for name in PROMISES}
+    return {
+        "value": point["value"],
+        "kept": not broken,
+        "misses": {name: round(100 * share, 1) for name, share in broken.items()},  # percent of the limit
+        "close": [name for name, (low, high) in ranges.items() if low is not None and low <= promises[name] < high],
+        "figures": {name: spread(point, name) for name in (*PROMISES, *_PRICE)},
+        "left": left,
+    }
+
+
+def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+    setting, grid = document["setting"], document["grid"]
+    by_value = {point["value"]: point for point in document["tries"]}
+    if not summary["ended"]:
+        left = " to ".join(number_text(value) for value in summary["tries"][-1]["left"])
+        return [f"The search ended early: {left} are left."]
+    if summary["answer"] is None:
+        point = by_value[summary["closest"]]
+        return [_closest(document, point), *_without_limit(document), _holds_for(document)]
+    answer = by_value[summary["answer"]]
+    which = "smallest" if setting in SMALLEST else "largest"
+    values = ", ".join(_promise(document, answer, name) for name in PROMISES)
+    said = [f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}."]
+    row = next(row for row in summary["tries"] if row["value"] == answer["value"])
+    if row["close"]:
+        titles = " and ".join(FIGURES[name].title for name in row["close"])
+        said.append(f"Not in every repeat: the range of {titles} crosses the limit.")
+    place = grid.index(answer["value"]) + (-1 if setting in SMALLEST else 1)
+    if 0 <= place < len(grid):
+        said.append(f"{_capital(value_text(setting, grid[place]))} misses {_worst(document, by_value[grid[place]])}.")
+    else:
+        said.append(f"Nothing {which[:-3]}er was tried.")
+    return [*said, _price(document, answer), _holds_for(document)]
+
+
+def _closest(document: Mapping[str, Any], point: Point) -> str:
+    setting, grid = document["setting"], document["grid"]
+    first, last = number_text(grid[0]), number_text(grid[-1])
+    values = ", ".join(_promise(document, point, name) for name in PROMISES)
+    return (
+        f"No value between {first} and {last} keeps both: {value_text(setting, point['value'])} comes closest, it misses"
+        f" {_worst(document, point)}. There, {values}."
+    )
+
+
+def _without_limit(document: Mapping[str, Any]) -> list[str]:
+    baseline = document["baseline"]
+    if document["setting"] not in SMALLEST or not is_kept(baseline, document["promises"]):
+        return []
+    return ["Without a limit both are kept."]
+
+
+def _price(document: Mapping[str, Any], answer: Point) -> str:
+    setting, baseline = document["setting"], document["baseline"]
+    if baseline["value"] == answer["value"]:
+        return "It has no price: it is the largest value."
+    against = "no limit" if baseline["value"] is None else value_text(setting, baseline["value"])
+    price, gain = (changes(baseline, answer, names) for names in (_PRICE, ("itl_p99_ms",)))
+    return f"The price of {value_text(setting, answer['value'])}, against {against}: {price}. In return: {gain}."
+
+
+def _promise(document: Mapping[str, Any], point: Point, name: str) -> str:
+    return f"{FIGURES[name].title} is {figure_text(point, name)} of {number_text(document['promises'][name])}"
+
+
+def _worst(document: Mapping[str, Any], point: Point) -> str:
+    found = misses(point, document["promises"])
+    name = max(found, key=found.__getitem__)
+    return f"{FIGURES[name].title} by {number_text(round(100 * found[name], 1))} %"
+
+
+def _holds_for(document: Mapping[str, Any]) -> str:
+    requests = document["tries"][0]["requests"]
+    return (
+        f"This holds for {document['title']}, {requests} requests, seed {document['seed']}, {document['model']} on"
+        f" {document['device']}, medians of {document['repeats']} runs."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,114 @@
+"""The result of a sweep or a search as a self-contained JSON document: parsed, checked, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, scalar, text, whole
+from roseplay.json_text import strict_json
+from roseplay.lab import find, sweep
+from roseplay.lab.find_summary import PROMISES, find_summary
+from roseplay.lab.points import FIGURES_OF_A_RUN, KNOBS, RATE
+from roseplay.lab.schema import TRAFFIC
+from roseplay.lab.spec import MAX_REPEATS
+from roseplay.lab.sweep_summary import SHOWN, sweep_summary
+
+MAX_BYTES = 32 * 2**20
+_TEXT = text(2000)
+_PLAIN = object_of({}, rest=scalar(2000))
+_POINT = object_of(
+    {
+        "value": number(0, null=True),
+        "requests": whole(1),
+        "runs": list_of(object_of(dict.fromkeys((*FIGURES_OF_A_RUN, "kept_pct"), number(0, null=True))), numbered=True),
+    }
+)
+_COMMON: dict[str, Schema] = {
+    **dict.fromkeys(("id", "created", "scenario", "title", "model", "device", "dtype"), _TEXT),
+    "name": text(2000, null=True),
+    "environment": _PLAIN,
+    "seed": number(),
+    "repeats": whole(1, MAX_REPEATS),
+    "params": _PLAIN,
+    "traffic": TRAFFIC,
+    "settings": object_of({"knobs": _PLAIN, "config": _PLAIN}),
+    "limits": object_of(dict.fromkeys(("ttft_ms", "itl_ms"), number(0))),
+}
+SWEEP = object_of(
+    {
+        **_COMMON,
+        "setting": choice(RATE, *KNOBS),
+        "asked": list_of(number(0)),
+        "points": list_of(_POINT, numbered=True),
+    }
+)
+FIND = object_of(
+    {
+        **_COMMON,
+        "setting": choice(*KNOBS),
+        "promises": object_of(dict.fromkeys(PROMISES, number(0.01))),
+        "grid": list_of(whole(1)),
+        "baseline": _POINT,
+        "tries": list_of(_POINT, numbered=True),
+    }
+)
+
+
+def parse_points_document(content: bytes) -> dict[str, Any]:
+    """Parse and check the result of a sweep or a search; its summary is computed again.
+
+    Raises:
+        ValueError: what is wrong with it, in one sentence.
+    """
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+    try:
+        document = strict_json(content)
+    except ValueError:
+        raise ValueError("the file is not JSON: open a result that the lab exported") from None
+    if not isinstance(document, dict):
+        raise ValueError("this is no result of the lab: open one that the lab exported")
+    if document.get("roseplay_sweep") == sweep.VERSION:
+        check(document, SWEEP, "the result")
+        _need(document["points"])
+        return {**document, "summary": sweep_summary(document)}
+    if document.get("roseplay_find") == find.VERSION:
+        check(document, FIND, "the result")
+        _need(document["tries"])
+        _need([document["baseline"]])
+        _check_tries(document)
+        return {**document, "summary": find_summary(document)}
+    raise ValueError("this is no sweep and no search of the lab: open one that the lab exported")
+
+
+def points_csv(document: Mapping[str, Any]) -> str:
+    """Returns the table of a sweep's values or a search's tries as CSV: for each figure its median and its range."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    rows = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
+    names = SHOWN if "roseplay_sweep" in document else list(rows[0]["figures"])
+    writer.writerow([document["setting"], "kept", *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))])
+    for row in rows:
+        found = [row["figures"][name] for name in names]
+        writer.writerow(
+            [row["value"], row["kept"], *(cell for one in found for cell in (one["median"], *one["range"]))]
+        )
+    return out.getvalue()
+
+
+def _need(points: list[dict[str, Any]]) -> None:
+    if not points or not all(point["runs"] for point in points):
+        raise ValueError("the result has a value without runs")
+
+
+def _check_tries(document: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` if the tries are not those that the search makes on this grid."""
+    search = find.Search(document["grid"], document["setting"])
+    for point in document["tries"]:
+        if point["value"] is None or point["value"] != search.next:
+            raise ValueError("the result has other tries than its search makes")
+        kept, more = (answer(point, document["promises"]) for answer in (find.is_kept, find.wants_more))
+        search.record(kept, more=more)

@@ -1,0 +1,221 @@
+"""Sweeps and searches: what they ask, what they measure, what they keep when stopped, and what a sweep says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roseplay.lab import arms, command
+from roseplay.lab.command import main
+from roseplay.lab.measuring import measure_run
+from roseplay.lab.points import FIGURES_OF_A_RUN
+from roseplay.lab.points_document import parse_points_document, points_csv
+from roseplay.lab.sweep import parse_sweep, spaced
+from roseplay.lab.sweep_summary import knee, sweep_summary
+from tests.lab.fake_arms import FakeArms, ended, fake_lab
+from tests.play.fake_engine import FakeEngine
+
+QUICK = {"num_requests": 2, "max_new_tokens": 3}
+BODY = {"scenario": "token-budget", "repeats": 2, "params": QUICK}
+BATCHES = {**BODY, "sweep": {"setting": "max_batch_size", "from": 1, "to": 16, "points": 3}}
+
+
+def points(latency: list[list[float]], goodput: list[list[float]] | None = None) -> list[dict[str, Any]]:
+    """Points at 1, 2, 3 … with these TTFT p95 (and ITL p99) and goodputs in their repeats."""
+    goodput = goodput or [[1.0] * len(values) for values in latency]
+    return [
+        {
+            "value": float(place),
+            "requests": 4,
+            "runs": [
+                {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "ttft_p95_ms": a, "goodput_req_s": b}
+                for a, b in zip(values, good, strict=True)
+            ],
+        }
+        for place, (values, good) in enumerate(zip(latency, goodput, strict=True), 1)
+    ]
+
+
+def summed(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return sweep_summary({"points": found, "setting": "rate_per_s", "limits": {"ttft_ms": 100, "itl_ms": 50}})
+
+
+def test_values_of_a_rate_are_even_and_those_of_a_knob_grow_by_factors() -> None:
+    assert spaced(1, 12, 12, whole=False) == [float(value) for value in range(1, 13)]
+    assert spaced(1, 16, 5, whole=True) == [1, 2, 4, 8, 16]
+    assert spaced(1, 3, 9, whole=True) == [1, 2, 3]
+
+
+def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
+    asked = parse_sweep(
+        {"scenario": "admission", "sweep": {"setting": "rate_per_s", "from": 2, "to": 6, "points": 3, "seconds": 5}}
+    )
+    assert {value: (q.scenario.num_requests, q.scenario.rate_per_s) for value, q in asked.questions.items()} == {
+        2: (10, 2), 4: (20, 4), 6: (30, 6)
+    }  # fmt: skip
+    own = {"traffic": {"requests": [[0, 5, 2], [1, 5, 2], [4, 5, 2]]}}
+    asked = parse_sweep({**own, "sweep": {"setting": "rate_per_s", "from": 1, "to": 4, "points": 2}})
+    assert [[r.arrival_s for r in q.traffic.requests] for q in asked.questions.values() if q.traffic] == [
+        [0, 0.5, 2], [0, 0.125, 0.5]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        ({}, "cannot vary None"),
+        ({"setting": "seed"}, "cannot vary 'seed'"),
+        ({"setting": "max_batch_size", "from": 1}, "to is None"),
+        ({"setting": "max_batch_size", "from": 1.5, "to": 3}, "from is 1.5"),
+        ({"setting": "max_batch_size", "from": 3, "to": 3}, "let it rise"),
+        ({"setting": "rate_per_s", "from": 1, "to": 500, "seconds": 10}, "choose a lower rate or fewer seconds"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "points": 1}, "points is 1"),
+        ({"setting": "rate_per_s", "from": 1, "to": 5, "colour": 1}, "cannot have colour"),
+        ([], "must be a JSON object"),
+    ],
+)
+def test_a_bad_sweep_is_refused_with_a_reason(sweep: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_sweep({"scenario": "admission", "sweep": sweep})
+
+
+def test_a_knee_is_where_latency_turns_up() -> None:
+    flat = [[10.0, 10.5, 11.0]] * 6
+    up = [[60.0, 62.0], [120.0, 122.0], [180.0, 190.0]]
+    found = points(flat[:6] + [[*values, values[-1]] for values in up])
+    assert knee(found, "ttft_p95_ms") == 5
+    said = summed(found)["sentences"][0]
+    assert said == "The knee is at 6 req/s: TTFT p95 is 10.5 ms (10–11) there, 190 ms (180–190) at 9 req/s."
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        [[float(value)] * 3 for value in range(10, 19)],  # a straight line
+        [[10.0, 12.0, 11.0]] * 9,  # nothing changes
+        [[10.0, 30.0, 12.0], [9.0, 28.0, 10.0], [9.5, 31.0, 10.0], [10.0, 33.0, 20.0]],  # within the spread
+        [[40.0] * 3, [20.0] * 3, [10.0] * 3],  # falls
+        [[10.0] * 3, [90.0] * 3],  # two points have no bend
+    ],
+)
+def test_there_may_be_no_knee(latency: list[list[float]]) -> None:
+    found = points(latency)
+    assert knee(found, "ttft_p95_ms") is None
+    assert summed(found)["sentences"][0].startswith(f"No knee up to {len(latency)} req/s: ")
+
+
+@given(st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=2), min_size=1, max_size=8))
+def test_goodput_peaks_only_where_every_other_value_is_clearly_lower(goodput: list[list[float]]) -> None:
+    found = points([[1.0, 1.0]] * len(goodput), goodput)
+    summary = summed(found)
+    said = summary["sentences"][1]
+    medians = [row["figures"]["goodput_req_s"]["median"] for row in summary["points"]]
+    if said.startswith("Goodput peaks at "):
+        peak = summary["peak"]
+        assert medians[peak] == max(medians)
+        assert said.startswith(f"Goodput peaks at {peak + 1} req/s: ")
+        assert all(max(goodput[place]) < min(goodput[peak]) for place in range(len(goodput)) if place != peak)
+    else:
+        assert "within the spread of 2 repeats" in said or len(goodput) == 1
+        assert summary["peak"] is None
+
+
+def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engine: FakeEngine) -> None:
+    fake, lab = FakeArms(), fake_lab(engine)
+    lab = fake_lab(engine, fake)
+    told = ended(lab.start(BATCHES))
+    assert (told["state"], told["kind"], told["error"]) == ("done", "sweep", None)
+    assert [run["arm"] for run in told["progress"]] == [f"max batch {value}" for value in (1, 1, 4, 4, 16, 16)]
+    assert len(fake.engines) == 1
+    assert fake.all_closed
+    assert not engine.paused
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert [point["value"] for point in document["points"]] == document["asked"] == [1, 4, 16]
+    assert all(len(point["runs"]) == 2 for point in document["points"])
+    assert parse_points_document(json.dumps(document).encode()) == document
+    assert len(points_csv(document).splitlines()) == 4
+
+
+def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab, measured = fake_lab(engine), []
+
+    def measure(*given: Any, **how: Any) -> Any:
+        measured.append(given)
+        if len(measured) == 1 + 4:  # the warm-up, a whole value, and the second run of the next
+            lab.stop()
+        return measure_run(*given, **how)
+
+    monkeypatch.setattr("roseplay.lab.points.measure_run", measure)
+    told = ended(lab.start(BATCHES))
+    assert told["state"] == "stopped"
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert [point["value"] for point in document["points"]] == [1]
+
+
+def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
+    fake = FakeArms()
+    lab = fake_lab(engine, fake)
+    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5, "from": 16, "to": 64}
+    told = ended(lab.start({**BODY, "find": find}))
+    assert (told["state"], told["kind"]) == ("done", "find")
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert [point["value"] for point in document["tries"]] == [32, 16]
+    assert document["baseline"]["value"] is None
+    assert document["summary"]["answer"] == 16
+    assert "Nothing smaller was tried." in document["summary"]["sentences"]
+    assert len(fake.engines) == 1
+    assert parse_points_document(json.dumps(document).encode()) == document
+    document["tries"].reverse()
+    with pytest.raises(ValueError, match="other tries"):
+        parse_points_document(json.dumps(document).encode())
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
+    """Engines that pretend, in place of those that ``main`` opens."""
+    fake = FakeArms()
+    monkeypatch.setattr(arms, "open_engine", fake)
+    make = command.make_job
+    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
+    return fake
+
+
+def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
+    quick = ["token-budget", "--num-requests", "2", "--max-new-tokens", "3", "--repeats", "1"]
+    sweep = [*quick, "--sweep", "batch", "--from", "1", "--to", "2", "--points", "2"]
+    assert main([*sweep, "--save", str(tmp_path / "sweep.json")]) == 0
+    printed = capsys.readouterr().out
+    saved = parse_points_document((tmp_path / "sweep.json").read_bytes())
+    assert all(line in printed for line in saved["summary"]["sentences"])
+    assert main([*sweep, "--csv"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].startswith("max_batch_size,kept,output_tokens_per_s,output_tokens_per_s_min")
+    assert [line.partition(",")[0] for line in table[1:]] == ["1", "2"]
+    assert main([*quick, "--find", "prefill-budget", "--itl-p99", "1e5", "--ttft-p95", "1e5", "--json"]) == 0
+    assert parse_points_document(capsys.readouterr().out.encode())["summary"]["answer"] == 16
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--sweep", "batch", "--find", "batch"], "either --sweep or --find"),
+        (["--from", "2"], "--from is for --sweep or --find"),
+        (["--seconds", "2"], "--seconds is for --sweep"),
+        (["--find", "batch", "--points", "2"], "--points is for --sweep"),
+        (["--sweep", "rate", "--itl-p99", "2"], "--itl-p99 is for --find"),
+        (["--find", "batch"], "itl_p99_ms is None"),
+        (["--sweep", "batch", "--from", "1", "--to", "2", "--b", "max_batch_size=2"], "--b is for a comparison"),
+        (["--csv"], "--csv is for --sweep and --find"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admission", *flags]) == 2
+    assert words in capsys.readouterr().err
