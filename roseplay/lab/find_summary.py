@@ -119,7 +119,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
         return [f"The search ended early: {left} are left."]
     if summary["answer"] is None:
         point = by_value[summary["closest"]]
-        return [_closest(document, point), *_without_limit(document), _holds_for(document)]
+        return [_closest(document, point), *_unsure(document, summary), *_without_limit(document), _holds_for(document)]
     answer = by_value[summary["answer"]]
     which = "smallest" if setting in SMALLEST else "largest"
     values = ", ".join(_promise(document, answer, name) for name in PROMISES)
@@ -144,6 +144,13 @@ def _closest(document: Mapping[str, Any], point: Point) -> str:
         f"No value between {first} and {last} keeps both: {value_text(setting, point['value'])} comes closest, it misses"
         f" {_worst(document, point)}. There, {values}."
     )
+
+
+def _unsure(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+    """Says where the limit of a promise that is broken lies within the range of the repeats."""
+    rows = [row for row in summary["tries"] if set(row["misses"]) & set(row["close"])]
+    values = ", ".join(value_text(document["setting"], row["value"]) for row in rows)
+    return [f"Not in every repeat: at {values} the ranges cross a limit, so more repeats may find one."] if rows else []
 
 
 def _without_limit(document: Mapping[str, Any]) -> list[str]:

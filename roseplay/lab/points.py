@@ -153,7 +153,7 @@ class PointJob(BackgroundJob):
         self._loads: dict[Value, tuple[Scenario, Workload, list[int]]] = {}
         made: dict[int, tuple[Scenario, Workload, list[int]]] = {}  # by question: a knob's values share one
         for value, question in questions.items():
-            changes = {} if setting == RATE else {setting: value}
+            changes: dict[str, Any] = {} if setting == RATE else {setting: value}
             self._knobs[value] = question.arm.knobs.changed(changes)
             if id(question) not in made:
                 made[id(question)] = make_load(question, live, room(self._configs, live.info))

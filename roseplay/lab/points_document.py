@@ -10,7 +10,7 @@ from typing import Any
 from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, scalar, text, whole
 from roseplay.json_text import strict_json
 from roseplay.lab import find, sweep
-from roseplay.lab.find_summary import PROMISES, find_summary
+from roseplay.lab.find_summary import PROMISES, Search, find_summary, is_kept, wants_more
 from roseplay.lab.points import FIGURES_OF_A_RUN, KNOBS, RATE
 from roseplay.lab.schema import TRAFFIC
 from roseplay.lab.spec import MAX_REPEATS
@@ -106,9 +106,9 @@ def _need(points: list[dict[str, Any]]) -> None:
 
 def _check_tries(document: Mapping[str, Any]) -> None:
     """Raises ``ValueError`` if the tries are not those that the search makes on this grid."""
-    search = find.Search(document["grid"], document["setting"])
+    search = Search(document["grid"], document["setting"])
     for point in document["tries"]:
         if point["value"] is None or point["value"] != search.next:
             raise ValueError("the result has other tries than its search makes")
-        kept, more = (answer(point, document["promises"]) for answer in (find.is_kept, find.wants_more))
+        kept, more = (answer(point, document["promises"]) for answer in (is_kept, wants_more))
         search.record(kept, more=more)

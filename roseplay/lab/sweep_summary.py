@@ -24,7 +24,8 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ``summary`` of a sweep, which follows from its points and limits.
 
     Each point has median and range of its figures, and whether the promise is kept: median TTFT p95 and ITL p99 within
-    the limits. ``knee`` and ``peak`` are places in ``points``; ``None`` for no knee, or for no clear peak.
+    the limits. ``knee`` and ``peak`` are places in ``points``; ``None`` for no knee, or for no
+    clear peak within the range.
     """
     points, setting, limits = document["points"], document["setting"], document["limits"]
     rows = [
@@ -39,7 +40,7 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     latency = "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
     bend = knee(points, latency, by_factors=setting != RATE)
     peak, ties = goodput_peak(points)
-    clear = len(points) > 1 and not ties and bool(spread(points[peak], "goodput_req_s")["median"])
+    clear = not ties and 0 < peak < len(points) - 1
     said = [_knee_sentence(points, setting, latency, bend), _peak_sentence(points, setting, peak, ties)]
     if len(points) > 1:
         said.append(_ends_sentence(points, setting))
@@ -125,8 +126,10 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
         return f"Goodput is {goodput} at {value}."
     if len(ties) == len(points) - 1:
         return f"Goodput is {goodput} at {value}; every other value is within {spread_text(repeats)}."
-    if not ties:
+    if not ties and 0 < peak < len(points) - 1:
         return f"Goodput peaks at {value}: {goodput}."
+    if not ties:  # there may be more beyond
+        return f"Goodput is highest at {value}, an end of the range: {goodput}."
     others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
     return f"Goodput is highest at {value}: {goodput}; {others}: within {spread_text(repeats)}."
 

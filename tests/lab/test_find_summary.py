@@ -137,3 +137,11 @@ def test_an_answer_whose_range_crosses_a_limit_says_so() -> None:
 )
 def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, grid: tuple[int, ...]) -> None:
     assert grid_between(low, high) == (grid or (9,))
+
+
+def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
+    document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
+    assert not any("Not in every repeat" in line for line in find_summary(document)["sentences"])
+    document["tries"][-1] = point(16, [10, 25, 90], [5, 5, 5])
+    said = find_summary(document)["sentences"]
+    assert "Not in every repeat: at prefill budget 16 the ranges cross a limit, so more repeats may find one." in said
