@@ -91,13 +91,13 @@ def test_arms_are_made_like_the_live_engine() -> None:
     assert {arm: config.num_blocks for arm, config in configs.items()} == {"A": 65, "B": 257}
     assert all(config.kv_cache_memory is None and config.threads == 2 for config in configs.values())
     assert all(config.worker == "process" for config in configs.values())
-    assert arm_configs(live, parsed())["A"].kv_cache_memory == 10**6
+    assert arm_configs(live, parsed().arms)["A"].kv_cache_memory == 10**6
     live.model = object()  # in memory, so that no other process could have it
-    assert arm_configs(live, parsed())["A"] == dataclasses.replace(live.config, worker="thread")
+    assert arm_configs(live, parsed().arms)["A"] == dataclasses.replace(live.config, worker="thread")
 
 
 def test_a_knob_that_the_device_does_not_have_is_refused() -> None:
     arm = {"knobs": {"cuda_graphs": False}}
     with pytest.raises(ValueError, match="arm B: cuda_graphs needs a CUDA device"):
-        arm_configs(FakeEngine(), parsed(b=arm))
-    assert arm_configs(FakeEngine(), parsed(b={**arm, "config": {"device": "cuda"}}))["B"].device == "cuda"
+        arm_configs(FakeEngine(), parsed(b=arm).arms)
+    assert arm_configs(FakeEngine(), parsed(b={**arm, "config": {"device": "cuda"}}).arms)["B"].device == "cuda"

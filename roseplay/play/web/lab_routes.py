@@ -69,7 +69,10 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
-        return Response(result_report(_result(lab, document_id)), media_type="text/html", headers=_REPORT_HEADERS)
+        document = _result(lab, document_id)
+        if "roseplay_lab" not in document:
+            raise HTTPException(404, "a sweep or a search has no report: take its JSON")
+        return Response(result_report(document), media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.post("/open")
     async def open_document(request: Request) -> Response:
