@@ -254,13 +254,13 @@ def test_the_axis_holds_the_longest_gap_and_is_logarithmic_where_that_is_far_off
     views.apply(traffic)
     assert views.plot("itl", "layout.yaxis.type") == "linear"
     assert 90 < views.plot("itl", "layout.yaxis.range[1]") < 200
-    assert views.page.locator("#rp-itl .rp-sub").inner_text() == "ms, a dot a token"
+    assert views.page.locator("#itl .rp-sub").inner_text() == "ms, a dot a token"
     traffic.burst(1, steps=2, ms=900)
     views.apply(traffic)
     assert views.plot("itl", "layout.yaxis.type") == "log"
     assert np.log10(900) < views.plot("itl", "layout.yaxis.range[1]") < np.log10(2000)
-    assert "log" in views.page.locator("#rp-itl .rp-sub").inner_text()
-    views.page.locator("#rp-itl .rp-tg button", has_text="lin").click()
+    assert "log" in views.page.locator("#itl .rp-sub").inner_text()
+    views.page.locator("#itl .rp-tg button", has_text="lin").click()
     views.drawn()
     assert views.plot("itl", "layout.yaxis.type") == "linear"
     assert views.plot("itl", "layout.yaxis.range[1]") > 900
@@ -556,7 +556,7 @@ def test_keys_go_from_cell_to_cell(views: Views) -> None:
     first, second = traffic.burst(2, steps=12, lane=True, prompt=64)
     views.apply(traffic)
     page.evaluate("window.chosen = null; Rose.on('select', (what) => { window.chosen = what; }); null")
-    canvas, said = page.locator("#steps canvas"), page.locator("#steps .rp-said")
+    canvas, said = page.locator("#steps canvas"), page.locator("#steps span.rp-said")
     canvas.focus()
     plain = views.colors(wanted=page.evaluate("Rose.palette().ink"))
     page.keyboard.press("ArrowRight")
@@ -594,7 +594,7 @@ def test_keys_go_on_beyond_what_is_in_view(views: Views) -> None:
     views.page.evaluate(f"(() => {{ const span = Rose.stepSpan({row}); Rose.view.set(span.x0 - 5, span.x1 + 5); }})()")
     views.drawn()
     views.page.keyboard.press("ArrowLeft")
-    assert "step 28" in views.page.locator("#steps .rp-said").inner_text()
+    assert "step 28" in views.page.locator("#steps span.rp-said").inner_text()
     shown = views.page.evaluate("[Rose.view.zoom.x0, Rose.stepSpan(Rose.store.stepRow(28)).x0, Rose.view.zoom.x1]")
     assert shown == sorted(shown), "the view has followed"
 

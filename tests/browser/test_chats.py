@@ -21,6 +21,11 @@ ENDED = re.compile(r"(done|length|stopped) · [\d\s]+\+\d+ tok")
 WIDTH = "() => document.documentElement.scrollWidth - innerWidth"
 
 
+def count(number: int) -> str:
+    """As the page writes it."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
 def turns(page: Page, lane: int = 1) -> Any:
     return page.locator(f"#rp-lane-{lane} .rp-turn")
 
@@ -132,7 +137,7 @@ def test_edit_regenerate_and_new_chat(mock: Served, open_page: Open) -> None:
     expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
     expect(page.locator("#rp-lane-1 .rp-tools")).to_be_hidden()
     expect(state(page, 1)).to_be_empty()
-    page.locator("#rp-lane-1 .rp-hint button").click()
+    page.locator("#rp-lane-1 .rp-hint button").first.click()
     expect(turns(page)).to_have_count(1)
 
 
@@ -433,7 +438,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     expect(strongest).to_be_visible()
     strongest.click(position={"x": 6, "y": 6})
     popover = page.get_by_role("dialog", name="Why was this token slow?")
-    expect(popover).to_contain_text(f"step {worst['step']}")
+    expect(popover).to_contain_text(f"step {count(worst['step'])}")
     expect(popover).to_contain_text(f"lane 1 · {worst['token'] + 1}")
     assert page.evaluate("[Rose.pointing.selected.rid, Rose.pointing.selected.step]") == [worst["rid"], worst["step"]]
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(word)
@@ -460,7 +465,7 @@ def test_another_selection_takes_its_place(mock: Served, open_page: Open) -> Non
     # As a dot of the ITL chart does it.
     page.evaluate("what => Rose.emit('select', what)", {"rid": worst["rid"], "step": worst["step"] - 5})
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_text(WORDS[(worst["token"] - 5) % len(WORDS)].strip())
-    expect(page.locator(".rp-pop")).to_contain_text(f"step {worst['step'] - 5}")
+    expect(page.locator(".rp-pop")).to_contain_text(f"step {count(worst['step'] - 5)}")
     assert page.evaluate("Rose.pointing.selected.step") == worst["step"] - 5
     page.get_by_role("button", name="Close").click()
     expect(page.locator(".rp-chosen")).to_have_count(0)

@@ -27,7 +27,7 @@ def test_a_prompt_streams_in_all_lanes(live: Served, open_page: Open) -> None:
 
 def test_a_question_in_an_empty_lane_can_be_asked(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
-    page.locator("#rp-lane-2 .rp-hint button").click()
+    page.locator("#rp-lane-2 .rp-hint button").first.click()
     expect(state(page, 2)).to_have_text(RUNNING)
     expect(state(page, 1)).to_be_empty()
 
