@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roseplay import Engine
 from roseplay.config import EngineConfig
-from roseplay.play.main import EMBEDDED_THREADS, WATCHABLE_BLOCKS
+from roseplay.play.engine_start import EMBEDDED_THREADS, WATCHABLE_BLOCKS
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
 from roseplay.recording.reader import Recording, read

@@ -63,8 +63,8 @@ _CHANGES = object_of(
 _MISS = object_of(
     {
         "reason": text(100),  # of ``core/cache_miss.py``; readers say nothing of those that they do not know
-        **optional(whole(), "found", "position"),
-        **optional(whole(null=True), "request", "step"),
+        **optional(whole(), "found"),
+        **optional(whole(null=True), "position", "request", "step"),
     },
     null=True,
 )

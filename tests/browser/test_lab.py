@@ -322,7 +322,7 @@ def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str) -> None:
     assert page.locator("#rp-lab-outcome .rp-lab-scroll").evaluate("e => e.scrollHeight - e.clientHeight") <= 0
     lines = "() => [...document.querySelectorAll('.rp-lab-card span')].map((e) => Math.round(e.offsetHeight / 14))"
     assert max(page.evaluate(lines)) == 2
-    untold = "() => [...document.querySelectorAll('#rp-lab h3, #rp-lab th[scope=row]')].filter((e) => !e.title).length"
+    untold = "() => [...document.querySelectorAll('#rp-lab h3, #rp-lab th[scope=row]')].filter((e) => !e.title && !e.querySelector('.rp-term')).length"
     assert page.evaluate(untold) == 0
     unnamed = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
         && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""

@@ -27,7 +27,7 @@ def test_it_is_whole_and_names_nobody(recording: Recording) -> None:
 
 def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
     run = Run(recording)
-    (lowered,) = [t for t, _, changes in run.knobs if "prefill_max_tokens" in changes]
+    lowered, _restored = [t for t, _, changes in run.knobs if "prefill_max_tokens" in changes]
     prompts = {True: [0], False: [0]}
     for step in run.steps:
         prompts[step.t0 < lowered].append(step.prompt_tokens)
