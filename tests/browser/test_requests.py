@@ -300,9 +300,11 @@ def test_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
     answer_at_most(page, 12)
     ask(page, "What is a KV block?")
     expect(state(page, 4)).to_contain_text(re.compile("done|length"))
-    live.engine.submit([7] * 40, SamplingParams(max_new_tokens=4, ignore_eos=True)).result(timeout=60)
+    stream = live.engine.submit([7] * 40, SamplingParams(max_new_tokens=4, ignore_eos=True))
+    stream.result(timeout=60)
     press(page, "requests")
-    program = rows(page).filter(has_text="program").first
+    program = table(page).locator(f"tr[data-rid='{stream.request_id}']")
+    expect(program).to_contain_text("program")
     expect(program.locator(".rp-of-answer")).to_have_text("4")
     expect(program.locator(".rp-of-finish")).to_have_text("length")
     lane = rows(page).filter(has_text="lane 2").first
