@@ -18,9 +18,9 @@ from tests.play.fake_engine import FakeEngine
 
 @pytest.fixture(autouse=True)
 def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
-    fake, job = FakeArms(), command.Job
+    fake, make = FakeArms(), command.make_job
     monkeypatch.setattr(arms, "open_engine", fake)
-    monkeypatch.setattr(command, "Job", lambda *args, **how: job(*args, **{"open_engine": fake, **how}))
+    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
     return fake
 
 
