@@ -26,11 +26,13 @@ COMES_WITH = {
     "llvmlite": "numba",
     "pydantic": "gradio",
     "fastapi": "gradio",
+    "PIL": "gradio",
     "gradio_client": "gradio",
     "starlette": "gradio",
     "uvicorn": "gradio",
     "huggingface_hub": "transformers",
     "tokenizers": "transformers",
+    "tqdm": "transformers",
 }
 
 
