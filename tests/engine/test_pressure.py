@@ -74,7 +74,8 @@ def requests(seed: int) -> list[tuple[tuple[int, ...], int]]:
         (21, 16),
     ):
         made += [(tokens(length, shared), new) for new in (1, 2, 5)]
-    return made
+    # Answers that outgrow the blocks that they were admitted with: a few of them together must preempt one another.
+    return made + [(tokens(length), 24) for length in (2, 3, 7)]
 
 
 @pytest.fixture(scope="module")
