@@ -265,8 +265,6 @@ class FrameBuilder:
         elif kind == "first_token":
             kind = "first"
             about = {"ttft_ms": ms(metrics.ttft_s), "miss": miss_of(tracked, self._registry)}
-            if metrics.ttft_s is not None:
-                self._stats.first_token(event.time_ns, metrics.ttft_s)
         else:
             self._registry.settle(tracked)
             about = outcome(tracked)

@@ -1,4 +1,4 @@
-"""The figures of the KPI strip: rates and percentiles over the last seconds of traffic. The page adds the ITL."""
+"""The figures of the header that the server makes: rates and counts. The page adds the latencies."""
 
 from __future__ import annotations
 
@@ -7,32 +7,21 @@ from typing import Any
 
 from roseplay.engine.messages import StepRecord
 from roseplay.recording.request_registry import PrefillTotals
-from roseplay.traffic.metrics import ms, percentile
 
-WINDOW_NS = 15_000_000_000
 RATE_NS = 2_000_000_000
 CAPACITY = 1 << 16
 
 
 class Stats:
-    """Rates over the last two seconds, percentiles over the last 15 s *of traffic*.
-
-    While the engine is idle the window does not move, so that the figures of a burst stay readable.
-    """
+    """Tokens a second over the last two seconds, and counts as of the newest step."""
 
     def __init__(self) -> None:
-        self._ttft: deque[tuple[int, float]] = deque(maxlen=CAPACITY)
         self._tokens: deque[int] = deque(maxlen=CAPACITY)
         self._record: StepRecord | None = None
         self._running = self._waiting = 0
-        self._latest_ns = 0
 
     def token(self, time_ns: int) -> None:
         self._tokens.append(time_ns)
-        self._latest_ns = max(self._latest_ns, time_ns)
-
-    def first_token(self, time_ns: int, ttft_s: float) -> None:
-        self._ttft.append((time_ns, ttft_s))
 
     def step(self, record: StepRecord) -> None:
         self._record = record
@@ -44,9 +33,6 @@ class Stats:
 
     def figures(self, now_ns: int, totals: PrefillTotals) -> dict[str, Any]:
         """Returns the ``stats`` of a frame; ``in_all`` are ``totals``."""
-        while self._ttft and self._ttft[0][0] <= self._latest_ns - WINDOW_NS:
-            self._ttft.popleft()
-        ttft = sorted(ttft_s for _, ttft_s in self._ttft)
         while self._tokens and self._tokens[0] <= now_ns - RATE_NS:
             self._tokens.popleft()
         record, known = self._record, totals.saved + totals.computed
@@ -55,7 +41,6 @@ class Stats:
             "tok_s": round(len(self._tokens) * 1e9 / RATE_NS),
             "running": self._running,
             "waiting": self._waiting,
-            **{f"ttft_p{percent}": ms(percentile(ttft, percent)) for percent in (50, 95)},
             "kv_total": sum(blocks.values()) if record else None,
             **blocks,
             "saved_tokens": totals.saved,

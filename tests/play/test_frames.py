@@ -151,7 +151,6 @@ def test_figures_are_of_the_traffic(engine: FakeEngine, playground: Playground) 
     stats = poll(playground)["frames"][-1]["stats"]
     assert stats["tok_s"] == 1  # two tokens in two seconds
     assert (stats["running"], stats["waiting"]) == (1, 0)
-    assert stats["ttft_p50"] == stats["ttft_p95"] > 0
     assert stats["kv_total"] == 448
     engine.step(2)
     playground.tick()
