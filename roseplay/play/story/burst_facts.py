@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from roseplay.play.story.requests import SeenRequests
+from roseplay.play.story.requests import Seen, SeenRequests
 from roseplay.recording.frame_rows import StepRow
 from roseplay.traffic.metrics import percentile
 
@@ -108,8 +108,8 @@ class BurstWatch:
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
 
-    def _own(self) -> dict[int, Any]:
-        return {i: seen for i, seen in self._requests.by_id.items() if seen.burst == self.burst}
+    def _own(self) -> Mapping[int, Seen]:
+        return self._requests.of_burst(self.burst)
 
     def take(self, frame: dict[str, Any]) -> None:
         figures = frame.get("burst")
@@ -128,7 +128,7 @@ class BurstWatch:
             if token.request_id in own and len(self._own_gaps) < _MOST_GAPS:
                 self._own_gaps.append(token.itl_ms)
 
-    def _take_step(self, step: StepRow, own: Mapping[int, Any]) -> None:
+    def _take_step(self, step: StepRow, own: Mapping[int, Seen]) -> None:
         computes = False
         for entry in step.entries:
             if entry.request_id in own:
@@ -161,7 +161,7 @@ class BurstWatch:
         by_id = self._requests.by_id
         return all(i in heard or i not in by_id or by_id[i].finished is not None for i in self._streaming)
 
-    def _done(self, own: Mapping[int, Any]) -> float:
+    def _done(self, own: Mapping[int, Seen]) -> float:
         return max(seen.first or seen.finished or self.arrived for seen in own.values())
 
     def facts(self) -> BurstFacts | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -33,6 +34,7 @@ class SeenRequests:
 
     def __init__(self) -> None:
         self.by_id: dict[int, Seen] = {}
+        self._by_burst: dict[int, dict[int, Seen]] = {}
         self._recent: deque[TokenRow] = deque(maxlen=_RECENT)
 
     def take_events(self, frame: dict[str, Any]) -> None:
@@ -40,6 +42,8 @@ class SeenRequests:
             if event == "submitted":
                 seen = Seen(about.get("kind", "api"), about.get("burst"), about.get("prompt_tokens", 0), t)
                 self.by_id[request_id] = seen
+                if seen.burst is not None:
+                    self._by_burst.setdefault(seen.burst, {})[request_id] = seen
             elif (known := self.by_id.get(request_id)) is not None:
                 known.ttft_ms = about.get("ttft_ms", known.ttft_ms)
                 if event == "first":
@@ -53,7 +57,13 @@ class SeenRequests:
         self._recent.extend(token for token in frame["tokens"] if token.itl_ms is not None)
         ended = [i for i, seen in self.by_id.items() if seen.finished and seen.finished < frame["t"] - KEEP_MS]
         for request_id in ended:
-            del self.by_id[request_id]
+            burst = self.by_id.pop(request_id).burst
+            if burst is not None and self._by_burst[burst].pop(request_id) and not self._by_burst[burst]:
+                del self._by_burst[burst]
+
+    def of_burst(self, burst: int) -> Mapping[int, Seen]:
+        """Returns the requests of a burst by id."""
+        return self._by_burst.get(burst, {})
 
     def streaming(self, t: float) -> set[int]:
         """Returns the requests that had begun to answer at a time, and had not ended."""

@@ -110,7 +110,7 @@ class Story:
 
     def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
         """Returns the knobs when a burst arrived in this frame."""
-        arrived = min(seen.submitted for seen in self._requests.by_id.values() if seen.burst == burst)
+        arrived = min(seen.submitted for seen in self._requests.of_burst(burst).values())
         knobs = dict(self._knobs)
         for t, _, changes in frame["knobs"]:
             if t <= arrived:
