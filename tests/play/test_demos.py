@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.play.bursts import LABELS, MAX_SIZE
@@ -20,6 +22,7 @@ from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.text import plain
+from roseplay.traffic.difference import difference
 from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine
 
@@ -30,15 +33,15 @@ SHORT = Demo(
     shows="two bursts",
     knobs={"prefill_max_tokens": None},
     scenes=(
-        Scene(captions=("**Four** stories.",), hold_s=0.4),
-        Scene(captions=("A burst.",), hold_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
-        Scene(captions=("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."), hold_s=0.4),
-        Scene(captions=("A budget of [[16]].",), hold_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
+        Scene(caption=(("**Four** stories.",),), hold_s=0.4),
+        Scene(caption=(("A burst.",),), hold_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
+        Scene(caption=(("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."),), hold_s=0.4),
+        Scene(caption=(("A budget of [[16]].",),), hold_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
     ),
     after="Try it.",
 )
 LONG = Demo(
-    **{**vars(SHORT), "name": "long", "scenes": (Scene(captions=("It takes long.",), hold_s=600), *SHORT.scenes)}
+    **{**vars(SHORT), "name": "long", "scenes": (Scene(caption=(("It takes long.",),), hold_s=600), *SHORT.scenes)}
 )
 
 
@@ -202,8 +205,13 @@ BETTER = replace(FACTS, worst=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.
 
 def known_figures() -> set[str]:
     """All that captions may name."""
-    rises = figures_of({"first": BETTER, "second": FACTS})
-    return {*figures_of({"first": FACTS, "second": BETTER}), *rises}
+    blocks = replace(FACTS, waited_for="blocks", preempted=0)
+    pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
+    return {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
+
+
+def forms_of(demo: Demo) -> list[str]:
+    return [form for scene in demo.scenes for forms in scene.caption for form in forms]
 
 
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
@@ -213,14 +221,15 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
     sent: set[str] = set()
     for scene in demo.scenes:
         Knobs().changed(dict(scene.knobs))
-        for form in scene.captions:
+        longest = sum(max(map(len, forms)) for forms in scene.caption)
+        assert longest <= 170, scene.caption
+        for form in (form for forms in scene.caption for form in forms):
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
-            assert len(re.sub(r"\*\*|\[\[|\]\]", "", form)) <= 150, form
-            changes = ("falls", "rises")
+            changes = ("falls", "rises", "same")
             assert all(name.split("_")[0] in sent for name in named if not name.endswith(changes)), form
             assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
-        assert "{" not in scene.captions[-1], "a form without figures"
+        assert caption(scene.caption, {}), "it says something without figures too"
         for target in scene.rings:
             of, _, name = target.partition(":")
             assert not name or (of in ("gap", "step") and name in sent)
@@ -236,8 +245,64 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
     assert figures["first_token_rises"] == "113 ms instead of 80 ms"
     same = figures_of({"first": FACTS, "second": FACTS})
     assert not [name for name in same if name.endswith(("falls", "rises"))]
-    last = BUDGET.scenes[-1].captions
+    assert same["worst_same"] == "60 and 60 ms"
+    last = BUDGET.scenes[-1].caption
     assert plain(caption(last, figures)) == (
         "With budget 64 the worst pause is 17 ms instead of 60 ms. The price: first tokens after 113 ms instead of 80 ms."
     )
-    assert plain(caption(last, same)) == "With budget 64 the two bursts show no clear difference."
+    assert plain(caption(last, same)) == (
+        "With budget 64 the worst pause shows no clear difference: 60 and 60 ms. "
+        "First tokens show no clear difference: 80 and 80 ms."
+    )
+    assert plain(caption(last, {})) == "With budget 64 no step computes more than 64 prompt tokens."
+
+
+CLAIMS = {  # what a form may say only if it names one of these figures
+    r"no clear difference": r"_same\}",
+    r"longer:|later:|grew|The price": r"_rises\}",
+    r"instead\b|gave way": r"waited_for_batch\}|preempted\}",
+    r"waited for a place": r"waited_for_batch\}",
+    r"waited for blocks": r"waited_for_blocks\}",
+}
+
+
+@pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
+def test_what_depends_on_the_run_is_said_only_with_its_figure(demo: Demo) -> None:
+    for form in forms_of(demo):
+        for claim, figure in CLAIMS.items():
+            assert not re.search(claim, form) or re.search(figure, form), form
+
+
+PAIRS = st.builds(
+    replace,
+    st.just(FACTS),
+    worst=st.none() | st.floats(1, 200).map(lambda ms: Gap(1, 4, 9.0, ms)),
+    ttft_p50=st.floats(1, 500),
+    ttft_p95=st.floats(1, 500),
+    own_gap_ms=st.none() | st.floats(1, 50),
+    preempted=st.integers(0, 3),
+    waited=st.integers(0, 20),
+    waited_for=st.sampled_from(["blocks", "batch", None]),
+)
+
+
+@given(first=PAIRS, second=PAIRS)
+def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFacts) -> None:
+    def verdict(name: str) -> str:
+        values = [getattr(facts, name) for facts in (first, second)]
+        if name == "worst":
+            values = [gap and gap.ms for gap in values]
+        return difference(values[:1], values[1:], better="lower").verdict
+
+    figures = figures_of({"first": first, "second": second})
+    said = {demo.name: plain(caption(demo.scenes[-1].caption, figures)) for demo in DEMOS.values()}
+    for sentence, name in (
+        ("budget: the worst pause", "worst"),
+        ("budget: First tokens", "ttft_p50"),
+        ("batch: The last ones", "ttft_p95"),
+        ("batch: A token", "own_gap_ms"),
+        ("append: On this machine a token", "own_gap_ms"),
+    ):
+        demo, words = sentence.split(": ")
+        claims = bool(re.search(f"{words}[^.]*no clear difference", said[demo]))
+        assert claims == (verdict(name) == "within"), (said[demo], name)

@@ -12,7 +12,10 @@ STORIES = (
 )
 
 _READING = Scene(
-    captions=("**Four people read along.** Each dot on the right is one token: how long its reader waited for it.",),
+    caption=(
+        ("**Four people read along.**",),
+        ("Each dot on the right is one token: how long its reader waited for it.",),
+    ),
     hold_s=5,
 )
 
@@ -25,49 +28,60 @@ BUDGET = Demo(
     scenes=(
         _READING,
         Scene(
-            captions=("**Now 20 prompts arrive at once,** every fourth of them 64 times as long as the others.",),
+            caption=(("**Now 20 prompts arrive at once,** every fourth of them 64 times as long as the others.",),),
             hold_s=2,
             burst=DemoBurst(name="first", kind="mix"),
         ),
         Scene(
-            captions=(
-                "**The ringed dot is the pause.** The prompts took a step of {first_longest} ms, and {first_who_paused} "
-                "waited for it.",
-                "**The ringed bar is their prefill,** a step of {first_longest} ms.",
-                "**The prompts were computed** before a story had to wait for them.",
+            caption=(
+                (
+                    "**The ringed dot is the pause.** The prompts took a step of {first_longest} ms, and "
+                    "{first_who_paused} waited for it.",
+                    "**The ringed bar is their prefill,** a step of {first_longest} ms.",
+                    "**A bar in Tokens per step** is as wide as its step took.",
+                ),
             ),
             hold_s=9,
             stories=False,
             rings=("gap:first", "step:first"),
         ),
         Scene(
-            captions=("**The prefill budget goes down to [[64]]:** no step computes more than 64 prompt tokens.",),
+            caption=(("**The prefill budget goes down to [[64]]:** no step computes more than 64 prompt tokens.",),),
             hold_s=5,
             knobs={"prefill_max_tokens": 64},
             rings=("budget",),
         ),
         Scene(
-            captions=("**The same 20 prompts arrive again,** in portions of 64 tokens a step.",),
+            caption=(("**The same 20 prompts arrive again,** in portions of 64 tokens a step.",),),
             hold_s=2,
             burst=DemoBurst(name="second", kind="mix"),
         ),
         Scene(
-            captions=(
-                "**The worst pause is now {worst_falls}.** Between two portions every story gets its next token.",
-                "**The worst pause is {second_worst} ms,** no clear difference from {first_worst} ms here.",
-                "**The prompts were computed** in portions.",
+            caption=(
+                (
+                    "**The worst pause is now {worst_falls}.**",
+                    "**The worst pause grew:** it is {worst_rises}.",
+                    "**The worst pause shows no clear difference here:** {worst_same}.",
+                ),
+                ("Between two portions every story gets its next token.",),
             ),
             hold_s=8,
             stories=False,
             rings=("gap:second",),
         ),
         Scene(
-            captions=(
-                "**With budget [[64]] the worst pause is {worst_falls}.** The price: first tokens after {first_token_rises}.",
-                "**With budget [[64]] the worst pause is {worst_falls}.** First tokens show no clear difference.",
-                "**With budget [[64]] the worst pause shows no clear difference.** First tokens come after "
-                "{first_token_rises}.",
-                "**With budget [[64]] the two bursts show no clear difference.**",
+            caption=(
+                (
+                    "**With budget [[64]] the worst pause is {worst_falls}.**",
+                    "**With budget [[64]] the worst pause is longer:** {worst_rises}.",
+                    "**With budget [[64]] the worst pause shows no clear difference:** {worst_same}.",
+                    "**With budget [[64]] no step computes more than 64 prompt tokens.**",
+                ),
+                (
+                    "The price: first tokens after {first_token_rises}.",
+                    "First tokens after {first_token_falls}.",
+                    "First tokens show no clear difference: {first_token_same}.",
+                ),
             ),
             hold_s=7,
             stories=False,
@@ -84,36 +98,44 @@ PREFIX = Demo(
     scenes=(
         _READING,
         Scene(
-            captions=("**20 questions about one document arrive.** The prefix cache is [[off]].",),
+            caption=(("**20 questions about one document arrive.** The prefix cache is [[off]].",),),
             hold_s=2,
             burst=DemoBurst(name="first", kind="shared_head"),
         ),
         Scene(
-            captions=(
-                "**{first_computed} prompt tokens were computed,** the document 20 times over; first tokens came after "
-                "{first_first_token} ms.",
-                "**Each prompt was computed whole,** the document 20 times over.",
+            caption=(
+                (
+                    "**{first_computed} prompt tokens were computed,** the document 20 times over.",
+                    "**Each prompt is computed whole,** the document 20 times over.",
+                ),
+                ("First tokens came after {first_first_token} ms.",),
             ),
             hold_s=8,
             stories=False,
             rings=("step:first",),
         ),
         Scene(
-            captions=("**Prefix cache and same-step sharing go [[on]]:** what is the same is computed once.",),
+            caption=(("**Prefix cache and same-step sharing go [[on]]:** what is the same is computed once.",),),
             hold_s=4,
             knobs={"prefix_cache": True, "same_step_sharing": True},
             rings=("prefix-cache",),
         ),
         Scene(
-            captions=("**The same 20 questions arrive again,** with nothing cached yet.",),
+            caption=(("**The same 20 questions arrive again,** with nothing cached yet.",),),
             hold_s=2,
             burst=DemoBurst(name="second", kind="shared_head"),
         ),
         Scene(
-            captions=(
-                "**{second_saved_percent} % of the prompt tokens were shared.** First tokens came after {first_token_falls}.",
-                "**{second_saved_percent} % of the prompt tokens were shared.**",
-                "**The document was computed once.**",
+            caption=(
+                (
+                    "**{second_saved_percent} % of the prompt tokens were shared.**",
+                    "**Blocks that several requests share** are outlined in the map of KV blocks.",
+                ),
+                (
+                    "First tokens came after {first_token_falls}.",
+                    "First tokens took longer: {first_token_rises}.",
+                    "First tokens show no clear difference: {first_token_same}.",
+                ),
             ),
             hold_s=8,
             stories=False,
@@ -131,36 +153,46 @@ BATCH = Demo(
     scenes=(
         _READING,
         Scene(
-            captions=("**20 prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",),
+            caption=(("**20 prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",),),
             hold_s=2,
             burst=DemoBurst(name="first", kind="unique"),
         ),
         Scene(
-            captions=(
-                "**{first_waited} prompts waited for a place.** The last ones began after {first_last_token} ms.",
-                "**The last answers began** after {first_last_token} ms.",
-                "**The queue** is the dotted line in Steps.",
+            caption=(
+                (
+                    "**{first_waited_for_batch} prompts waited for a place.**",
+                    "**The queue** is the dotted line in Steps.",
+                ),
+                ("The last ones began after {first_last_token} ms.",),
             ),
             hold_s=8,
             stories=False,
             rings=("rp-steps",),
         ),
         Scene(
-            captions=("**Max batch goes up to [[32]]:** all of them fit into one step.",),
+            caption=(("**Max batch goes up to [[32]]:** all of them fit into one step.",),),
             hold_s=4,
             knobs={"max_batch_size": 32},
             rings=("max-batch",),
         ),
         Scene(
-            captions=("**The same 20 prompts arrive again.**",),
+            caption=(("**The same 20 prompts arrive again.**",),),
             hold_s=2,
             burst=DemoBurst(name="second", kind="unique"),
         ),
         Scene(
-            captions=(
-                "**The last ones now begin after {last_token_falls}.** The price: a token takes {gap_rises}.",
-                "**The last ones now begin after {last_token_falls}.** A token takes about as long as before.",
-                "**The two bursts show no clear difference.**",
+            caption=(
+                (
+                    "**The last ones now begin after {last_token_falls}.**",
+                    "**The last ones now begin later:** after {last_token_rises}.",
+                    "**The last ones begin with no clear difference:** after {last_token_same}.",
+                    "**With max batch [[32]] a step has room for all of them.**",
+                ),
+                (
+                    "The price: a token takes {gap_rises}.",
+                    "A token takes {gap_falls}.",
+                    "A token shows no clear difference: {gap_same}.",
+                ),
             ),
             hold_s=9,
             stories=False,
@@ -177,37 +209,47 @@ PRESSURE = Demo(
     scenes=(
         _READING,
         Scene(
-            captions=("**48 prompts arrive, and all are let in.** Each answer needs more blocks as it grows.",),
+            caption=(("**48 prompts arrive, and all are let in.** Each answer needs more blocks as it grows.",),),
             hold_s=3,
             burst=DemoBurst(name="first", kind="mix", size=48, answer=160),
             rings=("rp-blockmap",),
         ),
         Scene(
-            captions=(
-                "**Memory ran out: {first_preempted} answers gave way** and were computed again later, the diamonds in Steps.",
-                "**{first_waited} prompts waited for blocks,** until others had ended.",
-                "**All of them found room** in this engine's memory.",
+            caption=(
+                (
+                    "**Memory ran out: {first_preempted} answers gave way** and were computed again later, the diamonds "
+                    "in Steps.",
+                    "**{first_waited_for_blocks} prompts waited for blocks** until others had ended.",
+                    "**A full map of KV blocks** makes new prompts wait, or running answers give way.",
+                ),
             ),
             hold_s=9,
             stories=False,
             rings=("rp-steps",),
         ),
         Scene(
-            captions=("**Max batch goes down to [[12]]:** fewer answers hold memory at once.",),
+            caption=(("**Max batch goes down to [[12]]:** fewer answers hold memory at once.",),),
             hold_s=4,
             knobs={"max_batch_size": 12},
             rings=("max-batch",),
         ),
         Scene(
-            captions=("**The same 48 prompts arrive again.**",),
+            caption=(("**The same 48 prompts arrive again.**",),),
             hold_s=3,
             burst=DemoBurst(name="second", kind="mix", size=48, answer=160),
         ),
         Scene(
-            captions=(
-                "**{second_preempted} answers gave way,** and {second_waited} prompts waited for a place.",
-                "**Nobody gave way.** {second_waited} prompts waited for a place in the batch instead.",
-                "**The two bursts show no clear difference.**",
+            caption=(
+                (
+                    "**{second_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
+                    "**{second_preempted} answers gave way** this time.",
+                    "**{second_none_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
+                    "**With max batch [[12]] fewer answers hold memory at once.**",
+                ),
+                (
+                    "{second_waited_for_batch} prompts waited for a place in the batch instead.",
+                    "{second_waited_for_blocks} prompts waited for blocks.",
+                ),
             ),
             hold_s=9,
             stories=False,
@@ -223,40 +265,45 @@ APPEND = Demo(
     knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None, "slow_motion": 1.0},
     scenes=(
         Scene(
-            captions=(
-                "**48 short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
+            caption=(
+                ("**48 short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",),
             ),
             hold_s=3,
             stories=False,
             burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
         ),
         Scene(
-            captions=(
-                "**A token of theirs took {first_gap} ms,** half of the time longer.",
-                "**A bar in Tokens per step** is as wide as its step took.",
+            caption=(
+                (
+                    "**Half of their tokens took longer than {first_gap} ms.**",
+                    "**A bar in Tokens per step** is as wide as its step took.",
+                ),
             ),
             hold_s=6,
             stories=False,
             rings=("rp-tokens",),
         ),
         Scene(
-            captions=("**Batched append goes [[on]]:** one write a layer for all requests of the step.",),
+            caption=(("**Batched append goes [[on]]:** one write a layer for all requests of the step.",),),
             hold_s=3,
             stories=False,
             knobs={"batched_append": True},
             rings=("batched-append",),
         ),
         Scene(
-            captions=("**The same 48 prompts arrive again.**",),
+            caption=(("**The same 48 prompts arrive again.**",),),
             hold_s=3,
             stories=False,
             burst=DemoBurst(name="second", kind="unique", size=48, answer=96),
         ),
         Scene(
-            captions=(
-                "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
-                "**On this machine a token shows no clear difference:** {second_gap} ms and {first_gap} ms.",
-                "**The two bursts show no clear difference.**",
+            caption=(
+                (
+                    "**A token now takes {gap_falls}.**",
+                    "**A token now takes longer:** {gap_rises}.",
+                    "**On this machine a token shows no clear difference:** {gap_same}.",
+                ),
+                ("The gain grows with the number of requests in a step.",),
             ),
             hold_s=8,
             stories=False,

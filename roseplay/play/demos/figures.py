@@ -1,12 +1,13 @@
 """The figures of a demo's captions, and what its rings point at: all from the facts of its own bursts.
 
 For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, ``computed``, ``saved_percent``, ``steps``,
-``longest`` (ms), ``streaming``, ``paused``, ``who_paused`` (as in ``all 4 stories``), ``worst`` (ms), ``first_token`` (ms, median), ``last_token`` (ms, p95 of the time to
-first token), ``gap`` (ms, median of its own answers), ``waited`` and ``preempted`` (only if there were any).
+``longest`` (ms), ``streaming``, ``paused``, ``who_paused`` (as in ``all 4 stories``), ``worst`` (ms), ``first_token``
+(ms, median), ``last_token`` (ms, p95 of the time to first token), ``gap`` (ms, median of its own answers), and only if
+there were any ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``.
 
-For two bursts, of the second against the first, only where the difference is clear: ``worst_falls``, ``worst_rises``,
-``first_token_falls``, ``first_token_rises``, ``last_token_falls``, ``last_token_rises``, ``gap_falls``, ``gap_rises``, each as
-``17 ms instead of 60 ms``.
+For two bursts, of the second against the first, where both are known: one of ``worst_falls``, ``worst_rises`` and
+``worst_same``, and likewise of ``first_token``, ``last_token`` and ``gap``. The first two are there only if the difference
+is clear, as ``17 ms instead of 60 ms``; the third only if it is not, as ``17 and 18 ms``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roseplay.play.demos.script import Forms
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.text import Segments, segments, whole
 from roseplay.traffic.difference import difference
@@ -32,14 +34,18 @@ def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
     return found
 
 
-def caption(forms: tuple[str, ...], figures: Figures) -> Segments:
-    """Returns the first form of a caption whose figures are all known; empty if there is none."""
+def caption(sentences: tuple[Forms, ...], figures: Figures) -> Segments:
+    """Returns the sentences in the first form whose figures are all known, without those that have none."""
+    return segments(" ".join(filter(None, (_sentence(forms, figures) for forms in sentences))))
+
+
+def _sentence(forms: Forms, figures: Figures) -> str:
     for form in forms:
         try:
-            return segments(form.format_map(figures))
+            return form.format_map(figures)
         except KeyError:
             continue
-    return []
+    return ""
 
 
 def _of_one(facts: BurstFacts) -> dict[str, str]:
@@ -53,14 +59,16 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
         "last_token": facts.ttft_p95,
         "streaming": facts.streaming or None,
         "paused": facts.paused or None,
-        "waited": facts.waited or None,
         "preempted": facts.preempted or None,
+        "none_preempted": None if facts.preempted else 0,
         "longest": facts.longest.ms if facts.longest else None,
         "longest_tokens": facts.longest.prompt_tokens if facts.longest else None,
         "worst": _worst(facts),
         "gap": facts.own_gap_ms,
     }
     found = {name: whole(value) for name, value in counts.items() if value is not None}
+    if facts.waited and facts.waited_for:
+        found[f"waited_for_{facts.waited_for}"] = whole(facts.waited)
     if facts.paused:
         of = "all" if facts.paused == facts.streaming else f"{whole(facts.paused)} of"
         found["who_paused"] = f"{of} {whole(facts.streaming)} stories" if facts.streaming > 1 else "the story"
@@ -77,7 +85,11 @@ def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
     found = {}
     for name, (before, after) in pairs.items():
         verdict = difference([before], [after], better="lower").verdict
-        if verdict in ("better", "worse") and before is not None and after is not None:
+        if before is None or after is None:
+            continue
+        if verdict == "within":
+            found[f"{name}_same"] = f"{whole(before)} and {whole(after)} ms"
+        else:
             change = "falls" if verdict == "better" else "rises"
             found[f"{name}_{change}"] = f"{whole(after)} ms instead of {whole(before)} ms"
     return found

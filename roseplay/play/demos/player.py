@@ -208,7 +208,7 @@ class _Play:
         return said
 
     def _caption(self, number: int, scene: Scene) -> Segments:
-        said = caption(scene.captions, figures_of(self._bursts))
+        said = caption(scene.caption, figures_of(self._bursts))
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         demo = self._demo
         self._player.publish(

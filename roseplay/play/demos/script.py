@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+Forms = tuple[str, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBurst:
@@ -29,9 +31,9 @@ class Scene:
     """One caption, and what happens before it is shown.
 
     Attributes:
-        captions: the first one whose figures are all known is shown, so the longest stands first. A figure is a
-            placeholder such as ``{first_worst}``; ``figures.py`` says which there are. ``**`` and ``[[ ]]`` as in
-            ``story.text.segments``.
+        caption: sentences, each as its forms: the first form whose figures are all known is shown, and a sentence with
+            no such form is left out. A figure is a placeholder such as ``{first_worst}``; ``figures.py`` says which there
+            are and when. ``**`` and ``[[ ]]`` as in ``story.text.segments``.
         hold_s: how long it stands.
         knobs: set when it begins.
         stories: whether the lanes are kept streaming.
@@ -39,7 +41,7 @@ class Scene:
         rings: what is pointed at, see ``figures.ring``.
     """
 
-    captions: tuple[str, ...]
+    caption: tuple[Forms, ...]
     hold_s: float
     knobs: Mapping[str, Any] = field(default_factory=dict)
     stories: bool = True
