@@ -73,12 +73,14 @@ class FindJob(PointJob):
         self.state = "running"
         try:
             self._baseline = self._measure_value(engine, self._baseline_value)
+            self._tell()
             search = Search(self._find.grid, self.setting)
             while (value := search.next) is not None:
                 known = value == self._baseline_value
                 point = self._baseline if known else self._measure_value(engine, value)
                 self._points.append(point)
                 search.record(is_kept(point, self._find.promises), more=wants_more(point, self._find.promises))
+                self._tell()
         finally:
             if self._points:
                 self.result = self._keep(self._document())

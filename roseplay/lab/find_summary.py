@@ -115,7 +115,8 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     setting, grid = document["setting"], document["grid"]
     by_value = {point["value"]: point for point in document["tries"]}
     if not summary["ended"]:
-        left = " to ".join(number_text(value) for value in summary["tries"][-1]["left"])
+        last = summary["tries"][-1]["left"] if summary["tries"] else (grid[0], grid[-1])
+        left = " to ".join(number_text(value) for value in last)
         return [f"The search ended early: {left} are left."]
     if summary["answer"] is None:
         point = by_value[summary["closest"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -161,9 +162,14 @@ class PointJob(BackgroundJob):
         self._title = self._question.scenario.title
         self._runs: list[RunProgress] = []
         self._points: list[Point] = []
+        self._so_far: dict[str, Any] | None = None  # replaced as a whole, since other threads read it
 
     def status(self) -> dict[str, Any]:
-        """Returns the state and the progress; ``points`` are those measured so far."""
+        """Returns the state and the progress.
+
+        ``so_far`` is the result as it would be if the job were stopped now, without ``traffic``; ``None`` before the
+        first value has been measured.
+        """
         return {
             "id": self.job_id,
             "kind": self.kind,
@@ -174,9 +180,17 @@ class PointJob(BackgroundJob):
             "error": self.error,
             "progress": [run.status() for run in list(self._runs)],
             "left_s": seconds_left(list(self._runs)) if self.state == "running" else None,
-            "points": [dict(point) for point in list(self._points)],
+            "so_far": self._so_far,
             "result": self.result,
         }
+
+    @abstractmethod
+    def _document(self) -> dict[str, Any]:
+        """Returns the result of what has been measured, with its summary."""
+
+    def _tell(self) -> None:
+        """Have ``status`` tell what has been measured; called in the thread, after each value."""
+        self._so_far = {name: value for name, value in self._document().items() if name != "traffic"}
 
     def _open(self) -> Any:
         """Returns the engine, warmed up."""

@@ -114,6 +114,7 @@ class SweepJob(PointJob):
         try:
             for value in self._loads:
                 self._points.append(self._measure_value(engine, value))
+                self._tell()
         finally:
             if self._points:
                 self.result = self._keep(self._document())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,53 @@ def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, mon
     document = lab.store.get(told["result"])
     assert document is not None
     assert [point["value"] for point in document["points"]] == [1]
+
+
+@pytest.fixture
+def told(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
+    """Runs a job; returns what it says of its result so far when each run begins, and at the end."""
+    lab, seen = fake_lab(engine), []
+
+    def measure(*given: Any, **how: Any) -> Any:
+        seen.append(lab.describe()["state"]["so_far"])
+        return measure_run(*given, **how)
+
+    def run(body: Any) -> list[Any]:
+        seen.clear()
+        end = ended(lab.start(body))
+        return [*seen[1:], end["so_far"], lab.store.get(end["result"])]  # without the warm-up
+
+    monkeypatch.setattr("roseplay.lab.points.measure_run", measure)
+    return run
+
+
+def test_a_sweep_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> None:
+    own = {"traffic": {"requests": [[0, 5, 3], [0.01, 5, 3]]}, "repeats": 2}
+    *seen, document = told({**own, "sweep": BATCHES["sweep"]})
+    assert seen[:2] == [None, None]
+    assert [len(one["summary"]["points"]) for one in seen[2:]] == [1, 1, 2, 2, 3]
+    assert all(parse_points_document(json.dumps(one).encode()) == one for one in seen[2:])
+    assert "traffic" not in seen[-1]
+    assert {**seen[-1], "created": "", "traffic": document["traffic"]} == {**document, "created": ""}
+
+
+def test_a_search_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> None:
+    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5, "from": 16, "to": 64}
+    *seen, document = told({**BODY, "repeats": 1, "find": find})
+    assert seen[0] is None
+    assert [(one["baseline"]["value"], len(one["tries"])) for one in seen[1:]] == [(None, 0), (None, 1), (None, 2)]
+    assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, True]
+    assert seen[1]["summary"]["sentences"] == ["The search ended early: 16 to 64 are left."]
+    assert {**seen[-1], "created": ""} == {**document, "created": ""}
+
+
+def test_nothing_is_told_before_a_value_is_measured(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    job = lab.start({**BATCHES, "params": {"num_requests": 2, "max_new_tokens": 512}})
+    assert job.status()["so_far"] is None
+    lab.stop()
+    told = ended(job)
+    assert (told["so_far"], told["result"]) == (None, None)
 
 
 def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
