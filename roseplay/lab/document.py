@@ -49,12 +49,21 @@ def parse_document(text: bytes) -> dict[str, Any]:
     Raises:
         ValueError: what is wrong with it, in one sentence.
     """
+    return checked_document(read_document(text))
+
+
+def read_document(text: bytes) -> Any:
+    """Returns the JSON of a file that may hold a result; raises ``ValueError`` if it is too large, or no JSON."""
     if len(text) > MAX_BYTES:
         raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
     try:
-        document = strict_json(text)
+        return strict_json(text)
     except ValueError:
         raise ValueError("the file is not JSON: open a result that the lab exported") from None
+
+
+def checked_document(document: Any) -> dict[str, Any]:
+    """Returns a comparison of A and B under current names, with its summary; raises ``ValueError`` as in a file."""
     check_document(document)
     arms = {name: _current_arm(arm) for name, arm in document["arms"].items()}
     return {**document, "arms": arms, "summary": summary(document)}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, scalar, text, whole
-from roseplay.json_text import strict_json
 from roseplay.lab import find, sweep
+from roseplay.lab.document import read_document
 from roseplay.lab.find_summary import PROMISES, Search, find_summary, is_kept, wants_more
 from roseplay.lab.points import FIGURES_OF_A_RUN, KNOBS, RATE
 from roseplay.lab.schema import TRAFFIC
 from roseplay.lab.spec import MAX_REPEATS
 from roseplay.lab.sweep_summary import SHOWN, sweep_summary
 
-MAX_BYTES = 32 * 2**20
 _TEXT = text(2000)
 _PLAIN = object_of({}, rest=scalar(2000))
 _POINT = object_of(
@@ -58,22 +58,27 @@ FIND = object_of(
 
 
 def parse_points_document(content: bytes) -> dict[str, Any]:
-    """Parse and check the result of a sweep or a search; its summary is computed again.
+    """Parse and check the result of a sweep or a search from a file; its summary is computed again.
 
     Raises:
         ValueError: what is wrong with it, in one sentence.
     """
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
-    try:
-        document = strict_json(content)
-    except ValueError:
-        raise ValueError("the file is not JSON: open a result that the lab exported") from None
+    return checked_points(read_document(content))
+
+
+def is_of_points(document: Any) -> bool:
+    """Whether this says that it is the result of a sweep or a search, whatever else it holds."""
+    return isinstance(document, Mapping) and ("roseplay_sweep" in document or "roseplay_find" in document)
+
+
+def checked_points(document: Any) -> dict[str, Any]:
+    """Returns the result of a sweep or a search with its summary; raises ``ValueError`` as in a file."""
     if not isinstance(document, dict):
         raise ValueError("this is no result of the lab: open one that the lab exported")
     if document.get("roseplay_sweep") == sweep.VERSION:
         check(document, SWEEP, "the result")
         _need(document["points"])
+        _check_values(document)
         return {**document, "summary": sweep_summary(document)}
     if document.get("roseplay_find") == find.VERSION:
         check(document, FIND, "the result")
@@ -102,6 +107,14 @@ def points_csv(document: Mapping[str, Any]) -> str:
 def _need(points: list[dict[str, Any]]) -> None:
     if not points or not all(point["runs"] for point in points):
         raise ValueError("the result has a value without runs")
+
+
+def _check_values(document: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` if the values are not those that were asked for, in rising order."""
+    asked, values = document["asked"], [point["value"] for point in document["points"]]
+    rising = all(low < high for low, high in pairwise((0, *asked)))
+    if not rising or len(asked) > sweep.MAX_POINTS or values != asked[: len(values)]:
+        raise ValueError("the result has other values than its sweep measures")
 
 
 def _check_tries(document: Mapping[str, Any]) -> None:

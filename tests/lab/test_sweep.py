@@ -144,6 +144,18 @@ def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engin
     assert len(points_csv(document).splitlines()) == 4
 
 
+@pytest.mark.parametrize("values", [[1, 4, 3], [1, 4, None], [0, 4, 16], [-1, 4, 16], [1, 4, 4], [4, 1, 16]])
+def test_a_sweep_with_other_values_than_it_says_is_refused(engine: FakeEngine, values: list[Any]) -> None:
+    lab = fake_lab(engine)
+    document = json.loads(json.dumps(lab.store.get(ended(lab.start({**BATCHES, "repeats": 1}))["result"])))
+    for asked in ([1, 4, 16], values):
+        document["asked"] = asked
+        for point, value in zip(document["points"], values, strict=True):
+            point["value"] = value
+        with pytest.raises(ValueError, match=r"other values|should be a number|should be a list|missing"):
+            parse_points_document(json.dumps(document).encode())
+
+
 def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     lab, measured = fake_lab(engine), []
 

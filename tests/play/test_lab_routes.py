@@ -136,7 +136,7 @@ def test_a_bad_experiment_is_422_with_a_sentence(client: TestClient, body: bytes
 
 
 def test_what_is_not_there_is_404_with_a_sentence(client: TestClient) -> None:
-    for path in ("job?id=x", "job", "result/x", "result/x/report.html"):
+    for path in ("job?id=x", "job", "result/x", "result/x/report.html", "result/x/points.csv"):
         answer = client.get(f"/ui/lab/{path}")
         assert answer.status_code == 404
         assert "here" in answer.json()["detail"]
@@ -160,10 +160,44 @@ def test_a_file_can_be_opened_reported_and_summed_up_for_other_limits(client: Te
 
 
 @pytest.mark.parametrize(
+    "asked",
+    [
+        {"sweep": {"setting": "max_batch_size", "from": 1, "to": 4, "points": 3}},
+        {"find": {"setting": "max_batch_size", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5}},
+    ],
+)
+def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playground, asked) -> None:
+    told = ended(playground.lab.start({**QUICKLY, "repeats": 1, **asked}))
+    content = client.get(f"/ui/lab/result/{told['result']}").content
+    opened = client.post("/ui/lab/open", content=content).json()
+    document = client.get(f"/ui/lab/result/{opened['id']}").json()
+    assert document["id"] == told["result"] != opened["id"]
+    assert opened["summary"] == document["summary"] == json.loads(content)["summary"]
+    listed = client.get(f"/ui/lab/result/{opened['id']}/points.csv")
+    assert listed.headers["content-type"].startswith("text/csv")
+    assert "roseplay-lab-token-budget-max_batch_size.csv" in listed.headers["content-disposition"]
+    rows = document["summary"]["points" if "sweep" in asked else "tries"]
+    assert [line.partition(",")[0] for line in listed.text.splitlines()[1:]] == [f"{row['value']:g}" for row in rows]
+    for about in ({"id": opened["id"]}, {"document": document}):
+        refused = client.post("/ui/lab/summary", json=about)
+        assert refused.status_code == 422
+        assert "goodput under other limits needs another run" in refused.json()["detail"]
+
+
+def test_a_comparison_has_no_values_to_list(client: TestClient) -> None:
+    opened = client.post("/ui/lab/open", content=FILE.read_bytes()).json()
+    answer = client.get(f"/ui/lab/result/{opened['id']}/points.csv")
+    assert (answer.status_code, answer.json()["detail"][:12]) == (404, "a comparison")
+
+
+@pytest.mark.parametrize(
     ("path", "content", "status", "words"),
     [
         ("open", b"no", 422, "not JSON"),
         ("open", b"{}", 422, "no result of the lab"),
+        ("open", b'{"roseplay_sweep": 2}', 422, "no sweep and no search of the lab"),
+        ("open", b'{"roseplay_find": 1}', 422, "the result, id is missing"),
+        ("open", b'{"roseplay_sweep": 1, "roseplay_find": 1}', 422, "the result, id is missing"),
         ("summary", b"[]", 422, "send the id"),
         ("summary", b'{"document": {}}', 422, "no result of the lab"),
         ("summary", b'{"document": 5}', 422, "no result of the lab"),

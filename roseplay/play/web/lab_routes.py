@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
 from roseplay.json_text import encode, strict_json
-from roseplay.lab.document import check_document, parse_document
+from roseplay.lab.document import check_document
 from roseplay.lab.lab import Lab, LabBusyError
+from roseplay.lab.points_document import is_of_points, points_csv
 from roseplay.lab.result_report import result_report
+from roseplay.lab.results import parse_result
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
 
@@ -74,6 +77,15 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
             raise HTTPException(404, "a sweep or a search has no report: take its JSON")
         return Response(result_report(document), media_type="text/html", headers=_REPORT_HEADERS)
 
+    @router.get("/result/{document_id}/points.csv")
+    def points(document_id: str) -> Response:
+        document = _result(lab, document_id)
+        if not is_of_points(document):
+            raise HTTPException(404, "a comparison of A and B has no values to list: take its JSON")
+        name = f"roseplay-lab-{document['scenario']}-{document['setting']}.csv"
+        headers = {"Cache-Control": "no-store", "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
+        return Response(points_csv(document), media_type="text/csv", headers=headers)
+
     @router.post("/open")
     async def open_document(request: Request) -> Response:
         return await run_in_threadpool(_opened, lab, await request.body())
@@ -93,7 +105,7 @@ def _result(lab: Lab, document_id: str) -> dict[str, Any]:
 def _opened(lab: Lab, text: bytes) -> Response:
     """Store a result from a file."""
     with _refusals():
-        document = parse_document(text)
+        document = parse_result(text)
     return _answer({"id": lab.store.keep_opened(document), "summary": document["summary"]})
 
 
@@ -104,6 +116,11 @@ def _summary(lab: Lab, text: bytes) -> Response:
         if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
             raise ValueError("send the id of a result, or the document, and the limits")
         document = body["document"] if "document" in body else _result(lab, body["id"])
+        if is_of_points(document):
+            raise ValueError(
+                "a sweep or a search keeps each run's figures, not its requests: goodput under other limits needs"
+                " another run"
+            )
         check_document(document)
         return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
 
