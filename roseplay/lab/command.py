@@ -15,7 +15,7 @@ from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.lab import make_job, parse_any
 from roseplay.lab.points_document import points_csv
-from roseplay.lab.result_report import result_report
+from roseplay.lab.results import html_report
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS, Experiment
 from roseplay.texts import number_text, range_text, ratio_text
@@ -93,7 +93,7 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
     else:
         print("\n".join(summary_lines(document)))
     if options.report is not None:
-        Path(options.report).write_text(result_report(document), encoding="utf-8")
+        Path(options.report).write_text(html_report(document), encoding="utf-8")
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:

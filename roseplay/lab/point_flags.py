@@ -12,7 +12,6 @@ SETTINGS = {
     "prefill-budget": "prefill_max_tokens",
     "batch": "max_batch_size",
 }
-_NOT_WITH_POINTS = ("b", "report")
 _OF_SWEEP, _OF_FIND = ("points", "seconds"), ("itl_p99", "ttft_p95")
 
 
@@ -47,9 +46,8 @@ def point_fields(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--{flag} is for {where}")
     if kind is None:
         return {}
-    for name in _NOT_WITH_POINTS:
-        if getattr(options, name):
-            raise ValueError(f"--{name} is for a comparison of A and B: leave it out with --{kind}")
+    if options.b:
+        raise ValueError(f"--b is for a comparison of A and B: leave it out with --{kind}")
     fields = {"setting": SETTINGS[getattr(options, kind)], "from": options.first, "to": options.last}
     if kind == "sweep":
         return {"sweep": {**fields, "points": options.points, "seconds": options.seconds}}

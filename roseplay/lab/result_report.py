@@ -37,8 +37,8 @@ def result_report(document: Mapping[str, Any]) -> str:
         *(heading("Result"), table(metric_rows(document), ("figure", *_HEADS, "B / A", "B is"))),
         *(heading("Settings"), _settings(document)),
         heading("Traffic and environment"),
-        _pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
-        _pairs({"created": document["created"], **document["environment"]}),
+        pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
+        pairs({"created": document["created"], **document["environment"]}),
     ]
     return report_page(f"{document['title']}: A and B", parts)
 
@@ -139,5 +139,6 @@ def _settings(document: Mapping[str, Any]) -> str:
     return table(rows, ("setting", *_HEADS), marked=marked)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    return table([(escape(name), escape(setting_text(value, "–"))) for name, value in values.items()])
+def pairs(values: Mapping[str, Any], none: str = "–") -> str:
+    """Returns a table of names and values; ``none`` stands for null."""
+    return table([(escape(name), escape(setting_text(value, none))) for name, value in values.items()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -252,10 +253,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
 def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
     quick = ["token-budget", "--num-requests", "2", "--max-new-tokens", "3", "--repeats", "1"]
     sweep = [*quick, "--sweep", "batch", "--from", "1", "--to", "2", "--points", "2"]
-    assert main([*sweep, "--save", str(tmp_path / "sweep.json")]) == 0
+    report = tmp_path / "sweep.html"
+    assert main([*sweep, "--save", str(tmp_path / "sweep.json"), "--report", str(report)]) == 0
     printed = capsys.readouterr().out
     saved = parse_points_document((tmp_path / "sweep.json").read_bytes())
     assert all(line in printed for line in saved["summary"]["sentences"])
+    assert all(escape(line) in report.read_text() for line in saved["summary"]["sentences"])
     assert main([*sweep, "--csv"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].startswith("max_batch_size,kept,output_tokens_per_s,output_tokens_per_s_min")

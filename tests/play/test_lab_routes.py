@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,9 @@ def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playgr
     assert "roseplay-lab-token-budget-max_batch_size.csv" in listed.headers["content-disposition"]
     rows = document["summary"]["points" if "sweep" in asked else "tries"]
     assert [line.partition(",")[0] for line in listed.text.splitlines()[1:]] == [f"{row['value']:g}" for row in rows]
+    report = client.get(f"/ui/lab/result/{opened['id']}/report.html")
+    assert all(escape(line) in report.text for line in document["summary"]["sentences"])
+    assert "default-src 'none'" in report.headers["content-security-policy"]
     for about in ({"id": opened["id"]}, {"document": document}):
         refused = client.post("/ui/lab/summary", json=about)
         assert refused.status_code == 422

@@ -15,8 +15,7 @@ from roseplay.json_text import encode, strict_json
 from roseplay.lab.document import check_document
 from roseplay.lab.lab import Lab, LabBusyError
 from roseplay.lab.points_document import is_of_points, points_csv
-from roseplay.lab.result_report import result_report
-from roseplay.lab.results import parse_result
+from roseplay.lab.results import html_report, parse_result
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
 
@@ -72,10 +71,8 @@ def _add_results(router: APIRouter, lab: Lab) -> None:
 
     @router.get("/result/{document_id}/report.html")
     def report(document_id: str) -> Response:
-        document = _result(lab, document_id)
-        if "roseplay_lab" not in document:
-            raise HTTPException(404, "a sweep or a search has no report: take its JSON")
-        return Response(result_report(document), media_type="text/html", headers=_REPORT_HEADERS)
+        report = html_report(_result(lab, document_id))
+        return Response(report, media_type="text/html", headers=_REPORT_HEADERS)
 
     @router.get("/result/{document_id}/points.csv")
     def points(document_id: str) -> Response:

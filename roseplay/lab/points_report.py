@@ -1,0 +1,235 @@
+"""A sweep or a search as one self-contained HTML file: sentences, curves with ranges, table, settings, environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from roseplay.config import GPU_KNOBS, Knobs
+from roseplay.lab.find_summary import PROMISES
+from roseplay.lab.points import KNOBS, RATE, spread, value_text
+from roseplay.lab.result_report import pairs
+from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
+from roseplay.settings import settings_of
+from roseplay.texts import number_text, range_text
+from roseplay.traffic.figures import FIGURES
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_LIMIT_OF = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}
+_FAR = 1.5  # how far above the data, as a ratio, a limit may be that is still drawn: beyond, it would flatten the data
+_HEADROOM = 1.08
+_BESIDE = 0.1  # of a decade, on both sides of the values
+_MOST_TICKS = 12
+_VALUE_AXIS = {RATE: "rate, req/s", **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS}}
+
+Document = Mapping[str, Any]
+Points = Sequence[Mapping[str, Any]]
+Drawn = tuple[str, str, Any]  # title, what it shows, chart
+Known = Sequence[tuple[Mapping[str, Any], Any, Any]]
+
+
+def points_report(document: Document) -> str:
+    """Returns the report of a checked document that has its summary."""
+    what = "sweep" if "roseplay_sweep" in document else "search"
+    drawn = _sweep_charts(document) if what == "sweep" else _find_charts(document)
+    made = charts(chart for _, _, chart in drawn)
+    knobs, config = (document["settings"][part] for part in ("knobs", "config"))
+    knobs = {name: value for name, value in knobs.items() if name != document["setting"]}
+    if not document["device"].startswith("cuda"):
+        knobs |= dict.fromkeys(GPU_KNOBS, False)  # as the page shows them
+    parts = [
+        f"<h1>{escape(document['title'])}</h1>",
+        f'<p class="quiet">{escape(_about(document))}</p>',
+        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+        *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
+        *(heading("Values" if what == "sweep" else "Tries"), _table(document)),
+        *(heading("Settings", "of every value"), pairs(knobs, "unlimited"), pairs(config)),
+        heading("Traffic and environment"),
+        pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
+        pairs({"created": document["created"], **document["environment"]}),
+    ]
+    return report_page(f"{document['title']}: {what}", parts)
+
+
+def _about(document: Document) -> str:
+    limits, promises = document["limits"], document.get("promises")
+    name = f"{document['name']}. " if document["name"] else ""
+    if promises:
+        promise = " and ".join(f"{FIGURES[each].title} at most {promises[each]:g} ms" for each in PROMISES)
+    else:
+        promise = (
+            f"TTFT at most {limits['ttft_ms']:g} ms and ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a"
+            " value, each request's own for goodput"
+        )
+    return (
+        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {document['repeats']} runs a value;"
+        f" medians, beside them the lowest and highest. Promise: {promise}."
+    )
+
+
+def _sweep_charts(document: Document) -> list[Drawn]:
+    against = "output_tokens_per_s" if document["setting"] == RATE else None
+    sub = "against throughput, a point for each rate" if against else "against the value"
+    summary, drawn = document["summary"], []
+    for name in ("ttft_p95_ms", "itl_p99_ms"):
+        knee = summary["knee"] if summary["latency"] == name else None
+        chart = _sweep_chart(document, name, against, knee, "knee")
+        _level(chart, document["limits"][_LIMIT_OF[name]], "limit {:g}", "dot")
+        drawn.append((FIGURES[name].title, sub, chart))
+    chart = _sweep_chart(document, "goodput_req_s", None, summary["peak"], "peak")
+    return [*drawn, ("Goodput", "requests a second within both limits", chart)]
+
+
+def _sweep_chart(document: Document, name: str, against: str | None, ringed: int | None, what: str) -> go.Figure:
+    """Returns the curve of a figure; the point at the place ``ringed`` has a ring."""
+    points, setting = document["points"], document["setting"]
+    chart = _axes(document, points, name, against)
+    known = _known(points, name, against)
+    chart.add_scatter(
+        **_values(known),
+        error_x=_bars([x for _, x, _ in known]) if against else None,
+        text=[value_text(setting, point["value"]) for point, _, _ in known],
+        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
+        mode="lines+markers",
+        line={"color": COLOURS["ink"], "width": 1.75},
+        marker={"color": COLOURS["ink"], "size": 6},
+        showlegend=False,
+    )
+    ring = _known([points[ringed]], name, against) if ringed is not None else []
+    for point, x, y in ring:
+        chart.add_scatter(
+            x=[x["median"]],
+            y=[y["median"]],
+            mode="markers",
+            hoverinfo="skip",
+            marker={"symbol": "circle-open", "size": 16, "color": COLOURS["rose"], "line": {"width": 2}},
+            name=f"{what} at {value_text(setting, point['value'])}",
+        )
+    return chart
+
+
+def _find_charts(document: Document) -> list[Drawn]:
+    rows, baseline, drawn = document["summary"]["tries"], document["baseline"], []
+    without = "no limit" if baseline["value"] is None else value_text(document["setting"], baseline["value"])
+    for name in PROMISES:
+        chart = _axes(document, document["tries"], name, None)
+        tries = list(enumerate(zip(document["tries"], rows, strict=True), 1))
+        for kept in (True, False):
+            _tries(chart, {number: point for number, (point, row) in tries if row["kept"] == kept}, name, kept)
+        _level(chart, document["promises"][name], "promise {:g}", "dot")
+        level = spread(baseline, name)["median"]
+        if level is not None:
+            _level(chart, level, f"{without} {{:.4g}}", "dash")
+        drawn.append((FIGURES[name].title, "tries by number; filled: both promises kept, hollow: broken", chart))
+    return drawn
+
+
+def _tries(chart: go.Figure, points: Mapping[int, Mapping[str, Any]], name: str, kept: bool) -> None:
+    """Draw tries by their number."""
+    fill, ink = (COLOURS["ink"], COLOURS["surface"]) if kept else (COLOURS["surface"], COLOURS["ink"])
+    known = {number: found for number, point in points.items() for found in _known([point], name, None)}
+    chart.add_scatter(
+        **_values(list(known.values())),
+        text=[str(number) for number in known],
+        hovertemplate="%{x}: %{y:.4g} ms<extra></extra>",
+        mode="markers+text",
+        textfont={"color": ink, "size": 10},
+        marker={"color": fill, "size": 16, "line": {"color": COLOURS["ink"], "width": 1.5}},
+        name="kept" if kept else "broken",
+        showlegend=bool(known),
+    )
+
+
+def _axes(document: Document, points: Points, name: str, against: str | None) -> go.Figure:
+    """Returns an empty chart of a figure against another one, or against the value."""
+    rate = document["setting"] == RATE
+    x = f"{FIGURES[against].title}, {FIGURES[against].unit}" if against else _VALUE_AXIS[document["setting"]]
+    chart = figure(x, FIGURES[name].unit)
+    highs = [high for point in points if (high := spread(point, name)["range"][1]) is not None]
+    chart.update_yaxes(range=[0, _HEADROOM * max(highs, default=0) or 1])
+    if rate:
+        chart.update_xaxes(rangemode="tozero")
+        return chart
+    values = sorted({point["value"] for point in points})
+    ends = [math.log10(values[0]) - _BESIDE, math.log10(values[-1]) + _BESIDE]
+    chart.update_xaxes(type="log", tickvals=values, ticktext=_tick_words(values), range=ends, rangemode=None)
+    return chart
+
+
+def _tick_words(values: Sequence[float]) -> list[str]:
+    """Returns the words at ticks on a logarithmic axis; none where they would reach those before."""
+    least = (values[-1] / values[0]) ** (1 / _MOST_TICKS)
+    words, last = [], 0.0
+    for value in values:
+        words.append(f"{value:g}" if not last or value / last >= least else "")
+        last = value if words[-1] else last
+    return words
+
+
+def _known(points: Points, name: str, against: str | None) -> Known:
+    """Returns the points whose figures could be measured, with the spreads of both axes."""
+    exact = ({"median": point["value"], "range": [point["value"]] * 2} for point in points)
+    across = (spread(point, against) for point in points) if against else exact
+    found = zip(points, across, (spread(point, name) for point in points), strict=True)
+    return [one for one in found if None not in (one[1]["median"], one[2]["median"])]
+
+
+def _bars(spreads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [one["range"][1] - one["median"] for one in spreads],
+        "arrayminus": [one["median"] - one["range"][0] for one in spreads],
+        "color": COLOURS["ink3"],
+        "thickness": 1,
+        "width": 3,
+    }
+
+
+def _values(known: Known) -> dict[str, Any]:
+    """Returns what a trace needs to show medians, and the ranges of its figure."""
+    return {
+        "x": [x["median"] for _, x, _ in known],
+        "y": [y["median"] for _, _, y in known],
+        "error_y": _bars([y for _, _, y in known]),
+    }
+
+
+def _level(chart: go.Figure, level: float, words: str, dash: str) -> None:
+    """Draw a line across the chart, with its words in the legend, where they cover nothing.
+
+    A line so far above the data that they would look flat only gets words.
+    """
+    top = chart.layout.yaxis.range[1]
+    near = level <= _FAR * top
+    name = words.format(level) + ("" if near else ", above the chart")
+    line = {"dash": dash, "width": 1.25, "color": COLOURS["ink3"]}
+    # A legend lists traces, so an empty one stands for the line.
+    chart.add_scatter(x=[None], y=[None], mode="lines", line=line, name=name, showlegend=True)
+    if near:
+        chart.add_hline(y=level, line=line)
+        chart.update_yaxes(range=[0, max(top, _HEADROOM * level)])
+
+
+def _table(document: Document) -> str:
+    rows = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
+    names = list(rows[0]["figures"])
+    numbered = "roseplay_find" in document
+    cells = [
+        [
+            (f"{number}. " if numbered else "") + number_text(row["value"]),
+            *(_cell(row["figures"][name]) for name in names),
+            "kept" if row["kept"] else "broken",
+        ]
+        for number, row in enumerate(rows, 1)
+    ]
+    heads = [f"{FIGURES[name].title}, {FIGURES[name].unit}" for name in names]
+    return table(cells, (_VALUE_AXIS[document["setting"]], *map(escape, heads), "promise"))
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    return f'{number_text(found["median"])} <span class="quiet">{range_text(*found["range"])}</span>'

@@ -1,0 +1,94 @@
+"""The report of a sweep or a search: it shows what the document says, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from typing import Any
+
+import pytest
+
+from roseplay.lab.points_report import points_report
+from roseplay.lab.results import html_report, parse_result
+from tests.lab.fake_arms import ended, fake_lab
+from tests.play.fake_engine import FakeEngine
+
+BODY = {"scenario": "poisson", "repeats": 2, "params": {"num_requests": 2, "max_new_tokens": 3}, "name": "<b>mine"}
+RATES = {**BODY, "sweep": {"setting": "rate_per_s", "from": 50, "to": 90, "points": 5}}
+BATCHES = {**BODY, "sweep": {"setting": "max_batch_size", "from": 1, "to": 16, "points": 3}}
+FIND = {**BODY, "find": {"setting": "prefill_max_tokens", "itl_p99_ms": 40, "ttft_p95_ms": 300}}
+
+
+def measured(body: dict[str, Any], **figures: list[float]) -> dict[str, Any]:
+    """The document of a job, with these figures at its values in place of what it measured."""
+    lab = fake_lab(FakeEngine())
+    document = json.loads(json.dumps(lab.store.get(ended(lab.start(body))["result"])))
+    for name, values in figures.items():
+        for point, value in zip(document["points"], values, strict=True):
+            for run, off in zip(point["runs"], (0.99, 1.01), strict=True):
+                run[name] = value * off
+    return parse_result(json.dumps(document).encode())
+
+
+def drawn(report: str) -> list[dict[str, Any]]:
+    """The charts of a report, each with its traces and its layout."""
+    found = []
+    for call in re.finditer(r"Plotly\.newPlot\(\s*\"chart-\d+\",\s*", report):
+        traces, end = json.JSONDecoder().raw_decode(report[call.end() :])
+        layout, _ = json.JSONDecoder().raw_decode(report[call.end() + end :].lstrip(", \n"))
+        found.append({"traces": traces, "layout": layout, "names": [trace.get("name") for trace in traces]})
+    return found
+
+
+def level(chart: dict[str, Any]) -> list[float]:
+    return [shape["y0"] for shape in chart["layout"].get("shapes", [])]
+
+
+def test_a_sweep_of_the_rate_is_drawn_against_throughput_with_its_knee_and_its_limits() -> None:
+    document = measured(
+        RATES,
+        ttft_p95_ms=[100, 100, 100, 100, 900],
+        itl_p99_ms=[5, 5, 5, 5, 5],
+        goodput_req_s=[1, 2, 5, 2, 1],
+        output_tokens_per_s=[10, 20, 30, 40, 41],
+    )
+    ttft, itl, goodput = drawn(points_report(document))
+    assert ttft["traces"][0]["x"] == [10, 20, 30, 40, 41]
+    assert ttft["traces"][0]["y"] == pytest.approx([100, 100, 100, 100, 900])
+    assert (ttft["traces"][1]["x"], ttft["traces"][1]["name"]) == ([40], "knee at 80 req/s")
+    assert ("limit 500" in ttft["names"], level(ttft)) == (True, [500])
+    assert ("limit 50, above the chart" in itl["names"], level(itl)) == (True, [])
+    assert goodput["traces"][0]["x"] == [50, 60, 70, 80, 90]
+    assert goodput["names"][1] == "peak at 70 req/s"
+
+
+def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
+    for chart in drawn(points_report(measured(BATCHES))):
+        assert chart["traces"][0]["x"] == [1, 4, 16]
+        assert chart["layout"]["xaxis"]["type"] == "log"
+        assert chart["layout"]["xaxis"]["ticktext"] == ["1", "4", "16"]
+
+
+def test_a_search_is_drawn_with_its_tries_numbered_and_its_promises() -> None:
+    document = measured({**FIND, "find": {**FIND["find"], "itl_p99_ms": 1e4, "ttft_p95_ms": 0.01}})
+    kept = [row["kept"] for row in document["summary"]["tries"]]
+    for chart, promise in zip(drawn(points_report(document)), ("promise 10000", "promise 0.01"), strict=True):
+        filled, hollow = chart["traces"][:2]
+        assert [*filled.get("text", []), *hollow.get("text", [])] == [str(n + 1) for n in range(len(kept))]
+        assert len(hollow["x"]) == kept.count(False) == len(kept)
+        assert filled["marker"]["color"] != hollow["marker"]["color"]
+        assert any(name.startswith(promise) for name in chart["names"])
+        assert any(name.startswith("no limit ") for name in chart["names"])
+
+
+@pytest.mark.parametrize("body", [RATES, BATCHES, FIND])
+def test_a_report_says_what_the_document_says_and_loads_nothing(body: dict[str, Any]) -> None:
+    document = measured(body)
+    report = html_report(document)
+    page = re.sub(r"<script.*?</script>", "", report, flags=re.DOTALL)
+    assert all(escape(line) in page for line in document["summary"]["sentences"])
+    assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+    assert "http" not in page and "src=" not in re.sub(r"src: url\(data:", "", page)
+    rows = document["summary"]["points" if "sweep" in body else "tries"]
+    assert page.count(">kept</td>") + page.count(">broken</td>") == len(rows)
