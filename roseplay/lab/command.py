@@ -14,6 +14,7 @@ from roseplay.lab import arms
 from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.lab import make_job, parse_any
+from roseplay.lab.points import runs_text, verdict_text
 from roseplay.lab.points_document import points_csv
 from roseplay.lab.results import html_report
 from roseplay.lab.sentences import VERDICTS
@@ -121,7 +122,7 @@ def points_lines(document: Mapping[str, Any]) -> list[str]:
     names = list(rows[0]["figures"])
     lines = [
         f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']},"
-        f" {document['repeats']} runs a value",
+        f" {runs_text(document['points' if 'roseplay_sweep' in document else 'tries'])} a value",
         "",
         *summary["sentences"],
         "",
@@ -133,7 +134,7 @@ def points_lines(document: Mapping[str, Any]) -> list[str]:
             for found in (row["figures"][name] for name in names)
         )
         line = f"{number_text(row['value']):<20}" + "".join(f"{cell:<22}" for cell in cells)
-        lines.append(line + ("kept" if row["kept"] else "broken"))
+        lines.append(line + verdict_text(row))
     return lines
 
 

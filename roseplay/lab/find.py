@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.lab.find_summary import PROMISES, SMALLEST, Search, find_summary, is_kept, wants_more
+from roseplay.lab.find_summary import (
+    MORE_RUNS,
+    PROMISES,
+    SMALLEST,
+    Search,
+    find_summary,
+    is_kept,
+    is_sure,
+    wants_more,
+)
 from roseplay.lab.own_traffic import checked_object
-from roseplay.lab.points import KNOBS, MAX_VALUE, PointJob, Question, Value, Varied, parse_question
+from roseplay.lab.points import KNOBS, MAX_VALUE, Point, PointJob, Question, Value, Varied, parse_question
 from roseplay.traffic.scenario import checked_number
 
 VERSION = 1
@@ -30,7 +39,8 @@ def parse_find(body: Mapping[str, Any]) -> Find:
     """Parse a search as a page or a program sends it.
 
     ``find`` is ``{"setting": "prefill_max_tokens", "itl_p99_ms": 20, "ttft_p95_ms": 250, "from": 16, "to": 2048}``; the
-    setting may also be ``max_batch_size``. The other fields are those of ``points.parse_question``.
+    setting may also be ``max_batch_size``. The other fields are those of ``points.parse_question``. A value whose repeats
+    do not agree is measured more often, see ``find_summary.is_sure``.
 
     Raises:
         ValueError: one sentence for the sender.
@@ -72,18 +82,25 @@ class FindJob(PointJob):
         engine = self._open()
         self.state = "running"
         try:
-            self._baseline = self._measure_value(engine, self._baseline_value)
+            judged = self._baseline_value in self._find.grid
+            self._baseline = (self._measure_try if judged else self._measure_value)(engine, self._baseline_value)
             self._tell()
             search = Search(self._find.grid, self.setting)
             while (value := search.next) is not None:
                 known = value == self._baseline_value
-                point = self._baseline if known else self._measure_value(engine, value)
+                point = self._baseline if known else self._measure_try(engine, value)
                 self._points.append(point)
                 search.record(is_kept(point, self._find.promises), more=wants_more(point, self._find.promises))
                 self._tell()
         finally:
             if self._points:
                 self.result = self._keep(self._document())
+
+    def _measure_try(self, engine: Any, value: Value) -> Point:
+        """Measure a value until its verdict is sure."""
+        repeats, promises = self._question.repeats, self._find.promises
+        most = MORE_RUNS * repeats
+        return self._measure_value(engine, value, most=most, enough=lambda point: is_sure(point, promises, repeats))
 
     def _document(self) -> dict[str, Any]:
         document = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.lab.points import Varied, spread, value_text
+from roseplay.lab.points import Varied, runs_text, spread, value_text, values_of
 from roseplay.lab.sweep_summary import changes, figure_text
 from roseplay.texts import number_text
 from roseplay.traffic.figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
 SMALLEST = ("prefill_max_tokens",)  # of the others, the largest value is wanted
+MORE_RUNS = 3  # times the repeats are the most runs of a value whose verdict is not sure
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
 Point = Mapping[str, Any]
@@ -70,6 +71,24 @@ def is_kept(point: Point, promises: Promises) -> bool:
     return not misses(point, promises)
 
 
+def is_sure(point: Point, promises: Promises, repeats: int) -> bool:
+    """Whether the verdict of a point's runs would hold if it was measured again.
+
+    It is Wald's sequential sign test: the runs on one side of a limit must outnumber those on the other by ``repeats``.
+    With 3, a value of whose runs four in five are within the limit is taken for one that breaks it in 1.5 % of cases.
+    Where runs fall on either side by chance, ``MORE_RUNS`` ends it, and the median decides. One promise that is surely
+    broken is enough; otherwise both must surely be kept.
+    """
+    sides = [(2 * within - known, min(repeats, known)) for within, known in votes(point, promises).values()]
+    return any(lead <= -least < 0 for lead, least in sides) or all(lead >= least for lead, least in sides)
+
+
+def votes(point: Point, promises: Promises) -> dict[str, tuple[int, int]]:
+    """Returns for each promise in how many runs its figure is within the limit, and in how many it was measured."""
+    found = {name: [value for value in values_of(point, name) if value is not None] for name in PROMISES}
+    return {name: (sum(value <= promises[name] for value in known), len(known)) for name, known in found.items()}
+
+
 def wants_more(point: Point, promises: Promises) -> bool:
     """Whether TTFT breaks its promise by more than ITL: a greater value would come closer."""
     found = misses(point, promises)
@@ -78,6 +97,8 @@ def wants_more(point: Point, promises: Promises) -> bool:
 
 def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ``summary`` of a search, which follows from its tries.
+
+    Each try has the number of its runs, in how many each figure is ``within`` its limit, and whether that is ``sure``.
 
     ``answer`` is the value found, ``closest`` the one that misses by least where none keeps both; ``None`` otherwise,
     and both before the search is at its end.
@@ -88,7 +109,8 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     for point in tries:
         search.record(is_kept(point, promises), more=wants_more(point, promises))
         low, high = search.left
-        rows.append(_row(point, promises, [grid[low], grid[high]] if low <= high else None))
+        row = _row(point, promises, [grid[low], grid[high]] if low <= high else None)
+        rows.append({**row, "sure": is_sure(point, promises, document["repeats"])})
     ended = search.next is None
     answer = grid[search.best] if ended and search.best is not None else None
     closest = None
@@ -105,6 +127,8 @@ def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, 
         "value": point["value"],
         "kept": not broken,
         "misses": {name: round(100 * share, 1) for name, share in broken.items()},  # percent of the limit
+        "runs": len(point["runs"]),
+        "within": {name: within for name, (within, _) in votes(point, promises).items()},
         "close": [name for name, (low, high) in ranges.items() if low is not None and low <= promises[name] < high],
         "figures": {name: spread(point, name) for name in (*PROMISES, *_PRICE)},
         "left": left,
@@ -127,13 +151,15 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     said = [f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}."]
     row = next(row for row in summary["tries"] if row["value"] == answer["value"])
     if row["close"]:
-        titles = " and ".join(FIGURES[name].title for name in row["close"])
-        said.append(f"Not in every repeat: the range of {titles} crosses the limit.")
+        said.append(f"Not in every run: {_within(row)}.")
     place = grid.index(answer["value"]) + (-1 if setting in SMALLEST else 1)
     if 0 <= place < len(grid):
         said.append(f"{_capital(value_text(setting, grid[place]))} misses {_worst(document, by_value[grid[place]])}.")
     else:
         said.append(f"Nothing {which[:-3]}er was tried.")
+    unsure = [value_text(setting, row["value"]) for row in summary["tries"] if not row["sure"]]
+    if unsure:
+        said.append(f"Another search may answer otherwise: the runs of {' and of '.join(unsure)} do not agree.")
     return [*said, _price(document, answer), _holds_for(document)]
 
 
@@ -148,10 +174,18 @@ def _closest(document: Mapping[str, Any], point: Point) -> str:
 
 
 def _unsure(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
-    """Says where the limit of a promise that is broken lies within the range of the repeats."""
-    rows = [row for row in summary["tries"] if set(row["misses"]) & set(row["close"])]
-    values = ", ".join(value_text(document["setting"], row["value"]) for row in rows)
-    return [f"Not in every repeat: at {values} the ranges cross a limit, so more repeats may find one."] if rows else []
+    """Says where the runs do not agree on a promise that is broken."""
+    rows = [row for row in summary["tries"] if not row["sure"]]
+    values = "; ".join(f"at {value_text(document['setting'], row['value'])}, {_within(row)}" for row in rows)
+    return [f"Not sure: {values}, so another search may find one."] if rows else []
+
+
+def _within(row: Mapping[str, Any]) -> str:
+    """Returns in how many runs of a try the figures are within their limits, where that is not the same in all."""
+    return " and ".join(
+        f"{FIGURES[name].title} is within its limit in {row['within'][name]} of {row['runs']} runs"
+        for name in row["close"]
+    )
 
 
 def _without_limit(document: Mapping[str, Any]) -> list[str]:
@@ -184,7 +218,7 @@ def _holds_for(document: Mapping[str, Any]) -> str:
     requests = document["tries"][0]["requests"]
     return (
         f"This holds for {document['title']}, {requests} requests, seed {document['seed']}, {document['model']} on"
-        f" {document['device']}, medians of {document['repeats']} runs."
+        f" {document['device']}, medians of {runs_text(document['tries'])}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -109,6 +109,17 @@ def value_text(setting: Varied, value: Value) -> str:
 def values_of(point: Mapping[str, Any], figure: str) -> list[float | None]:
     """Returns a figure of a point in each repeat."""
     return [run[figure] for run in point["runs"]]
+
+
+def runs_text(points: Iterable[Mapping[str, Any]]) -> str:
+    """Returns how many runs there are of each point, as in ``3 to 9 runs``."""
+    counts = sorted({len(point["runs"]) for point in points})
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + (" run" if counts == [1] else " runs")
+
+
+def verdict_text(row: Mapping[str, Any]) -> str:
+    """Returns what a table says of a row of a summary, as in ``kept, not sure``; a sweep's rows are not judged further."""
+    return ("kept" if row["kept"] else "broken") + ("" if row.get("sure", True) else ", not sure")
 
 
 def spread(point: Mapping[str, Any], figure: str) -> dict[str, Any]:
@@ -218,15 +229,23 @@ class PointJob(BackgroundJob):
         self._arms.start()
         return self._arms.get("A")
 
-    def _measure_value(self, engine: Any, value: Value) -> Point:
-        """Measure all repeats of a value."""
+    def _measure_value(
+        self, engine: Any, value: Value, *, most: int = 0, enough: Callable[[Point], bool] = bool
+    ) -> Point:
+        """Measure all repeats of a value.
+
+        Args:
+            most: go on after them, up to this many runs.
+            enough: whether a point with at least the repeats needs no more.
+        """
         _, workload, _ = self._loads[value]
         engine.set_knobs(**self._knobs[value].to_dict())
-        runs = []
-        for repeat in range(1, self._question.repeats + 1):
+        runs: list[dict[str, float | None]] = []
+        point = {"value": value, "requests": len(workload), "runs": runs}
+        while len(runs) < self._question.repeats or (len(runs) < most and not enough(point)):
             self._check_stop()
-            runs.append(self._measure_repeat(engine, value, repeat, workload))
-        return {"value": value, "requests": len(workload), "runs": runs}
+            runs.append(self._measure_repeat(engine, value, len(runs) + 1, workload))
+        return point
 
     def _measure_repeat(self, engine: Any, value: Value, repeat: int, workload: Workload) -> dict[str, float | None]:
         run = next((run for run in self._runs if run.started is None), None)

@@ -95,12 +95,12 @@ def points_csv(document: Mapping[str, Any]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     rows = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
     names = SHOWN if "roseplay_sweep" in document else list(rows[0]["figures"])
-    writer.writerow([document["setting"], "kept", *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))])
+    own = ["kept", "runs", *(["sure"] if "roseplay_find" in document else [])]
+    writer.writerow([document["setting"], *own, *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))])
     for row in rows:
         found = [row["figures"][name] for name in names]
-        writer.writerow(
-            [row["value"], row["kept"], *(cell for one in found for cell in (one["median"], *one["range"]))]
-        )
+        cells = (cell for one in found for cell in (one["median"], *one["range"]))
+        writer.writerow([row["value"], *(row[name] for name in own), *cells])
     return out.getvalue()
 
 

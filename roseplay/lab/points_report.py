@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.lab.find_summary import PROMISES
-from roseplay.lab.points import KNOBS, RATE, spread, value_text
+from roseplay.lab.points import KNOBS, RATE, runs_text, spread, value_text, verdict_text
 from roseplay.lab.result_report import pairs
 from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
 from roseplay.settings import settings_of
@@ -65,8 +65,9 @@ def _about(document: Document) -> str:
             f"TTFT at most {limits['ttft_ms']:g} ms and ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a"
             " value, each request's own for goodput"
         )
+    runs = runs_text(document["points"] if "roseplay_sweep" in document else document["tries"])
     return (
-        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {document['repeats']} runs a value;"
+        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs} a value;"
         f" medians, beside them the lowest and highest. Promise: {promise}."
     )
 
@@ -223,7 +224,7 @@ def _table(document: Document) -> str:
         [
             (f"{number}. " if numbered else "") + number_text(row["value"]),
             *(_cell(row["figures"][name]) for name in names),
-            "kept" if row["kept"] else "broken",
+            verdict_text(row),
         ]
         for number, row in enumerate(rows, 1)
     ]

@@ -33,6 +33,7 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
             "value": point["value"],
             "requests": point["requests"],
             "kept": _kept(point, limits),
+            "runs": len(point["runs"]),
             "figures": {name: spread(point, name) for name in SHOWN},
         }
         for point in points

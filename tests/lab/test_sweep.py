@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.lab import arms, command
-from roseplay.lab.command import main
+from roseplay.lab.command import main, points_lines
 from roseplay.lab.measuring import measure_run
 from roseplay.lab.points import FIGURES_OF_A_RUN
 from roseplay.lab.points_document import parse_points_document, points_csv
@@ -240,6 +240,35 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
         parse_points_document(json.dumps(document).encode())
 
 
+def test_a_search_measures_a_value_until_its_verdict_is_sure(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The promise is broken in one of the first two runs of 24, and in every other one of 16."""
+    itl = iter([5.0] * 2 + [5.0, 50.0, 5.0, 5.0] + [5.0, 50.0] * 3)
+
+    def figures(*_: Any) -> dict[str, float]:
+        return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(itl)}
+
+    monkeypatch.setattr("roseplay.lab.points.figures", figures)
+    find = {"setting": "prefill_max_tokens", "itl_p99_ms": 10, "ttft_p95_ms": 10, "from": 16, "to": 32}
+    lab = fake_lab(engine)
+    document = lab.store.get(ended(lab.start({**BODY, "find": find}))["result"])
+    assert document is not None
+    rows = document["summary"]["tries"]
+    assert [(row["value"], row["runs"], row["within"]["itl_p99_ms"], row["sure"]) for row in rows] == [
+        (24, 4, 3, True), (16, 6, 3, False)
+    ]  # fmt: skip
+    assert [len(point["runs"]) for point in document["tries"]] == [4, 6]
+    assert next(itl, None) is None
+    assert parse_points_document(json.dumps(document).encode()) == document
+    table = points_csv(document).splitlines()
+    assert [line.split(",")[:4] for line in table] == [
+        ["prefill_max_tokens", "kept", "runs", "sure"], ["24", "True", "4", "True"], ["16", "False", "6", "False"]
+    ]  # fmt: skip
+    assert points_lines(document)[0].endswith("4 to 6 runs a value")
+    assert [line.split("  ")[-1].strip() for line in points_lines(document)[-2:]] == ["kept", "broken, not sure"]
+
+
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
     """Engines that pretend, in place of those that ``main`` opens."""
@@ -261,7 +290,7 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     assert all(escape(line) in report.read_text() for line in saved["summary"]["sentences"])
     assert main([*sweep, "--csv"]) == 0
     table = capsys.readouterr().out.splitlines()
-    assert table[0].startswith("max_batch_size,kept,output_tokens_per_s,output_tokens_per_s_min")
+    assert table[0].startswith("max_batch_size,kept,runs,output_tokens_per_s,output_tokens_per_s_min")
     assert [line.partition(",")[0] for line in table[1:]] == ["1", "2"]
     assert main([*quick, "--find", "prefill-budget", "--itl-p99", "1e5", "--ttft-p95", "1e5", "--json"]) == 0
     assert parse_points_document(capsys.readouterr().out.encode())["summary"]["answer"] == 16
