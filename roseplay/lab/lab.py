@@ -15,6 +15,7 @@ from roseplay.lab.arms import open_engine, settings
 from roseplay.lab.background import BackgroundJob, OpenEngine
 from roseplay.lab.find import Find, FindJob, parse_find
 from roseplay.lab.job import Job
+from roseplay.lab.own_traffic import OWN
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment, scenario_arm
 from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
@@ -136,12 +137,13 @@ class Lab:
         return self._job if self._job is not None and self._job.job_id == job_id else None
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the page's tab needs: scenarios, knobs, the engine's settings and the state."""
+        """Returns what the page's tab needs: scenarios (``own`` is that of a file), knobs, settings and the state."""
         knobs = Knobs().to_dict()
         del knobs["slow_motion"]
         info = self._engine.info
         return {
             "scenarios": [self._scenario(scenario) for scenario in SCENARIOS.values()],
+            "own": {**self._scenario(OWN), "params": {}},
             "knobs": knobs,
             "engine": {"model": info.model, **settings(self._engine.config, info)},
             "limits": dict(DEFAULT_LIMITS),

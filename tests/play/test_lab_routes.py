@@ -303,3 +303,11 @@ def test_a_program_that_leaves_stops_the_lab(program: Any, way: str) -> None:
         assert json.loads(said.removeprefix("data:"))[0]["state"] in ("starting", "running")
     job = playground.lab.job(playground.lab.describe()["state"]["id"])
     assert ended(job, 30)["state"] == "stopped"
+
+
+def test_the_page_learns_what_traffic_from_a_file_is_compared_with(client: TestClient) -> None:
+    own = client.get("/ui/lab").json()["own"]
+    assert (own["name"], own["params"]) == ("own-traffic", {})
+    traffic = {"name": "mine.csv", "text": "arrival_s,prompt_tokens,answer_tokens\n0,8,2\n"}
+    body = {"scenario": own["name"], "a": own["a"], "b": own["b"], "repeats": 1, "params": {}, "traffic": traffic}
+    assert "job" in client.post("/ui/lab/run", json=body).json()

@@ -1,0 +1,61 @@
+/* What the Lab does: compare two settings, sweep one, or search for its value. */
+import { onKeys } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { keep, stored } from "../shared/storage.js";
+import { lab, tell } from "./state.js";
+
+/** @import { Mode } from "./state.js" */
+
+const LAST = "roseplay-lab-mode";
+/** What the button says that starts a run. */
+export const RUN_WORDS = { compare: "Run A and B", sweep: "Run sweep", find: "Find" };
+const NOTES = {
+  compare: "Same prompts, same arrival times, greedy. Slow motion is refused here.",
+  sweep: "One value after the other, on the same prompts. Stop keeps the values that are measured.",
+  find: "Halves the range at every try. The running engine changes only when you press Apply.",
+};
+/** @type {HTMLElement[]} */
+let radios = [];
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  const group = element.querySelector("[role=radiogroup]");
+  radios = [...group.querySelectorAll("button")];
+  for (const radio of radios) radio.onclick = () => setMode(/** @type {Mode} */ (radio.dataset.mode));
+  onKeys(group, arrow);
+  on("lab", (what) => what === "mode" && show());
+  const last = stored(LAST);
+  if (last in RUN_WORDS) lab.mode = /** @type {Mode} */ (last);
+  show();
+}
+
+function arrow({ key }) {
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+  if (!by) return false;
+  const next = radios[(radios.findIndex((radio) => radio.dataset.mode === lab.mode) + by + 3) % 3];
+  next.click();
+  next.focus();
+  return true;
+}
+
+/** @param {Mode} mode */
+export function setMode(mode) {
+  if (lab.mode === mode) return;
+  lab.mode = mode;
+  keep(LAST, mode);
+  tell("mode");
+}
+
+function show() {
+  const page = document.getElementById("rp-lab"), run = document.getElementById("lab-run");
+  if (page) page.dataset.mode = lab.mode;
+  for (const radio of radios) {
+    const chosen = radio.dataset.mode === lab.mode;
+    radio.setAttribute("aria-checked", String(chosen));
+    radio.tabIndex = chosen ? 0 : -1;
+  }
+  if (run && run.firstChild) run.replaceChildren(RUN_WORDS[lab.mode]);
+  const note = document.querySelector("#rp-lab-note p");
+  if (note) note.replaceChildren(NOTES[lab.mode]);
+  else requestAnimationFrame(show); // Gradio mounts it later
+}

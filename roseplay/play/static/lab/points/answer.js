@@ -1,0 +1,121 @@
+/* A search: its question as a sentence with fields in it, its answer, and the button that has the running engine use it. */
+import { make, makeButton, write } from "../../shared/dom.js";
+import { on } from "../../shared/events.js";
+import { format } from "../../shared/format.js";
+import { store } from "../../shared/store.js";
+import { setSlo } from "../document.js";
+import { running } from "../job.js";
+import { lab, say, shownPoints } from "../state.js";
+import { settingChoice } from "./asked.js";
+import { answerRow, settingLabel } from "./document.js";
+
+const WHICH = { prefill_max_tokens: "smallest prefill budget", max_batch_size: "largest max batch" };
+let question = null, found = null, why = null, apply = null, done = null;
+/** What Apply has changed, to be undone. @type {{setting: string, before: any, id: string} | null} */
+let applied = null;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  question = make("p", "rp-lab-question");
+  found = make("p", "rp-lab-found");
+  why = make("p", "rp-lab-why");
+  apply = makeButton("Apply", { id: "lab-apply", className: "primary", onclick: applyAnswer });
+  done = make("p", { className: "rp-lab-done", role: "status" });
+  element.append(question, make("div", "rp-lab-answer", make("div", "", found, why, done), apply));
+  on("lab", (what) => {
+    if (["mode", "asked", "plan", "limits"].includes(what)) ask();
+    if (["mode", "points", "job", "plan"].includes(what)) show();
+  });
+  ask();
+  show();
+}
+
+// ---- the question -----------------------------------------------------------------------------------------
+function promise(name, label) {
+  const values = { type: "number", min: "0", step: "any", inputMode: "decimal", "aria-label": label };
+  const input = make("input", values);
+  input.value = lab.limits ? String(lab.limits[name]) : "";
+  input.onchange = () =>
+    setSlo(...["ttft_ms", "itl_ms"].map((one) => (one === name ? Number(input.value) : lab.limits[one])));
+  return input;
+}
+
+function ask() {
+  if (question.contains(document.activeElement)) return;
+  const choice = settingChoice("find", "What is looked for", (setting) => WHICH[setting]);
+  const title = lab.scenario ? lab.scenario.title : "";
+  question.replaceChildren(
+    "The ",
+    choice,
+    " with ITL p99 ≤ ",
+    promise("itl_ms", "The most ITL p99 in ms"),
+    " ms and TTFT p95 ≤ ",
+    promise("ttft_ms", "The most TTFT p95 in ms"),
+    ` ms, under ${title}`,
+  );
+}
+
+// ---- the answer -------------------------------------------------------------------------------------------
+function show() {
+  const shown = lab.mode === "find" ? shownPoints() : null, row = shown && answerRow(shown);
+  const [first = "", ...more] = shown ? shown.summary.sentences : [];
+  apply.hidden = !row;
+  if (row) {
+    write(apply, `Apply ${format.limit(row.value)}`);
+    apply.disabled = running() || store.knobs[shown.setting] === row.value;
+  }
+  if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
+  else if (row) found.replaceChildren(...answerWords(shown.setting, row.value, first));
+  else found.replaceChildren(first);
+  write(why, row ? more.filter((sentence) => /price/.test(sentence)).join(" ") : "");
+  if (applied && (!shown || applied.id !== shown.id)) applied = null;
+  said(shown);
+}
+
+/* The first sentence, its setting bold and its value in the colour of what acts. */
+function answerWords(setting, value, sentence) {
+  const words = `${settingLabel(setting)} `, rest = sentence.replace(/^.*? (?=is the )/, " ");
+  return [make("b", "", words), make("b", "rp-hand", format.limit(value)), rest];
+}
+
+// ---- Apply ------------------------------------------------------------------------------------------------
+async function change(setting, value) {
+  const answer = await fetch("/gradio_api/run/set_knobs", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ data: [{ [setting]: value }] }),
+  }).catch(() => null);
+  if (!answer || !answer.ok) throw new Error("The server did not take the setting. Is it still running?");
+}
+
+async function applyAnswer() {
+  const shown = shownPoints(), row = shown && answerRow(shown);
+  if (!row) return;
+  const before = store.knobs[shown.setting];
+  try {
+    await change(shown.setting, row.value);
+    applied = { setting: shown.setting, before, id: shown.id };
+    store.knobs[shown.setting] = row.value; // the poll brings it too, a moment later
+    show();
+  } catch (error) {
+    say(error);
+  }
+}
+
+function said(shown) {
+  if (!applied) return done.replaceChildren();
+  const { setting, before } = applied, value = answerRow(shown).value;
+  const undo = makeButton("Undo", { className: "rp-lab-swap", onclick: undoIt });
+  done.replaceChildren(`${settingLabel(setting)} is now ${format.limit(value)}. `, undo);
+
+  async function undoIt() {
+    try {
+      await change(setting, before);
+      store.knobs[setting] = before;
+      applied = null;
+      show();
+    } catch (error) {
+      say(error);
+    }
+  }
+}

@@ -1,0 +1,67 @@
+/* The rail's fields of a sweep or a search: which setting, from and to which value. */
+import { make } from "../../shared/dom.js";
+import { on } from "../../shared/events.js";
+import { lab, tell } from "../state.js";
+import { settingLabel } from "./document.js";
+
+const SETTINGS = {
+  sweep: ["rate_per_s", "prefill_max_tokens", "max_batch_size"],
+  find: ["prefill_max_tokens", "max_batch_size"],
+};
+const RANGES = { rate_per_s: [1, 12], prefill_max_tokens: [16, 1024], max_batch_size: [1, 64] };
+const LABELS = { from: "From", to: "To", points: "Points", seconds: "Seconds" };
+
+let box = null;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  box = make("div", { className: "rp-lab-vary", role: "group", "aria-label": "What is varied" });
+  element.append(box);
+  on("lab", (what) => ["mode", "asked", "traffic", "library"].includes(what) && show());
+  show();
+}
+
+/** Vary another setting, over its usual range. */
+export function chooseSetting(kind, setting) {
+  const [from, to] = RANGES[setting];
+  Object.assign(lab.asked[kind], { setting, from, to });
+  lab.edited = true;
+  tell("asked");
+}
+
+/** A choice of the settings that a sweep or a search can vary. */
+export function settingChoice(kind, label, wording) {
+  const select = make("select", { "aria-label": label });
+  for (const setting of SETTINGS[kind]) {
+    select.append(new Option(wording(setting), setting, false, setting === lab.asked[kind].setting));
+  }
+  select.onchange = () => chooseSetting(kind, select.value);
+  return select;
+}
+
+function field(kind, name) {
+  const input = make("input", { type: "number", min: "0", step: "any", inputMode: "decimal" });
+  input.id = `lab-asked-${name}`;
+  input.value = String(lab.asked[kind][name] ?? "");
+  input.oninput = () => {
+    lab.asked[kind][name] = input.value === "" ? null : Number(input.value);
+    lab.edited = true;
+    tell("typed");
+  };
+  return make("label", `rp-lab-num rp-of-${name}`, make("span", "", LABELS[name]), input);
+}
+
+function show() {
+  const page = document.getElementById("rp-lab");
+  if (page) page.dataset.sweeps = lab.mode === "sweep" ? lab.asked.sweep.setting : "";
+  if (lab.mode === "compare") return box.replaceChildren();
+  const kind = /** @type {"sweep" | "find"} */ (lab.mode), { setting } = lab.asked[kind];
+  const rate = setting === "rate_per_s", wording = (name) => (name === "rate_per_s" ? "Rate, 1/s" : settingLabel(name));
+  const change = settingChoice(kind, kind === "sweep" ? "Change" : "Look for", wording);
+  const fields = ["from", "to", ...(kind === "sweep" ? ["points"] : []), ...(rate && !lab.traffic ? ["seconds"] : [])];
+  const title = make("span", "", kind === "sweep" ? "Change" : "Look for");
+  box.replaceChildren(
+    make("label", "rp-lab-num rp-lab-which", title, change),
+    ...fields.map((name) => field(kind, name)),
+  );
+}

@@ -1,0 +1,48 @@
+/* What a search runs with, as the engine runs now, and what Apply would change. */
+import { make, write } from "../../shared/dom.js";
+import { on } from "../../shared/events.js";
+import { format } from "../../shared/format.js";
+import { given } from "../../shared/given.js";
+import { store } from "../../shared/store.js";
+import { vllmFlag } from "../../live/export.js";
+import { lab, meaning, shownPoints } from "../state.js";
+import { answerRow } from "./document.js";
+
+let body = null, subtitle = null;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  const plot = element.querySelector(".rp-plot");
+  subtitle = element.querySelector(".rp-sub");
+  body = make("tbody");
+  plot.classList.add("rp-lab-scroll");
+  const names = ["setting", "now", "after Apply", "vLLM flag"].map((name) => make("th", { scope: "col" }, name));
+  plot.append(make("table", "rp-lab-table rp-lab-basis", make("thead", "", make("tr", "", ...names)), body));
+  on("lab", (what) => ["mode", "points", "plan", "job"].includes(what) && show());
+  on("frame", followKnobs);
+  show();
+}
+
+let seen = "";
+function followKnobs() {
+  if (lab.mode !== "find") return;
+  const now = JSON.stringify(store.knobs);
+  if (now !== seen) show();
+  seen = now;
+}
+
+function show() {
+  const shown = shownPoints(), row = answerRow(shown), varied = shown ? shown.setting : null;
+  const named = Object.entries(given.settings.knobs).filter(([name]) => name !== "slow_motion" && name in store.knobs);
+  const differs = row && store.knobs[varied] !== row.value;
+  write(subtitle, differs ? "as the engine runs now; one differs" : "as the engine runs now");
+  body.replaceChildren(...named.map(([name, setting]) => line(name, setting)));
+
+  function line(name, setting) {
+    const now = store.knobs[name], after = row && name === varied ? row.value : now;
+    const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "none of its own";
+    const th = make("th", { scope: "row", title: meaning(name) }, setting.label);
+    const cells = [format.value(now), format.value(after), flag].map((words) => make("td", "", words));
+    return make("tr", { className: changes ? "rp-differs" : "", "data-knob": name }, th, ...cells);
+  }
+}

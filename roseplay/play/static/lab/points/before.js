@@ -1,0 +1,44 @@
+/* The newest sweeps or searches that this browser keeps. */
+import { make, makeButton, write } from "../../shared/dom.js";
+import { on } from "../../shared/events.js";
+import { getKept, listKept } from "../database.js";
+import { lab, shownResult } from "../state.js";
+import { showPoints } from "./document.js";
+
+const MOST = 4;
+let list = null, subtitle = null;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  const plot = element.querySelector(".rp-plot");
+  subtitle = element.querySelector(".rp-sub");
+  list = make("ul", "rp-lab-before");
+  plot.append(list);
+  on("lab", (what) => ["mode", "points", "summary"].includes(what) && show());
+  show();
+}
+
+async function show() {
+  if (lab.mode === "compare") return;
+  const { mode } = lab, all = await listKept().catch(() => []);
+  if (mode !== lab.mode) return;
+  const own = all.filter(({ kind }) => kind === mode).slice(0, MOST);
+  write(subtitle, own.length ? "kept in this browser" : "none yet");
+  list.replaceChildren(...own.map(line));
+}
+
+/** @param {import("../database.js").Entry} entry */
+function line({ id, name, title, about, created }) {
+  const shown = shownResult(), now = Boolean(shown && shown.id === id);
+  const short = about.replace(/[:.].*$/s, "");
+  const button = makeButton(name || `${title}: ${short}`, { title: about, "aria-pressed": String(now) });
+  button.onclick = async () => showPoints(await getKept(id));
+  return make("li", "", button, make("time", { dateTime: created }, ago(created)));
+}
+
+function ago(created) {
+  const minutes = Math.round((Date.now() - new Date(created).getTime()) / 60000);
+  if (minutes < 1) return "just now";
+  if (minutes < 60) return `${minutes} min ago`;
+  return new Date(created).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+}

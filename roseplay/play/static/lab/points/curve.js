@@ -1,0 +1,195 @@
+/* One latency of a sweep against throughput, or of a search against the value: a mark for each measured value, filled
+ * where it keeps the promise. */
+import { make } from "../../shared/dom.js";
+import { on } from "../../shared/events.js";
+import { format } from "../../shared/format.js";
+import { legendEntry, legendLine } from "../../shared/legend.js";
+import { sharp } from "../../shared/pen.js";
+import { lab, shownPoints } from "../state.js";
+import { createView } from "../view.js";
+import { figureText, rangeText } from "../words.js";
+import { drawAxes, latencyAxis, throughputAxis, valueAxis } from "./axes.js";
+import { answerRow, earlierSweep, promisesOf, rowsOf, settingLabel } from "./document.js";
+
+const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
+const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
+
+/** A value as marks are labelled: "8 req/s" or "64". */
+export const valueWords = (setting, value) =>
+  setting === "rate_per_s" ? `${+value.toPrecision(3)} req/s` : format.limit(value);
+
+/**
+ * @param {HTMLElement} element
+ * @param {{figure: string, limit: "ttft_ms" | "itl_ms", name: string}} what
+ */
+export function mountCurve(element, what) {
+  const legend = element.querySelector(".rp-rt");
+  const scale = (area) => scaleOf(area, what);
+  createView(element, {
+    name: what.name,
+    subtitle: () => subtitle(what.name),
+    margin: MARGIN,
+    has: () => rowsOf(shownPoints()).length > 0,
+    draw: (pen, area, T) => draw(pen, area, T, what, scale(area)),
+    read: (area, point) => read(area, point, what, scale(area)),
+    describe: () => describe(what),
+    keys: { ArrowLeft: step(scale, -1), ArrowRight: step(scale, 1) },
+  });
+  on("lab", (event) => ["points", "mode", "document"].includes(event) && legend.replaceChildren(...entries()));
+}
+
+function subtitle(name) {
+  const percentile = name.split(", ")[1], find = lab.mode === "find";
+  const { setting } = lab.asked[find ? "find" : "sweep"];
+  if (find) return `${percentile}, ms, log, by ${settingLabel(setting).toLowerCase()}; the tries in order`;
+  const across = setting === "rate_per_s" ? "against throughput" : `by ${settingLabel(setting).toLowerCase()}`;
+  return `${percentile}, ms, log, ${across}`;
+}
+
+function entries() {
+  const before = earlierSweep();
+  if (lab.mode === "find") return [make("span", "rp-lg", "● kept"), make("span", "rp-lg", "○ broken")];
+  if (!before) return [];
+  return [
+    legendEntry(legendLine("ink", 1.75), "this sweep"),
+    legendEntry(legendLine("ink3", 1.25, "4 3"), "the one before"),
+  ];
+}
+
+/* What is drawn: the rows in order of the axis, the axes, and where each mark is. */
+function scaleOf(area, { figure, limit }) {
+  const document = shownPoints(), rows = rowsOf(document);
+  if (!rows.length) return null;
+  const known = rows.filter((row) => row.figures[figure].median !== null);
+  const before = rowsOf(earlierSweep()).filter((row) => row.figures[figure].median !== null);
+  const promise = promisesOf(document)[limit];
+  const all = [...known, ...before].flatMap((row) => [row.figures[figure].median, ...row.figures[figure].range]);
+  const across = document.setting === "rate_per_s"
+    ? throughputAxis([...known, ...before], area)
+    : valueAxis(document.grid || document.asked, area);
+  const up = latencyAxis([...all, promise], area);
+  const place = (row) => ({ row, x: across.x(row), y: up.y(row.figures[figure].median) });
+  return { document, promise, across, up, marks: known.map(place), before: before.map(place) };
+}
+
+function draw(pen, area, T, what, scale) {
+  if (!scale) return;
+  const { document, up, across, marks, before, promise } = scale, { g } = pen, level = up.y(promise);
+  g.fillStyle = T.well;
+  g.fillRect(area.x0, level, area.width, area.y1 - level);
+  drawAxes(pen, area, across.ticks, up, T);
+  pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
+  pen.text(`promise: ≤ ${figureText(promise)} ms`, area.x0 + 6, level - 5, T.ink3);
+  path(pen, before, T.ink3, [4, 3], 1);
+  const inOrder = document.roseplay_find ? [...marks].sort((a, b) => a.x - b.x) : marks;
+  path(pen, inOrder, document.roseplay_find ? T.line2 : T.ink, [], document.roseplay_find ? 1 : 1.75);
+  for (const mark of marks) spread(pen, mark, what.figure, up, T);
+  if (document.roseplay_find) tries(pen, area, T, document, marks);
+  else values(pen, area, T, document, marks, what.figure, up);
+}
+
+function path({ g }, marks, color, dash, width) {
+  if (marks.length < 2) return;
+  g.save();
+  g.strokeStyle = color;
+  g.lineWidth = width;
+  g.setLineDash(dash);
+  g.lineJoin = "round";
+  g.beginPath();
+  marks.forEach(({ x, y }, i) => (i ? g.lineTo(x, y) : g.moveTo(x, y)));
+  g.stroke();
+  g.restore();
+}
+
+/* The range over the repeats. */
+function spread(pen, { row, x }, figure, up, T) {
+  const [low, high] = row.figures[figure].range;
+  if (low !== high) pen.line(sharp(x), up.y(low), sharp(x), up.y(high), T.ink3);
+}
+
+function dot({ g }, x, y, r, filled, T) {
+  g.beginPath();
+  g.arc(x, y, r, 0, 2 * Math.PI);
+  g.fillStyle = filled ? T.ink : T.surface;
+  g.strokeStyle = T.ink;
+  g.lineWidth = 1.5;
+  g.fill();
+  g.stroke();
+}
+
+/* A sweep: the values above their marks where there is room, and the knee. */
+function values(pen, area, T, { setting, summary }, marks, figure, up) {
+  const knee = summary.knee === null ? null : summary.points[summary.knee];
+  let free = -Infinity;
+  for (const { row, x, y } of marks) {
+    const top = Math.min(y, up.y(row.figures[figure].range[1])) - 8, words = valueWords(setting, row.value);
+    dot(pen, x, y, 3.5, row.kept, T);
+    if (row === knee) {
+      ring(pen, x, y, T);
+      pen.line(sharp(x), y + 8, sharp(x), area.y1, T.ink, [1, 2]);
+      const right = x < area.x0 + 110;
+      pen.text(`knee: ${words}`, right ? x - 6 : x + 6, top - 2, T.ink, right ? "left" : "right", true);
+      free = x;
+    } else if (Math.abs(x - free) > APART_PX) {
+      pen.text(words.replace(" req/s", ""), x, top, T.ink3, "center");
+      free = x;
+    }
+  }
+}
+
+function ring({ g }, x, y, T) {
+  g.beginPath();
+  g.arc(x, y, 7, 0, 2 * Math.PI);
+  g.strokeStyle = T.ink;
+  g.lineWidth = 1.25;
+  g.stroke();
+}
+
+/* A search: the tries by their numbers, and the answer. */
+function tries(pen, area, T, document, marks) {
+  const answer = answerRow(document), { g } = pen;
+  for (const { row, x, y } of marks) {
+    if (row === answer) pen.line(sharp(x), area.y0 - 10, sharp(x), area.y1, T.rose);
+    dot(pen, x, y, NUMBERED_PX, row.kept, T);
+    g.font = '700 10px "RP Mono", monospace';
+    g.textAlign = "center";
+    g.fillStyle = row.kept ? T.surface : T.ink;
+    g.fillText(String(rowsOf(document).indexOf(row) + 1), x, y + 3.5);
+  }
+  const found = marks.find(({ row }) => row === answer);
+  if (!found) return;
+  const right = found.x < area.x1 - 120, words = `${settingLabel(document.setting).toLowerCase()} ${answer.value}`;
+  pen.text(words, found.x + (right ? 6 : -6), area.y0 - 3, T.rose, right ? "left" : "right", true);
+}
+
+const step = (scale, by) => (point, area) => {
+  const found = scale(area), all = found ? [...found.marks].sort((a, b) => a.x - b.x) : [];
+  if (!all.length) return null;
+  const at = point && point.mark ? all.findIndex(({ row }) => row === point.mark) : by > 0 ? -1 : 0;
+  const next = all[(at + by + all.length) % all.length];
+  return { x: next.x, y: next.y, mark: next.row };
+};
+
+function read(_area, point, { figure }, scale) {
+  if (!scale) return null;
+  const far = (mark) => Math.hypot(mark.x - point.x, (mark.y - point.y) / 2);
+  const nearest = [...scale.marks].sort((a, b) => far(a) - far(b))[0];
+  if (!nearest || (!point.mark && far(nearest) > NEAR_PX)) return null;
+  return {
+    words: words(scale.document, nearest.row, figure),
+    marks: (pen, _all, T) => ring(pen, nearest.x, nearest.y, T),
+  };
+}
+
+function words({ setting }, row, figure) {
+  const { median, range } = row.figures[figure], between = rangeText(range);
+  const rate = row.figures.output_tokens_per_s;
+  const said = [`${valueWords(setting, row.value)}: ${figureText(median)} ms${between ? ` (${between})` : ""}`];
+  if (rate) said.push(`${figureText(rate.median)} tok/s`);
+  return [...said, row.kept ? "both promises kept" : "a promise broken"].join(", ");
+}
+
+function describe({ figure, name }) {
+  const document = shownPoints();
+  return `${name}. ${rowsOf(document).map((row) => words(document, row, figure)).join(". ")}.`;
+}

@@ -1,0 +1,91 @@
+/* Goodput of a sweep: a bar for each value, the peak dark. */
+import { sharp } from "../../shared/pen.js";
+import { niceAxis } from "../../shared/numbers.js";
+import { drawLevel, short } from "../draw.js";
+import { shownPoints } from "../state.js";
+import { createView } from "../view.js";
+import { figureText, rangeText } from "../words.js";
+import { evenAxis, valueAxis } from "./axes.js";
+import { valueWords } from "./curve.js";
+import { rowsOf } from "./document.js";
+
+const PARTS = 3, MOST_WIDE = 24;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  createView(element, {
+    name: "Goodput",
+    subtitle: "requests/s that keep both promises, at each value",
+    margin: { l: 44, r: 18, t: 14, b: 18 },
+    has: () => rowsOf(shownPoints()).length > 0,
+    draw,
+    read,
+    describe,
+    keys: { ArrowLeft: step(-1), ArrowRight: step(1) },
+  });
+}
+
+const good = (row) => row.figures.goodput_req_s.median || 0;
+
+function scaleOf(area) {
+  const document = shownPoints(), rows = rowsOf(document), rate = document.setting === "rate_per_s";
+  const values = document.asked || document.grid, across = (rate ? evenAxis : valueAxis)(values, area);
+  const highest = Math.max(0.1, ...rows.map(good), ...(rate ? rows.map((row) => row.value) : []));
+  const { max, step: each } = niceAxis(highest, PARTS);
+  const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length));
+  const y = (value) => area.y1 - (value / max) * area.height;
+  return { document, rows, rate, across, y, max, each, wide };
+}
+
+function draw(pen, area, T) {
+  if (!rowsOf(shownPoints()).length) return;
+  const scale = scaleOf(area), { document, rows, rate, across, y, each, wide } = scale, { g } = pen;
+  for (let i = 0; i <= PARTS; i++) drawLevel(pen, area, y(i * each), short(+(i * each).toPrecision(3)), T);
+  for (const [x, words] of across.ticks) pen.text(words, x, area.y1 + 13, T.ink3, "center");
+  const best = document.summary.peak === null ? -1 : document.summary.peak;
+  rows.forEach((row, i) => {
+    const x = across.x(row);
+    g.fillStyle = i === best ? T.ink : T.decode;
+    g.fillRect(x - wide / 2, y(good(row)), wide, area.y1 - y(good(row)));
+    if (i === best) pen.text(figureText(good(row)), x, y(good(row)) - 4, T.ink, "center", true);
+  });
+  if (rate) diagonal(pen, area, scale, T);
+  pen.line(area.x0, sharp(area.y1), area.x1, sharp(area.y1), T.line2);
+}
+
+/* Where goodput would be if every request kept its promises. */
+function diagonal(pen, area, { across, y, max, rows }, T) {
+  const last = rows[rows.length - 1].value, end = Math.min(max, last);
+  pen.line(across.place(0), y(0), across.place(end), y(end), T.ink3, [1, 2]);
+  const x = across.place(end * 0.62);
+  if (area.width > 360) pen.text("every promise kept", x - 6, y(end * 0.62) - 6, T.ink3, "right");
+}
+
+function words({ setting }, row) {
+  const { median, range } = row.figures.goodput_req_s, between = rangeText(range);
+  const kept = row.figures.kept_pct.median;
+  return `${valueWords(setting, row.value)}: ${figureText(median)} req/s${between ? ` (${between})` : ""}, ` +
+    `${figureText(kept)} % of the requests`;
+}
+
+function read(area, point) {
+  const { document, rows, across } = scaleOf(area);
+  const near = [...rows].sort((a, b) => Math.abs(across.x(a) - point.x) - Math.abs(across.x(b) - point.x))[0];
+  if (!near) return null;
+  const x = across.x(near);
+  return {
+    words: words(document, near),
+    marks: (pen, all, T) => pen.line(sharp(x), all.y0, sharp(x), all.y1, T.line2),
+  };
+}
+
+const step = (by) => (point, area) => {
+  const { rows, across } = scaleOf(area), all = rows.map((row) => across.x(row));
+  const at = point ? all.findIndex((x) => Math.abs(x - point.x) < 1) : by > 0 ? -1 : 0;
+  return { x: all[(at + by + all.length) % all.length], y: area.y1 };
+};
+
+function describe() {
+  const document = shownPoints();
+  return `Goodput by value. ${rowsOf(document).map((row) => words(document, row)).join(". ")}.`;
+}

@@ -1,0 +1,66 @@
+/* Where the answer of a search can still be: the values that are left after each try. */
+import { sharp } from "../../shared/pen.js";
+import { shownPoints } from "../state.js";
+import { createView } from "../view.js";
+import { valueAxis } from "./axes.js";
+import { answerRow, rowsOf } from "./document.js";
+
+const MOST_HIGH = 22;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  createView(element, {
+    name: "Where the answer can still be",
+    subtitle: "after each try",
+    margin: { l: 44, r: 96, t: 4, b: 18 },
+    has: () => rowsOf(shownPoints()).length > 0,
+    draw,
+    read,
+    describe,
+  });
+}
+
+/* The range before the first try, then after each: [low, high], or the answer alone. */
+function ranges() {
+  const document = shownPoints(), { grid } = document, answer = answerRow(document);
+  const after = rowsOf(document).map(({ left }) => left || (answer ? [answer.value, answer.value] : null));
+  return [[grid[0], grid[grid.length - 1]], ...after];
+}
+
+function draw(pen, area, T) {
+  const document = shownPoints();
+  if (!rowsOf(document).length || !document.grid) return;
+  const { place, ticks } = valueAxis(document.grid, area), all = ranges(), answer = answerRow(document);
+  const high = Math.min(MOST_HIGH, area.height / all.length);
+  for (const [x, words] of ticks) {
+    pen.line(sharp(x), area.y0, sharp(x), area.y1, T.grid);
+    pen.text(words, x, area.y1 + 13, T.ink3, "center");
+  }
+  pen.line(area.x0, sharp(area.y1), area.x1, sharp(area.y1), T.line2);
+  if (answer) pen.line(sharp(place(answer.value)), area.y0, sharp(place(answer.value)), area.y1, T.rose);
+  all.forEach((range, i) => bar(pen, area, range, place, area.y0 + (i + 0.5) * high, i, T));
+}
+
+function bar(pen, area, range, place, y, i, T) {
+  pen.text(i ? `try ${i}` : "before", area.x0 - 6, y + 3.5, T.ink3, "right");
+  if (!range) return pen.text("none", area.x1 + 6, y + 3.5, T.ink3);
+  const [low, high] = range, x0 = place(low), x1 = place(high);
+  pen.g.fillStyle = T.prompt;
+  pen.g.fillRect(x0, y - 2.5, Math.max(2, x1 - x0), 5);
+  for (const x of [x0, x1]) pen.line(sharp(x), y - 6, sharp(x), y + 6, T.ink);
+  pen.text(wordsOf(range), Math.min(x1 + 8, area.x1 + 6), y + 3.5, T.ink3);
+}
+
+const wordsOf = (range) => (!range ? "none" : range[0] === range[1] ? String(range[0]) : range.join(" – "));
+
+function read(area, { y }) {
+  const all = ranges(), high = Math.min(MOST_HIGH, area.height / all.length);
+  const i = Math.floor((y - area.y0) / high);
+  if (i < 0 || i >= all.length) return null;
+  return { words: `${i ? `after try ${i}` : "before the first try"}: ${wordsOf(all[i])}` };
+}
+
+function describe() {
+  const said = ranges().map((range, i) => `${i ? `after try ${i}` : "at first"} ${wordsOf(range)}`);
+  return `Where the answer can still be: ${said.join(", ")}.`;
+}

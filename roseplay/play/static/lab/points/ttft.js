@@ -1,0 +1,6 @@
+/* Time to first token of a sweep or a search. */
+import { mountCurve } from "./curve.js";
+
+/** @param {HTMLElement} element */
+export const mount = (element) =>
+  mountCurve(element, { figure: "ttft_p95_ms", limit: "ttft_ms", name: "Time to first token, p95" });
