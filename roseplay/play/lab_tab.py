@@ -1,4 +1,5 @@
-"""The page's tab Lab: one scenario under two settings, A and B, and the results of both in the same charts.
+"""The page's tab Lab: one scenario under two settings, A and B, and the results of both in the same charts; a sweep of one
+setting; or a search for the value that keeps two promises.
 
 The controls are Gradio's; the tab's scripts (``static/lab``) send what they do to the lab's routes, so that a run of
 several minutes occupies no event of the page.
@@ -18,8 +19,12 @@ from roseplay.play.web.calls import EVENT
 
 # Parameters of scenarios; the tab hides those that the chosen one does not have.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
-NOTE = "Same prompts, same arrival times, greedy. Slow motion is refused here."
 
+_MODES = (
+    '<div role="radiogroup" aria-label="What the Lab does"><button type="button" role="radio" data-mode="compare">Compare'
+    '</button><button type="button" role="radio" data-mode="sweep">Sweep</button><button type="button" role="radio" '
+    'data-mode="find">Find</button></div>'
+)
 _PROGRESS = (
     '<div class="rp-lab-top"><h3>Lab</h3><input type="text" class="rp-lab-name" maxlength="80" hidden '
     'aria-label="Name of this result" placeholder="name this result"><span class="rp-sub"></span>'
@@ -64,25 +69,35 @@ class LabTab:
             panel("lab-ttft", "Time to first token, A and B", "", "lab/ttft.js")
             panel("lab-goodput", "Goodput", "", "lab/goodput.js")
             panel("lab-steps", "Tokens per step, A over B", "", "lab/steps.js")
+            _view("lab-answer", "", "lab/points/answer.js")
+            panel("lab-curve-ttft", "Time to first token, p95", "", "lab/points/ttft.js")
+            panel("lab-curve-itl", "Inter-token latency, p99", "", "lab/points/itl.js")
+            panel("lab-kept", "Goodput, by value", "", "lab/points/kept.js")
+            panel("lab-left", "Where the answer can still be", "", "lab/points/left.js")
         with gr.Column(elem_id="rp-lab-right", min_width=0):
             panel("lab-settings", "Settings", "", "lab/settings.js")
             with gr.Column(elem_id="rp-lab-outcome", min_width=0):
                 panel("lab-result", "Result", "", "lab/result.js")
+                panel("lab-points", "Measured", "", "lab/points/table.js")
                 with gr.Row(elem_id="rp-lab-limits"):
                     self.ttft = number("TTFT ≤", "lab-ttft-limit", minimum=0)
                     self.itl = number("own p99 ITL ≤", "lab-itl-limit", minimum=0)
+            panel("lab-base", "Settings, as the engine runs now", "", "lab/points/base.js")
             panel("lab-look", "What to look for", "", "lab/sentences.js")
+            panel("lab-before", "So far", "", "lab/points/before.js")
             with gr.Row(elem_id="rp-lab-foot"):
                 self.report = gr.Button("Report", variant="primary", min_width=0, elem_id="lab-report")
                 self.export = gr.Button("Export JSON", min_width=0, elem_id="lab-export")
                 self.link = gr.Button("Copy link", min_width=0, elem_id="lab-link")
 
     def _rail(self) -> None:
+        _view("lab-mode", _MODES, "lab/mode.js")
         title = f'<h3 title="{escape(TERMS["Scenario"])}">Scenario<span></span></h3>'
         # Its event `numbers` puts the scenario's numbers into the boxes.
         group = '<div role="radiogroup" aria-label="Scenario"></div>'
         self.cards = _view("lab-cards", f"{title}{group}", "lab/cards.js", "numbers")
         with gr.Column(elem_id="rp-lab-run", min_width=0):
+            _view("lab-asked", "", "lab/points/asked.js")
             with gr.Row(elem_id="rp-lab-params"):
                 self.seed = number("Seed", "lab-seed", 0, precision=0, minimum=0)
                 self.repeats = number("Repeats", "lab-repeats", 3, precision=0, minimum=1)
@@ -93,7 +108,7 @@ class LabTab:
             with gr.Row(elem_id="rp-lab-more"):
                 self.results = gr.Button("Results…", min_width=0, elem_id="lab-results")
                 self.stop = gr.Button("Stop", min_width=0, elem_id="lab-stop", elem_classes="rp-key")
-            _view("lab-note", f"<p>{NOTE}</p>{_RESULTS}", "lab/files.js")
+            _view("lab-note", f"<p></p>{_RESULTS}", "lab/files.js")
 
     def wire(self) -> None:
         numbers: list[Any] = [self.seed, self.repeats, *self.params]

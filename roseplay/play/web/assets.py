@@ -29,6 +29,7 @@ STYLES = (
     "requests.css",
     "popover.css",
     "lab.css",
+    "points.css",
     "replay.css",
     "connection.css",
     "narrow.css",

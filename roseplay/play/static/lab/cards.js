@@ -9,7 +9,8 @@ import { restore } from "./files.js";
 import { followJob, running } from "./job.js";
 import { chooseScenario } from "./plan.js";
 import { ask } from "./server.js";
-import { lab, LAST_SCENARIO, say, scenarioNamed, tell } from "./state.js";
+import { lab, LAST_SCENARIO, say, scenarioNamed, shownResult, tell } from "./state.js";
+import { ownCard, showOwnCard } from "./traffic.js";
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
@@ -89,7 +90,8 @@ export function mount(element, events) {
   on("lab", (what) => {
     if (what === "library") fill();
     if (what === "plan") mark();
-    if (what === "document" || what === "numbers") boxes();
+    if (what === "traffic" || what === "plan") showOwnCard();
+    if (["document", "numbers", "mode"].includes(what)) boxes();
   });
   explain(Object.fromEntries(Object.entries(given.labTerms).filter(([id]) => id.startsWith("lab-"))), enableButtons);
   whenReady().then(load);
@@ -111,7 +113,8 @@ async function load() {
 }
 
 function pressed(event) {
-  const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key], all = cards();
+  const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+  const all = cards().filter((card) => card.dataset.name !== lab.catalogue.own.name); // that one asks for a file
   if (!by || !all.length) return;
   event.preventDefault();
   const next = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
@@ -123,7 +126,7 @@ const cards = () => [...group.children];
 
 function fill() {
   count.textContent = `${lab.catalogue.scenarios.length}, all seeded`;
-  group.replaceChildren(...lab.catalogue.scenarios.map(cardOf));
+  group.replaceChildren(...lab.catalogue.scenarios.map(cardOf), ownCard(drawing("other")));
 }
 
 function cardOf(scenario) {
@@ -139,7 +142,7 @@ function mark() {
   for (const card of cards()) {
     const chosen = Boolean(lab.scenario) && card.dataset.name === lab.scenario.name;
     card.setAttribute("aria-checked", String(chosen));
-    card.tabIndex = chosen ? 0 : -1;
+    card.tabIndex = chosen || card.dataset.name === lab.catalogue.own.name ? 0 : -1;
     some = some || chosen;
     if (chosen) card.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
@@ -156,7 +159,7 @@ function boxes() {
 
 /* Which of the tab's buttons can be pressed now. */
 function enableButtons() {
-  const busy = running(), result = Boolean(lab.document);
+  const busy = running(), result = Boolean(shownResult());
   const can = { run: !busy && lab.plan, stop: busy, report: result, export: result, link: result };
   for (const [name, may] of Object.entries(can)) {
     const button = document.getElementById(`lab-${name}`);

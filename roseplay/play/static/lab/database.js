@@ -1,7 +1,15 @@
 /* Results that this browser keeps, in IndexedDB: a small entry for the list beside each large document. */
 
 /**
- * @typedef {{id: string, name: string | null, created: string, title: string, labels: {A: string, B: string}}} Entry
+ * What is known of a kept result without reading it; `labels` of a comparison, `kind` and `about` of the others.
+ * @typedef {object} Entry
+ * @property {string} id
+ * @property {string | null} name
+ * @property {string} created
+ * @property {string} title
+ * @property {{A: string, B: string} | null} labels
+ * @property {"sweep" | "find"} [kind]
+ * @property {string} [about]
  */
 
 const NAME = "roseplay-lab";
@@ -60,12 +68,16 @@ export async function putKept(document) {
   if (known.length >= MOST_KEPT && !known.some(({ id }) => id === document.id)) {
     throw new Error(`This browser keeps ${MOST_KEPT} results: delete one under Results to keep this one too.`);
   }
-  const { id, name, created, title, arms } = document;
-  const entry = { id, name, created, title, labels: { A: arms.A.label, B: arms.B.label } };
+  const entry = entryOf(document);
   await within("readwrite", (entries, documents) => {
     documents.put(document);
     return entries.put(entry);
   });
+}
+
+function entryOf({ id, name, created, title, arms, roseplay_sweep: swept, summary }) {
+  if (arms) return { id, name, created, title, labels: { A: arms.A.label, B: arms.B.label } };
+  return { id, name, created, title, labels: null, kind: swept ? "sweep" : "find", about: summary.sentences[0] };
 }
 
 export const removeKept = (id) =>

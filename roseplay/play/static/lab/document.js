@@ -1,40 +1,41 @@
-/* The result that the Lab shows: the document, its id on the server, the limits (SLO) it is measured against, and its
- * copy in this browser. */
+/* The comparison that the Lab shows: the document, the limits (SLO) it is measured against, and its copy in this
+ * browser. Of a result of any kind: its id on the server, and its name. */
 import { currentName, given } from "../shared/given.js";
 import { keep, stored } from "../shared/storage.js";
 import { putKept } from "./database.js";
 import { ask } from "./server.js";
+import { setMode } from "./mode.js";
 import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
 
 /** @import { ArmName } from "./state.js" */
 
 const RECOUNT_MS = 350, LAST = "roseplay-lab-result";
 
-/**
- * By scenario, its newest result of this visit.
- * @type {Map<string, {document: any, serverId: string | null, given: any}>}
- */
+/** By scenario, its newest comparison of this visit. @type {Map<string, {document: any, given: any}>} */
 const latest = new Map();
+/** The ids that results have on the server, of those that it has as they are. @type {WeakMap<object, string>} */
+const onServer = new WeakMap();
 let recounting = 0;
 
 /**
- * Show a document: its scenario, settings and numbers become the plan.
+ * Show a comparison: its scenario, settings and numbers become the plan.
  * @param {any} document
- * @param {string | null} serverId
  * @param {Record<ArmName, Set<string>> | null} given the engine settings that its run was asked for. Not known of
  *   another's document: then the size of the pool is left to the lab, which fits it to the load.
  */
-export function showDocument(document, serverId, given = null) {
+export function showDocument(document, given = null) {
   if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
   ARMS.forEach((arm) => renameSettings(document.arms[arm]));
-  const { scenario: name, title, params, look, arms, seed, repeats } = document;
+  const { scenario: name, title, params, look, arms, seed, repeats, traffic = null } = document;
   lab.scenario = scenarioNamed(name) || { name, title, params, look };
-  Object.assign(lab, { document, serverId, edited: false, limits: { ...document.limits } });
+  Object.assign(lab, { document, traffic, edited: false, limits: { ...document.limits } });
   lab.plan = { A: armOf(arms.A), B: armOf(arms.B) };
   for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
-  lab.numbers = { ...params, seed, repeats };
-  latest.set(name, { document, serverId, given });
+  lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
+  latest.set(name, { document, given });
   keep(LAST, document.id);
+  setMode("compare");
+  tell("traffic");
   tell("plan");
   tell("document");
   if (document.summary.metrics.some((row) => !row.verdict)) recount(); // kept by an earlier version
@@ -53,7 +54,7 @@ const spaced = (name) => name.replace(/_/g, " ");
 /** Show the result of a scenario that this visit has measured or opened last. Returns whether there is one. */
 export function showLatest(scenario) {
   const known = latest.get(scenario);
-  if (known) showDocument(known.document, known.serverId, known.given);
+  if (known) showDocument(known.document, known.given);
   return Boolean(known);
 }
 
@@ -70,20 +71,23 @@ function asked(arm, { arms }) {
   );
 }
 
-/** Hand the shown result to the server where it may not have it. Returns its id there. */
-export async function idOnServer() {
-  const { document } = lab;
-  if (lab.serverId) return lab.serverId;
+/** Hand a result to the server where it may not have it. Returns its id there. */
+export async function idOnServer(document) {
+  const known = onServer.get(document);
+  if (known) return known;
   const { id } = await ask("/open", document);
-  if (lab.document === document) Object.assign(lab, { serverId: id });
+  onServer.set(document, id);
   return id;
 }
 
-/** A result has got another name or other limits: the server no longer has it as it is. */
-export function documentChanged(document) {
-  if (lab.document === document) lab.serverId = null;
-  for (const known of latest.values()) if (known.document === document) known.serverId = null;
+/** The server has a result under this id. Returns the result. */
+export function isOnServer(document, id) {
+  onServer.set(document, id);
+  return document;
 }
+
+/** A result has got another name or other limits: the server no longer has it as it is. */
+export const documentChanged = (document) => onServer.delete(document);
 
 /** Forget that a result has been shown. */
 export function forgetDocument(id) {
@@ -116,15 +120,17 @@ export async function renameDocument(document, name) {
 export function setSlo(ttft, itl) {
   if (!(ttft > 0 && itl > 0)) return;
   lab.limits = { ttft_ms: ttft, itl_ms: itl };
+  if (lab.mode !== "compare") lab.edited = true;
   tell("limits");
   clearTimeout(recounting);
-  if (lab.document) recounting = setTimeout(recount, RECOUNT_MS);
+  if (lab.mode === "compare" && lab.document) recounting = setTimeout(recount, RECOUNT_MS);
 }
 
 async function recount() {
   const { document, limits } = lab;
   try {
-    const summary = await ask("/summary", lab.serverId ? { id: lab.serverId, limits } : { document, limits });
+    const id = onServer.get(document);
+    const summary = await ask("/summary", id ? { id, limits } : { document, limits });
     if (lab.document !== document || lab.limits !== limits) return; // overtaken by another one
     Object.assign(document, { limits, summary });
     documentChanged(document);

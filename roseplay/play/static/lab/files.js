@@ -4,34 +4,51 @@ import { make, makeButton } from "../shared/dom.js";
 import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
 import { takeFiles } from "../shared/takefiles.js";
-import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
-import { documentChanged, forgetDocument, idOnServer, keepDocument, lastShown, showDocument } from "./document.js";
 import { wantedResult } from "./address.js";
+import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
+import {
+  documentChanged,
+  forgetDocument,
+  idOnServer,
+  isOnServer,
+  keepDocument,
+  lastShown,
+  showDocument,
+} from "./document.js";
 import { running } from "./job.js";
-
+import { kindOf, showPoints } from "./points/document.js";
 import { ask } from "./server.js";
-import { lab, say, tell } from "./state.js";
+import { lab, say, shownResult, tell } from "./state.js";
 
 const LARGEST = 64e6, COPIED_MS = 2500;
 let dialog = null;
+
+/* Show a result of any kind. */
+const showResult = (document) => kindOf(document) === "compare" ? showDocument(document) : showPoints(document);
 
 /** Show what the address asks for, else the last result shown in this browser. */
 export async function restore() {
   const wanted = wantedResult(), last = lastShown();
   try {
     if (wanted) return await fromServer(wanted);
-    const document = last && !running() ? await getKept(last) : null;
-    if (document) showDocument(document, null);
+    if (running()) return;
+    if (lab.mode !== "compare") return await restorePoints();
+    const document = last ? await getKept(last) : null;
+    if (document) showDocument(document);
   } catch (error) {
     if (wanted) say(error);
   }
 }
 
+async function restorePoints() {
+  const newest = (await listKept()).find(({ kind }) => kind === lab.mode);
+  if (newest) showPoints(await getKept(newest.id));
+}
+
 async function fromServer(id) {
-  if (lab.document && lab.document.id === id) return;
+  if (shownResult() && shownResult().id === id) return;
   const kept = await getKept(id).catch(() => null);
-  if (kept) return showDocument(kept, null);
-  showDocument(await ask(`/result/${encodeURIComponent(id)}`), id);
+  showResult(kept || isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id));
 }
 on("lab", (what) => {
   if (what === "wanted" && lab.catalogue && wantedResult()) fromServer(wantedResult()).catch(say);
@@ -74,24 +91,24 @@ function line(entry) {
   const name = make("input", { ...values, "aria-label": `Name of ${title}` });
   name.onchange = () =>
     act(async () => {
-      const document = lab.document && lab.document.id === entry.id ? lab.document : await getKept(entry.id);
+      const shown = shownResult(), document = shown && shown.id === entry.id ? shown : await getKept(entry.id);
       document.name = name.value.trim() || null;
       documentChanged(document);
       await putKept(document);
-      if (document === lab.document) tell("summary");
+      if (document === shown) tell("summary");
     });
-  const about = make("span", "", `${entry.title} · A ${entry.labels.A} · B ${entry.labels.B} · ${when}`);
+  const what = entry.labels ? `A ${entry.labels.A} · B ${entry.labels.B}` : entry.about;
+  const about = make("span", "", `${entry.title} · ${what} · ${when}`);
   return make("li", "", name, button("Open", title, open), button("Delete", title, drop), about);
 
   async function open() {
-    showDocument(await getKept(entry.id), null);
+    showResult(await getKept(entry.id));
     dialog.close();
   }
 
   async function drop() {
     await removeKept(entry.id);
     forgetDocument(entry.id);
-
     await list();
     (dialog.querySelector("li input") || dialog.querySelector(".open")).focus();
   }
@@ -122,7 +139,7 @@ async function read(file) {
     const { id, summary } = await ask("/open", document);
     document.summary = summary;
     say("");
-    showDocument(document, id);
+    showResult(isOnServer(document, id));
     dialog.close();
     await keepDocument(document);
   } catch (error) {
@@ -132,11 +149,23 @@ async function read(file) {
 }
 
 export function exportDocument() {
-  if (!lab.document) return;
-  const { scenario, created, id } = lab.document;
-  const name = `roseplay-lab-${scenario}-${created.slice(0, 10)}-${id.slice(0, 6)}.json`;
-  saveFile(name, JSON.stringify(lab.document), "application/json");
+  const document = shownResult();
+  if (document) saveFile(fileName(document, "json"), JSON.stringify(document), "application/json");
 }
+
+function fileName(document, ending) {
+  const { scenario, created, id } = document, kind = kindOf(document);
+  const what = kind === "compare" ? scenario : `${kind}-${scenario}`;
+  return `roseplay-lab-${what}-${created.slice(0, 10)}-${id.slice(0, 6)}.${ending}`;
+}
+
+/** Save the table of a sweep or a search. */
+export const exportTable = () =>
+  withId(async (id) => {
+    const answer = await fetch(`/ui/lab/result/${encodeURIComponent(id)}/points.csv`);
+    if (!answer.ok) throw new Error("The server could not make the table: run it again.");
+    saveFile(fileName(shownResult(), "csv"), await answer.text(), "text/csv");
+  });
 
 export const openReport = () =>
   withId((id) => {
@@ -160,9 +189,10 @@ export const copyLink = () =>
 
 /* What needs the shown result to be on the server: one from this browser is handed over first. */
 async function withId(does) {
-  if (!lab.document) return;
+  const document = shownResult();
+  if (!document) return;
   try {
-    await does(await idOnServer());
+    await does(await idOnServer(document));
   } catch (error) {
     say(error);
   }

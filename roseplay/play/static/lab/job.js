@@ -2,17 +2,20 @@
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showPaused } from "./address.js";
-import { keepDocument, showDocument } from "./document.js";
+import { isOnServer, keepDocument, showDocument } from "./document.js";
+import { setMode } from "./mode.js";
 import { runOrder } from "./plan.js";
+import { kindOf, showPoints } from "./points/document.js";
+import { pointsOrder } from "./points/order.js";
 import { ask } from "./server.js";
-import { ARMS, lab, say, tell } from "./state.js";
+import { ARMS, lab, measuring, say, tell } from "./state.js";
 
 const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
 const MINE = "roseplay-lab-job"; // the job that this browser has started: its result is shown even after a reload
 let timer = 0, starting = false, given = null;
 
 /** Whether a run is under way. */
-export const running = () => starting || Boolean(lab.job && ["starting", "running"].includes(lab.job.state));
+export const running = () => starting || measuring();
 
 /** Whether a run has been asked for and not begun. */
 export const isStarting = () => starting || Boolean(lab.job && lab.job.state === "starting");
@@ -23,13 +26,15 @@ export async function run() {
   starting = true;
   tell("job");
   try {
-    const { job } = await ask("/run", runOrder());
+    const { mode } = lab, { job } = await ask("/run", mode === "compare" ? runOrder() : pointsOrder());
     starting = false;
-    Object.assign(lab, { document: null, serverId: null, edited: false });
+    lab.edited = false;
+    if (mode === "compare") lab.document = null;
     given = Object.fromEntries(ARMS.map((arm) => [arm, new Set(lab.plan[arm].given)]));
     keep(MINE, job);
-    followJob({ id: job, state: "starting", error: null, progress: [], left_s: null, result: null });
+    followJob({ id: job, kind: mode, state: "starting", error: null, progress: [], left_s: null, result: null });
     tell("document");
+    tell("points");
   } catch (error) {
     starting = false;
     say(error);
@@ -54,6 +59,7 @@ export async function followJob(job) {
     return;
   }
   lab.job = job;
+  setMode(job.kind || "compare");
   showPaused(true);
   tell("job");
   look();
@@ -70,6 +76,7 @@ async function look() {
     lab.job = job;
     if (!running()) return await ended(job);
     tell("job");
+    if (job.so_far) tell("points");
     timer = setTimeout(look, ASK_MS);
   } catch (error) {
     if (error.status !== 404 && ++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
@@ -87,21 +94,27 @@ async function ended(job) {
   else if (job.state === "stopped") say(stopped(job));
   if (job.result && (own || !lab.document)) await bring(job).catch(say);
   tell("job");
+  tell("points");
 }
 
-function stopped({ result, progress }) {
+function stopped({ result, progress, kind }) {
   if (!result) return "Stopped. Nothing is kept of this run.";
+  if (kind === "sweep" || kind === "find") return "Stopped: the values that were measured are kept.";
   const planned = progress.length / ARMS.length, done = progress.filter((run) => run.state === "done").length;
   const whole = Math.floor(done / ARMS.length), [were, are] = whole === 1 ? ["was", "is"] : ["were", "are"];
   return `Stopped: ${whole} of ${planned} repeats ${were} complete and ${are} kept.`;
 }
 
 async function bring(job) {
-  const document = await ask(`/result/${encodeURIComponent(job.result)}`);
+  const document = isOnServer(await ask(`/result/${encodeURIComponent(job.result)}`), job.result);
+  if (kindOf(document) !== "compare") {
+    showPoints(document);
+    return keepDocument(document);
+  }
   // What was set while it ran is for the next run.
-  const same = lab.edited && lab.scenario.name === document.scenario;
+  const same = lab.edited && lab.scenario.name === document.scenario && lab.mode === "compare";
   const next = same ? { plan: lab.plan, numbers: lab.numbers, edited: true } : null;
-  showDocument(document, job.result, given);
+  showDocument(document, given);
   if (next) {
     Object.assign(lab, next);
     tell("plan");

@@ -1,4 +1,4 @@
-/* What a run of A and B would be: scenario, settings of both arms, numbers. */
+/* What a run would be: scenario or traffic of a file, settings of both arms, numbers. */
 import { keep } from "../shared/storage.js";
 import { showLatest } from "./document.js";
 import { armOf, lab, LAST_SCENARIO, say, scenarioNamed, tell } from "./state.js";
@@ -11,14 +11,31 @@ export function chooseScenario(name) {
   if (!scenario) return;
   keep(LAST_SCENARIO, name);
   say("");
-  if (showLatest(name)) return;
+  leaveTraffic(name);
+  if (lab.mode === "compare" && showLatest(name)) return;
   const limits = { ...(scenario.limits || lab.catalogue.limits) };
-  Object.assign(lab, { scenario, document: null, serverId: null, edited: false, limits });
+  Object.assign(lab, { scenario, document: null, edited: false, limits });
   lab.plan = { A: armOf(scenario.common, scenario.a), B: armOf(scenario.common, scenario.b) };
   const offered = Object.entries(scenario.params || {}).map(([key, offer]) => [key, initial(offer)]);
   lab.numbers = { ...Object.fromEntries(offered), seed: lab.numbers.seed, repeats: lab.numbers.repeats };
+  if (lab.mode !== "compare") leavePoints(name);
   tell("plan");
   tell("document");
+}
+
+/* A file's requests are those of one scenario: its own. */
+function leaveTraffic(name) {
+  if (!lab.traffic || name === lab.catalogue.own.name) return;
+  lab.traffic = null;
+  tell("traffic");
+}
+
+/* A sweep or a search of another scenario is no longer shown. */
+function leavePoints(name) {
+  for (const kind of /** @type {const} */ (["sweep", "find"])) {
+    if (lab.points[kind] && lab.points[kind].scenario !== name) lab.points[kind] = null;
+  }
+  tell("points");
 }
 
 const initial = (offer) => (offer !== null && typeof offer === "object" ? offer.default : offer);
@@ -53,14 +70,27 @@ export function typed(...values) {
   tell("typed");
 }
 
-/** What a run is asked for; throws an Error that says which number is missing. */
-export function runOrder() {
+/** The numbers of a run; throws an Error that says which is missing. */
+export function numbers() {
   for (const [name, value] of Object.entries(lab.numbers)) {
     if (typeof value !== "number") throw new Error(`${numberName(name)} is empty: give a number.`);
   }
-  const { seed, repeats, ...params } = lab.numbers, { scenario, plan, limits } = lab;
+  return lab.numbers;
+}
+
+/** What is sent: a scenario's parameters, or the requests of a file. */
+export function trafficOrder(params) {
+  if (!lab.traffic && lab.scenario.name === lab.catalogue.own.name) {
+    throw new Error("Choose a file with your traffic first.");
+  }
+  return lab.traffic ? { params: {}, traffic: lab.traffic } : { params };
+}
+
+/** What a run of A and B is asked for; throws an Error that says which number is missing. */
+export function runOrder() {
+  const { seed, repeats, ...params } = numbers(), { scenario, plan, limits } = lab;
   const arms = { a: armOrder(plan.A), b: armOrder(plan.B) };
-  return { scenario: scenario.name, ...arms, seed, repeats, params, limits, name: null };
+  return { scenario: scenario.name, ...arms, seed, repeats, ...trafficOrder(params), limits, name: null };
 }
 
 /** @param {any} arm */

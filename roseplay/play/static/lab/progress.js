@@ -4,7 +4,8 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
-import { ARMS, lab, meaning } from "./state.js";
+import { pointBars, pointTitle, pointWords } from "./points/progress.js";
+import { ARMS, lab, meaning, shownResult } from "./state.js";
 
 const { count } = format;
 let title = null, name = null, about = null, left = null, error = null, bars = null;
@@ -13,7 +14,7 @@ export function mount(element) {
   const parts = ["h3", ".rp-lab-name", ".rp-sub", ".rp-lab-left", ".rp-lab-error", ".rp-lab-bars"];
   [title, name, about, left, error, bars] = parts.map((part) => element.querySelector(part));
   title.title = meaning("lab-run");
-  name.addEventListener("change", () => renameDocument(lab.document, name.value.trim()));
+  name.addEventListener("change", () => renameDocument(shownResult(), name.value.trim()));
   name.addEventListener("keydown", (event) => event.key === "Enter" && name.blur());
   on("lab", (what) => (what === "message" ? message() : show()));
   show();
@@ -21,6 +22,7 @@ export function mount(element) {
 
 /* [{arm, repeat, done, total, seconds, state}] of the job, else of the result, else of what would be run. */
 function runs() {
+  if (lab.mode !== "compare") return pointBars(running());
   if (running() && lab.job) return lab.job.progress.length ? lab.job.progress : planned();
   if (!lab.document) return planned();
   const done = new Map();
@@ -48,9 +50,10 @@ function bar({ arm, repeat, done, total, seconds, state }, wide) {
   fill.style.width = `${state === "done" ? 100 : total ? (100 * done) / total : 0}%`;
   const underWay = state === "running" ? `${count(done)}/${count(total)}` : "";
   const figure = state === "done" ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : underWay;
-  const words = [make("span", "", `${arm} · ${repeat}`), make("em", "", wide ? figure : "")];
-  const box = make("div", `rp-lab-bar ${arm.toLowerCase()}`, make("u", "", fill), ...words);
-  box.title = `${arm}, repeat ${repeat}: ${state}${figure ? `, ${figure}` : ""}`;
+  const label = repeat ? `${arm} · ${repeat}` : arm;
+  const words = [make("span", "", label), make("em", "", wide ? figure : "")];
+  const box = make("div", `rp-lab-bar ${arm === "B" ? "b" : ""}`, make("u", "", fill), ...words);
+  box.title = `${arm}${repeat ? `, repeat ${repeat}` : ""}: ${state}${figure ? `, ${figure}` : ""}`;
   return box;
 }
 
@@ -63,26 +66,37 @@ function words(all) {
 
 function state(all) {
   if (isStarting()) return "starting";
+  if (running() && lab.mode !== "compare") return pointState();
   if (running()) {
     const at = all.findIndex((run) => run.state === "running"), soon = lab.job.left_s;
     const rest = typeof soon === "number" ? ` · about ${soon < 1 ? "1" : Math.ceil(soon)} s left` : "";
     const before = at < 0 ? all.filter((run) => run.state === "done").length : at;
     return `run ${before + 1} of ${all.length}${rest}`;
   }
-  return lab.document && lab.edited ? "settings changed since" : "";
+  return shownResult() && lab.edited ? "settings changed since" : "";
+}
+
+function pointState() {
+  const left = lab.job.left_s, all = lab.job.progress, done = all.filter((run) => run.state === "done").length;
+  const rest = typeof left === "number" && lab.mode === "sweep"
+    ? ` · about ${Math.max(1, Math.ceil(left))} s left`
+    : "";
+  return `${done} run${done === 1 ? "" : "s"}${lab.mode === "sweep" ? ` of ${all.length}` : ""}${rest}`;
 }
 
 function show() {
   if (!lab.scenario) return message();
-  const all = runs(), of = running() && lab.job && lab.job.title;
-  write(title, of || lab.scenario.title);
-  write(about, words(all));
+  const all = runs(), of = (running() && lab.job && lab.job.title) || lab.scenario.title;
+  const points = lab.mode !== "compare";
+  write(title, points ? pointTitle(of) : of);
+  write(about, points ? pointWords() : words(all));
   write(left, state(all));
   bars.style.gridTemplateColumns = `repeat(${all.length}, minmax(0, 1fr))`;
   bars.classList.toggle("rp-many", all.length > 10);
-  bars.replaceChildren(...all.map((run) => bar(run, all.length <= 10)));
-  name.hidden = !lab.document;
-  if (lab.document && document.activeElement !== name) name.value = lab.document.name || "";
+  bars.replaceChildren(...all.map((run) => bar(run, all.length <= 10 && !points)));
+  const result = shownResult();
+  name.hidden = !result;
+  if (result && document.activeElement !== name) name.value = result.name || "";
   message();
 }
 

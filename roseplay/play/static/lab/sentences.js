@@ -1,7 +1,7 @@
 /* Before a run where to look, after it what it showed. */
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { lab } from "./state.js";
+import { lab, shownPoints } from "./state.js";
 
 let list = null, subtitle = null;
 
@@ -11,14 +11,20 @@ export function mount(element) {
   list = make("ol", "rp-lab-look");
   plot.classList.add("rp-lab-scroll");
   plot.append(list);
-  on("lab", (what) => ["document", "summary", "plan"].includes(what) && show());
+  on("lab", (what) => ["document", "summary", "plan", "mode", "points"].includes(what) && show());
   show();
 }
 
+const BEFORE = {
+  sweep: ["The knee: up to it throughput grows with the load, beyond it only the wait does.", "Where goodput peaks."],
+  find: ["Which promise is broken first, at either end.", "The price: what the answer costs in the other figures."],
+};
+
 function show() {
-  const before = (lab.scenario && lab.scenario.look) || [];
-  write(subtitle, lab.document ? "what this run showed" : "");
-  list.replaceChildren(...(lab.document ? lab.document.summary.sentences : before).map(item));
+  const shown = lab.mode === "compare" ? lab.document : shownPoints();
+  const before = BEFORE[lab.mode] || (lab.scenario && lab.scenario.look) || [];
+  write(subtitle, shown ? "what this run showed" : "");
+  list.replaceChildren(...(shown ? shown.summary.sentences : before).map(item));
 }
 
 /* A sentence, its first words bold where they end in a colon or a full stop. */

@@ -9,7 +9,11 @@
  *   "typed"     something was typed into the boxes
  *   "job"       a run has moved on
  *   "message"   there is something to say
- *   "wanted"    the address asks for a result */
+ *   "wanted"    the address asks for a result
+ *   "mode"      two settings are compared, one is swept, or one is searched for
+ *   "asked"     another sweep or search is asked for
+ *   "points"    another sweep or search is shown, or it has measured more
+ *   "traffic"   requests of a file take the place of the scenario's, or no longer */
 import { emit } from "../shared/events.js";
 import { given } from "../shared/given.js";
 
@@ -17,6 +21,12 @@ import { given } from "../shared/given.js";
 /**
  * The settings of an arm; `given`: the engine settings that a run is asked for.
  * @typedef {{knobs: Record<string, any>, config: Record<string, any>, given: Set<string>}} Arm
+ */
+
+/** @typedef {"compare" | "sweep" | "find"} Mode */
+/**
+ * What a sweep or a search varies: from and to which value. A sweep also has `points`, and of a rate `seconds`.
+ * @typedef {{setting: string, from: number, to: number, points?: number, seconds?: number}} Asked
  */
 
 /** @type {ArmName[]} */
@@ -34,11 +44,22 @@ export const lab = {
   numbers: { seed: 0, repeats: 3 },
   /** The SLO. @type {{ttft_ms: number, itl_ms: number} | null} */
   limits: null,
+  /** @type {Mode} */
+  mode: "compare",
+  /** @type {Record<"sweep" | "find", Asked>} */
+  asked: {
+    sweep: { setting: "rate_per_s", from: 1, to: 12, points: 8, seconds: 4 },
+    find: { setting: "prefill_max_tokens", from: 16, to: 1024 },
+  },
+  /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */
+  traffic: null,
+  /** The sweep and the search shown, and those before them. @type {Record<"sweep" | "find", any>} */
+  points: { sweep: null, find: null },
+  /** @type {Record<"sweep" | "find", any>} */
+  earlier: { sweep: null, find: null },
   edited: false, // whether the plan is another one than that of the result shown
   /** The result shown. @type {any} */
   document: null,
-  /** Its id on the server; null where the server may not have it. @type {string | null} */
-  serverId: null,
   /** @type {any} */
   job: null,
   message: "",
@@ -48,7 +69,20 @@ export const lab = {
 export const tell = (what) => emit("lab", what);
 
 /** The scenario of this name, if there is one. */
-export const scenarioNamed = (name) => lab.catalogue.scenarios.find((scenario) => scenario.name === name);
+export const scenarioNamed = (name) =>
+  [...lab.catalogue.scenarios, lab.catalogue.own].find((scenario) => scenario.name === name);
+
+/** Whether a run is under way or about to begin. */
+export const measuring = () => Boolean(lab.job && ["starting", "running"].includes(lab.job.state));
+
+/** The sweep or the search shown: while it is measured, as far as it has come; null of none, or while comparing. */
+export function shownPoints() {
+  if (lab.mode === "compare") return null;
+  return measuring() && lab.job.kind === lab.mode ? lab.job.so_far || null : lab.points[lab.mode];
+}
+
+/** The result shown, of whatever kind. */
+export const shownResult = () => (lab.mode === "compare" ? lab.document : lab.points[lab.mode]);
 
 /** Say something where the user looks: a refusal, or nothing (""). */
 export function say(message) {

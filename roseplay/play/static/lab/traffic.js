@@ -6,7 +6,7 @@ import { chooseScenario } from "./plan.js";
 import { lab, say, tell } from "./state.js";
 
 const LARGEST = 8 * 2 ** 20; // as the server takes them
-const NOTHING = "JSONL, CSV or ShareGPT: arrival, prompt or its length, answer length.";
+const NOTHING = "A file: JSONL, CSV or ShareGPT.";
 let card = null, about = null;
 
 /** The last card of the list, beside a drawing. */

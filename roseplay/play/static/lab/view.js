@@ -5,7 +5,10 @@ import { on } from "../shared/events.js";
 import { createPen } from "../shared/pen.js";
 import { palette } from "../shared/theme.js";
 import { running } from "./job.js";
+import { RUN_WORDS } from "./mode.js";
 import { lab } from "./state.js";
+
+const compared = () => Boolean(lab.document);
 
 /** @import { Palette } from "../shared/theme.js" */
 /** @import { Pen } from "../shared/pen.js" */
@@ -16,7 +19,7 @@ import { lab } from "./state.js";
 /**
  * @typedef {object} ViewSpec
  * @property {string} name
- * @property {string} subtitle where the words of what is read stand at other times
+ * @property {string | (() => string)} subtitle where the words of what is read stand at other times
  * @property {{l: number, r: number, t: number, b: number}} margin
  * @property {(pen: Pen, area: Area, T: Palette) => void} draw
  * @property {() => string} describe the result, for who cannot see it
@@ -25,6 +28,7 @@ import { lab } from "./state.js";
  * what lies at a point
  * @property {Record<string, (point: Point | null, area: Area) => Point | null>} [keys] how arrows move the reading
  *   place
+ * @property {() => boolean} [has] whether there is something to draw; without it, whether a comparison is shown
  */
 
 class LabView {
@@ -34,6 +38,7 @@ class LabView {
    */
   constructor(element, spec) {
     this.spec = spec;
+    this.has = spec.has || compared;
     this.box = element.querySelector(".rp-plot");
     this.subtitle = element.querySelector(".rp-sub");
     this.subtitle.setAttribute("aria-live", "polite");
@@ -64,11 +69,12 @@ class LabView {
     if (area.width < 20 || area.height < 20) return;
     pen.begin(box.clientWidth, box.clientHeight);
     spec.draw(pen, area, T);
-    const read = lab.document && this.point ? spec.read(area, this.point) : null;
+    const read = this.has() && this.point ? spec.read(area, this.point) : null;
     if (read && read.marks) read.marks(pen, area, T);
-    const empty = running() ? "Measuring." : "Press Run A and B.";
-    if (!lab.document) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
-    write(this.subtitle, read ? read.words : spec.subtitle);
+    const empty = running() ? "Measuring." : `Press ${RUN_WORDS[lab.mode]}.`;
+    if (!this.has()) pen.note(empty, (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
+    const { subtitle } = spec;
+    write(this.subtitle, read ? read.words : typeof subtitle === "string" ? subtitle : subtitle());
   }
 
   listen() {
@@ -79,14 +85,14 @@ class LabView {
     canvas.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return this.read(null);
       const move = spec.keys && spec.keys[event.key];
-      if (!move || !lab.document || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!move || !this.has() || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       this.read(move(this.point, this.area()));
     });
     on("lab", (what) => {
-      if (what === "document") this.point = null;
-      if (["document", "limits", "summary", "job"].includes(what)) this.soon();
-      if (["document", "limits"].includes(what)) this.describe();
+      if (["document", "mode"].includes(what)) this.point = null;
+      if (["document", "limits", "summary", "job", "mode", "points"].includes(what)) this.soon();
+      if (["document", "limits", "mode", "points"].includes(what)) this.describe();
     });
     on("theme", this.soon);
     new ResizeObserver(this.soon).observe(this.box);
@@ -99,7 +105,7 @@ class LabView {
   }
 
   describe() {
-    const words = lab.document ? this.spec.describe() : `${this.spec.name}: nothing measured yet.`;
+    const words = this.has() ? this.spec.describe() : `${this.spec.name}: nothing measured yet.`;
     this.canvas.setAttribute("aria-label", words);
   }
 }

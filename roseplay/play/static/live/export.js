@@ -1,25 +1,12 @@
 /* The settings that hold now, to be copied: as vLLM's flags where it has them, or with the header's figures as text. */
 import { copy } from "../shared/copy.js";
 import { make, makeButton, write } from "../shared/dom.js";
+import { vllmFlag } from "../shared/flags.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { lacks } from "./knobs.js";
-
-/** @import { Setting } from "../shared/given.js" */
-
-/**
- * A setting as vLLM's flag; "" where it has none, or none for this value.
- * @param {Setting} setting
- * @param {any} value
- */
-export function vllmFlag({ flag, opposite, kind }, value) {
-  if (!flag || value === null || value === undefined) return "";
-  if (kind !== "switch") return `${flag} ${value}`;
-  const on = value !== Boolean(opposite);
-  return on ? flag : flag.replace("--", "--no-");
-}
 
 /** All that have one: the knobs, but those that have no effect here, and what the engine was started with. */
 function vllmFlags() {

@@ -1,4 +1,5 @@
-/* A search: its question as a sentence with fields in it, its answer, and the button that has the running engine use it. */
+/* A search: its question as a sentence with fields in it, its answer, and the button that has the running engine use
+ * it. */
 import { make, makeButton, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
@@ -64,10 +65,11 @@ function show() {
     write(apply, `Apply ${format.limit(row.value)}`);
     apply.disabled = running() || store.knobs[shown.setting] === row.value;
   }
+  const [claim, figures] = first.split(row ? ": " : /\.(?= )/);
   if (!shown) found.replaceChildren(running() ? "Measuring." : "Press Find.");
-  else if (row) found.replaceChildren(...answerWords(shown.setting, row.value, first));
-  else found.replaceChildren(first);
-  write(why, row ? more.filter((sentence) => /price/.test(sentence)).join(" ") : "");
+  else if (row) found.replaceChildren(...answerWords(shown.setting, row.value, claim));
+  else found.replaceChildren(`${claim}.`.replace(/\.\.$/, "."));
+  write(why, [figures, row ? more.find((sentence) => /^(The|It has no) price/.test(sentence)) : ""].join(" ").trim());
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
   said(shown);
 }
@@ -75,7 +77,7 @@ function show() {
 /* The first sentence, its setting bold and its value in the colour of what acts. */
 function answerWords(setting, value, sentence) {
   const words = `${settingLabel(setting)} `, rest = sentence.replace(/^.*? (?=is the )/, " ");
-  return [make("b", "", words), make("b", "rp-hand", format.limit(value)), rest];
+  return [make("b", "", words), make("b", "rp-hand", format.limit(value)), `${rest}.`];
 }
 
 // ---- Apply ------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ export function mount(element) {
   show();
 }
 
-/** Vary another setting, over its usual range. */
-export function chooseSetting(kind, setting) {
+/* Vary another setting, over its usual range. */
+function chooseSetting(kind, setting) {
   const [from, to] = RANGES[setting];
   Object.assign(lab.asked[kind], { setting, from, to });
   lab.edited = true;

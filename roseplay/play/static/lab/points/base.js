@@ -1,10 +1,10 @@
 /* What a search runs with, as the engine runs now, and what Apply would change. */
 import { make, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
+import { vllmFlag } from "../../shared/flags.js";
 import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { store } from "../../shared/store.js";
-import { vllmFlag } from "../../live/export.js";
 import { lab, meaning, shownPoints } from "../state.js";
 import { answerRow } from "./document.js";
 

@@ -79,12 +79,13 @@ function draw(pen, area, T, what, scale) {
   g.fillRect(area.x0, level, area.width, area.y1 - level);
   drawAxes(pen, area, across.ticks, up, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
-  pen.text(`promise: ≤ ${figureText(promise)} ms`, area.x0 + 6, level - 5, T.ink3);
+  const find = Boolean(document.roseplay_find), at = find ? area.x1 - 6 : area.x0 + 6;
+  pen.text(`promise: ≤ ${figureText(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
   path(pen, before, T.ink3, [4, 3], 1);
-  const inOrder = document.roseplay_find ? [...marks].sort((a, b) => a.x - b.x) : marks;
-  path(pen, inOrder, document.roseplay_find ? T.line2 : T.ink, [], document.roseplay_find ? 1 : 1.75);
+  const inOrder = find ? [...marks].sort((a, b) => a.x - b.x) : marks;
+  path(pen, inOrder, find ? T.line2 : T.ink, [], find ? 1 : 1.75);
   for (const mark of marks) spread(pen, mark, what.figure, up, T);
-  if (document.roseplay_find) tries(pen, area, T, document, marks);
+  if (find) tries(pen, area, T, document, marks);
   else values(pen, area, T, document, marks, what.figure, up);
 }
 

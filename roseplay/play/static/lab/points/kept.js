@@ -2,7 +2,7 @@
 import { sharp } from "../../shared/pen.js";
 import { niceAxis } from "../../shared/numbers.js";
 import { drawLevel, short } from "../draw.js";
-import { shownPoints } from "../state.js";
+import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { figureText, rangeText } from "../words.js";
 import { evenAxis, valueAxis } from "./axes.js";
@@ -17,7 +17,7 @@ export function mount(element) {
     name: "Goodput",
     subtitle: "requests/s that keep both promises, at each value",
     margin: { l: 44, r: 18, t: 14, b: 18 },
-    has: () => rowsOf(shownPoints()).length > 0,
+    has: () => lab.mode === "sweep" && rowsOf(shownPoints()).length > 0,
     draw,
     read,
     describe,
@@ -38,7 +38,7 @@ function scaleOf(area) {
 }
 
 function draw(pen, area, T) {
-  if (!rowsOf(shownPoints()).length) return;
+  if (lab.mode !== "sweep" || !rowsOf(shownPoints()).length) return;
   const scale = scaleOf(area), { document, rows, rate, across, y, each, wide } = scale, { g } = pen;
   for (let i = 0; i <= PARTS; i++) drawLevel(pen, area, y(i * each), short(+(i * each).toPrecision(3)), T);
   for (const [x, words] of across.ticks) pen.text(words, x, area.y1 + 13, T.ink3, "center");

@@ -1,29 +1,34 @@
 /* Where the answer of a search can still be: the values that are left after each try. */
 import { sharp } from "../../shared/pen.js";
-import { shownPoints } from "../state.js";
+import { lab, shownPoints } from "../state.js";
 import { createView } from "../view.js";
 import { valueAxis } from "./axes.js";
 import { answerRow, rowsOf } from "./document.js";
 
-const MOST_HIGH = 22;
+const MOST_HIGH = 22, WORDS_PX = 84;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
   createView(element, {
     name: "Where the answer can still be",
     subtitle: "after each try",
-    margin: { l: 44, r: 96, t: 4, b: 18 },
-    has: () => rowsOf(shownPoints()).length > 0,
+    margin: { l: 44, r: 18, t: 4, b: 18 },
+    has: () => lab.mode === "find" && rowsOf(shownPoints()).length > 0,
     draw,
     read,
     describe,
   });
 }
 
-/* The range before the first try, then after each: [low, high], or the answer alone. */
+/* The range before the first try, then after each: [low, high], with the best value so far; null of none. */
 function ranges() {
-  const document = shownPoints(), { grid } = document, answer = answerRow(document);
-  const after = rowsOf(document).map(({ left }) => left || (answer ? [answer.value, answer.value] : null));
+  const document = shownPoints(), { grid } = document;
+  let best = null;
+  const after = rowsOf(document).map(({ left, kept, value }) => {
+    if (kept) best = value;
+    const ends = [...(left || []), ...(best === null ? [] : [best])];
+    return ends.length ? [Math.min(...ends), Math.max(...ends)] : null;
+  });
   return [[grid[0], grid[grid.length - 1]], ...after];
 }
 
@@ -43,12 +48,14 @@ function draw(pen, area, T) {
 
 function bar(pen, area, range, place, y, i, T) {
   pen.text(i ? `try ${i}` : "before", area.x0 - 6, y + 3.5, T.ink3, "right");
-  if (!range) return pen.text("none", area.x1 + 6, y + 3.5, T.ink3);
-  const [low, high] = range, x0 = place(low), x1 = place(high);
+  if (!range) return pen.text("none", area.x0 + 14, y + 3.5, T.ink3);
+  const [low, high] = range, x0 = place(low), x1 = place(high), words = wordsOf(range);
   pen.g.fillStyle = T.prompt;
   pen.g.fillRect(x0, y - 2.5, Math.max(2, x1 - x0), 5);
   for (const x of [x0, x1]) pen.line(sharp(x), y - 6, sharp(x), y + 6, T.ink);
-  pen.text(wordsOf(range), Math.min(x1 + 8, area.x1 + 6), y + 3.5, T.ink3);
+  if (x1 + WORDS_PX < area.x1) pen.text(words, x1 + 8, y + 3.5, T.ink3);
+  else if (x0 - WORDS_PX > area.x0) pen.text(words, x0 - 8, y + 3.5, T.ink3, "right");
+  else pen.text(words, (x0 + x1) / 2, y + 3.5, T.ink, "center");
 }
 
 const wordsOf = (range) => (!range ? "none" : range[0] === range[1] ? String(range[0]) : range.join(" – "));

@@ -2,6 +2,7 @@
 import { make, makeButton, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
+import { given } from "../../shared/given.js";
 import { exportTable } from "../files.js";
 import { lab, meaning, shownPoints } from "../state.js";
 import { figureText, rangeText } from "../words.js";
@@ -45,7 +46,11 @@ function show() {
     const { summary } = document, answer = row === answerRow(document);
     const marked = find ? answer : i === summary.knee;
     const cells = columns.map(([name]) => cell(row, name));
-    const value = make("th", { scope: "row" }, find ? `${i + 1}` : plainValue(document, row));
+    const value = make(
+      "th",
+      { scope: "row", title: settingLabel(document.setting) },
+      find ? `${i + 1}` : plainValue(document, row),
+    );
     const more = find
       ? [make("td", "", plainValue(document, row)), ...cells, make("td", "", verdict(row, answer))]
       : cells;
@@ -57,7 +62,9 @@ function show() {
 const plainValue = ({ setting }, row) => valueWords(setting, row.value).replace(" req/s", "");
 
 function head({ setting }, columns, find) {
-  const varied = setting === "rate_per_s" ? "req/s" : settingLabel(setting).toLowerCase();
+  const varied = setting === "rate_per_s"
+    ? "req/s"
+    : given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
   const first = find ? ["try", varied] : [varied];
   const names = [...first, ...columns.map(([, words]) => words), ...(find ? ["verdict"] : [])];
   const ranged = (words) => (/^(TTFT|ITL) p/.test(words) ? "rp-ranged" : "");
@@ -74,6 +81,6 @@ function cell(row, name) {
 }
 
 function verdict(row, answer) {
-  if (row.kept) return answer ? "keeps both: the answer" : "keeps both";
+  if (row.kept) return answer ? "the answer" : "keeps both";
   return `${Object.keys(row.misses).map((name) => TITLES[name]).join(" and ")} too long`;
 }

@@ -1,0 +1,251 @@
+"""The Lab's sweeps and searches: asked for on the page, drawn while they are measured, kept, sent, opened, applied."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import PHONE, Served
+from tests.browser.test_lab import RUN_MS, open_file, open_lab
+
+Open = Callable[..., Page]
+DOCUMENTS = Path(__file__).parents[1] / "lab"
+
+
+def choose(page: Page, mode: str) -> None:
+    page.get_by_role("radio", name=mode, exact=True).click()
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode.lower())
+
+
+def fill(page: Page, name: str, value: float) -> None:
+    page.locator(f"#lab-asked-{name}").fill(str(value))
+
+
+def number(page: Page, name: str, value: float) -> None:
+    page.locator(f"#lab-{name} input").fill(str(value))
+    page.wait_for_function("([name, value]) => Rose.lab.numbers[name] === value", arg=[name, value])
+
+
+def run(page: Page) -> None:
+    page.locator("#lab-run").click()
+    expect(page.locator("#lab-run")).to_be_disabled()
+    expect(page.locator("#lab-run")).to_be_enabled(timeout=RUN_MS)
+
+
+def small_sweep(page: Page) -> dict[str, Any]:
+    """Run a sweep of two rates; returns its document."""
+    open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Poisson")).click()
+    choose(page, "Sweep")
+    for name, value in (("from", 4), ("to", 8), ("points", 2), ("seconds", 1)):
+        fill(page, name, value)
+    for name, value in (("repeats", 1), ("max_new_tokens", 4), ("seed", 5)):
+        number(page, name, value)
+    run(page)
+    return page.evaluate("() => Rose.lab.points.sweep")
+
+
+def cells(page: Page) -> list[list[str]]:
+    lines = page.locator("#rp-lab-points tbody tr")
+    return [lines.nth(i).locator("th, td").all_inner_texts() for i in range(lines.count())]
+
+
+def panel(page: Page, name: str) -> Locator:
+    return page.locator(f"#rp-lab-{name}")
+
+
+def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(live)
+    document = small_sweep(page)
+    assert (document["asked"], document["seed"], document["repeats"]) == ([4, 8], 5, 1)
+    assert document["settings"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine runs"
+    table = cells(page)
+    assert [line[0] for line in table] == ["4", "8"]
+    expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
+    for name in ("curve-ttft", "curve-itl", "kept"):
+        canvas = panel(page, name).locator("canvas")
+        expect(canvas).to_have_attribute("aria-label", re.compile("4 req/s: .*8 req/s: "))
+        canvas.press("ArrowRight")
+        expect(panel(page, name).locator(".rp-sub")).to_have_text(re.compile("^4 req/s: "))
+    expect(panel(page, "itl")).to_be_hidden()
+    expect(panel(page, "before").locator("li button")).to_have_attribute("aria-pressed", "true")
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="save as CSV").click()
+    rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
+    assert [float(line["rate_per_s"]) for line in rows] == [4, 8]
+    with page.expect_popup() as popup:
+        page.locator("#lab-report").click()
+    expect(popup.value.locator("svg").first).to_be_visible()
+    with page.expect_download() as download:
+        page.locator("#lab-export").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+
+    page.reload()
+    expect(panel(page, "points").locator("tbody tr")).to_have_count(2)
+    assert cells(page) == table, "the newest one comes back"
+    other = open_page(live)
+    open_lab(other)
+    open_file(other, path)
+    expect(other.locator("#rp-lab")).to_have_attribute("data-mode", "sweep")
+    assert cells(other) == table
+    expect(other.locator("#lab-asked-to")).to_have_value("8")
+
+
+def test_a_search_finds_a_value_and_applies_it(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Token budget")).click()
+    choose(page, "Find")
+    for label, limit in (("The most ITL p99 in ms", 90_000), ("The most TTFT p95 in ms", 90_000)):
+        page.get_by_label(label).fill(str(limit))
+        page.get_by_label(label).press("Tab")
+    fill(page, "from", 48)
+    fill(page, "to", 64)
+    for name, value in (("repeats", 1), ("num_requests", 3), ("max_new_tokens", 4)):
+        number(page, name, value)
+    run(page)
+    document = page.evaluate("() => Rose.lab.points.find")
+    assert document["promises"] == {"itl_p99_ms": 90_000, "ttft_p95_ms": 90_000}
+    assert document["summary"]["answer"] == 48, "everything keeps such promises"
+    expect(page.locator(".rp-lab-found")).to_have_text("Prefill budget 48 is the smallest that keeps both promises.")
+    expect(page.locator(".rp-lab-why")).to_have_text(re.compile("The price of prefill budget 48"))
+    assert cells(page)[-1][-1] == "the answer"
+    expect(panel(page, "left").locator("canvas")).to_have_attribute("aria-label", re.compile("at first 48 – 64"))
+    differing = panel(page, "base").locator(".rp-differs")
+    expect(differing).to_have_attribute("data-knob", "prefill_max_tokens")
+    expect(differing.locator("td").nth(1)).to_have_text("48")
+    page.get_by_role("button", name="Apply 48").click()
+    expect(page.locator(".rp-lab-done")).to_have_text(re.compile("^Prefill budget is now 48"))
+    assert live.engine.knobs.prefill_max_tokens == 48
+    expect(differing).to_have_count(0)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".rp-lab-done")).to_have_text("")
+    assert live.engine.knobs.prefill_max_tokens is None
+
+
+def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.get_by_role("radio", name=re.compile("^Batched append")).click()
+    choose(page, "Sweep")
+    page.get_by_label("Change").select_option("max_batch_size")
+    expect(page.locator("#lab-asked-seconds")).to_have_count(0)
+    fill(page, "points", 12)
+    number(page, "repeats", 2)
+    page.locator("#lab-run").click()
+    expect(panel(page, "points").locator("tbody tr")).not_to_have_count(0, timeout=RUN_MS)
+    page.locator("#lab-stop").click()
+    stopped = page.get_by_role("alert").filter(has_text="the values that were measured are kept")
+    expect(stopped).to_be_visible(timeout=RUN_MS)
+    kept = page.evaluate("() => Rose.lab.points.sweep.points.map((point) => point.value)")
+    assert kept and kept == sorted(kept)
+    expect(panel(page, "points").locator("tbody tr")).to_have_count(len(kept))
+
+
+def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(live, expected="422")
+    open_lab(page)
+    path = tmp_path / "mine.csv"
+    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,3\n0.1,8,3\n0.2,30,3\n")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("radio", name="Your own traffic: choose a file").click()
+    chooser.value.set_files(path)
+    expect(page.locator("#rp-lab-cards [aria-checked=true]")).to_contain_text("mine.csv")
+    expect(page.locator("#lab-num_requests")).to_be_hidden()
+    number(page, "repeats", 1)
+    run(page)
+    document = page.evaluate("() => Rose.lab.document")
+    assert [request[1:] for request in document["traffic"]["requests"]] == [[12, 3], [8, 3], [30, 3]]
+    choose(page, "Sweep")
+    page.get_by_label("Change").select_option("max_batch_size")
+    for name, value in (("from", 1), ("to", 2), ("points", 2)):
+        fill(page, name, value)
+    run(page)
+    sweep = page.evaluate("() => Rose.lab.points.sweep")
+    assert sweep["traffic"]["name"] == "mine.csv"
+    assert [point["requests"] for point in sweep["points"]] == [3, 3]
+    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,12,many\n")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("radio", name="Your own traffic: choose a file").click()
+    chooser.value.set_files(path)
+    page.locator("#lab-run").click()
+    expect(page.locator(".rp-lab-error")).to_have_text(re.compile("line 2"))
+
+
+def test_what_is_refused_is_said(live: Served, open_page: Open) -> None:
+    page = open_page(live, expected="422")
+    open_lab(page)
+    choose(page, "Sweep")
+    alert = page.locator(".rp-lab-error")
+    fill(page, "from", 9)
+    fill(page, "to", 3)
+    page.locator("#lab-run").click()
+    expect(alert).to_have_text("a sweep from 9 to 3 has no values: let it rise")
+    page.locator("#lab-asked-to").fill("")
+    page.locator("#lab-run").click()
+    expect(alert).to_have_text("“to” is empty: give a number.")
+    choose(page, "Compare")
+    expect(page.locator("#rp-lab-itl")).to_be_visible()
+
+
+def test_modes_are_changed_by_keys_and_kept(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    page.get_by_role("radio", name="Compare", exact=True).press("ArrowRight")
+    expect(page.get_by_role("radio", name="Sweep", exact=True)).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#lab-run")).to_have_text("Find")
+    page.reload()
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", "find")
+
+
+@pytest.mark.parametrize("mode", ["Sweep", "Find"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str, mode: str) -> None:
+    page = open_page(live, color_scheme=scheme)
+    open_lab(page)
+    open_file(page, DOCUMENTS / f"{mode.lower()}.json")
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode.lower())
+    overflow = (
+        "() => [document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+    )
+    assert page.evaluate(overflow) == [0, 0]
+    unnamed = """() => [...document.querySelectorAll('#rp-lab :is(button, input, select, canvas)')].filter((e) => e.offsetParent
+        && !e.labels?.length && !e.textContent.trim() && !e.getAttribute('aria-label')).map((e) => e.outerHTML.slice(0, 120))"""
+    assert page.evaluate(unnamed) == []
+
+
+@pytest.mark.parametrize("mode", ["Sweep", "Find"])
+def test_on_a_phone_it_can_be_read_and_pressed(live: Served, open_page: Open, mode: str) -> None:
+    page = open_page(live, **PHONE)
+    open_lab(page)
+    open_file(page, DOCUMENTS / f"{mode.lower()}.json")
+    expect(page.locator("#rp-lab")).to_have_attribute("data-mode", mode.lower())
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    small = """() => [...document.querySelectorAll('#rp-lab :is(button:not(.rp-term), input, select)')].filter((e) => e.offsetParent
+        && e.type !== 'file' && e.getBoundingClientRect().height < 43.5).map((e) => e.outerHTML.slice(0, 120))"""
+    assert page.evaluate(small) == []
+
+
+def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) -> None:
+    page = open_page(live)
+    open_lab(page)
+    open_file(page, DOCUMENTS / "sweep.json")
+    legend = panel(page, "curve-ttft").locator(".rp-rt")
+    expect(legend).to_have_text("")
+    page.evaluate(
+        """async (text) => { const { showPoints } = await Rose.load('lab/points/document.js');
+             showPoints({ ...JSON.parse(text), id: 'another', summary: Rose.lab.points.sweep.summary }); }""",
+        (DOCUMENTS / "sweep.json").read_text(encoding="utf-8"),
+    )
+    expect(legend).to_contain_text("the one before")
+    assert json.loads((DOCUMENTS / "sweep.json").read_text())["setting"] == "rate_per_s"
