@@ -94,6 +94,8 @@ def experiment_of(document: Any) -> dict[str, Any]:
     own = {*scenario.config, *scenario.config_before, *scenario.config_after}
     kept = [name for name in a if name in own or a[name] != b.get(name)]
     body = {name: document[name] for name in ("scenario", "seed", "repeats", "params", "limits", "name")}
+    if "max_spread_pct" in document:
+        body["max_spread_pct"] = document["max_spread_pct"]
     if traffic:
         body = {**body, "params": {}, "traffic": traffic}
     for arm in ARMS:

@@ -46,6 +46,8 @@ def parse_find(body: Mapping[str, Any]) -> Find:
         ValueError: one sentence for the sender.
     """
     question = parse_question(body, "find")
+    if question.max_spread_pct is not None:
+        raise ValueError("a search repeats a value until its verdict is sure: leave out max_spread_pct")
     given = checked_object(body["find"], "a search", _FIELDS)
     setting = given.get("setting")
     if setting not in KNOBS:

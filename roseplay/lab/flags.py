@@ -20,7 +20,9 @@ from roseplay.lab.spec import (
     ARM_CONFIG,
     ARMS,
     DEFAULT_LIMITS,
+    LENGTHS,
     MAX_NAME,
+    MAX_REPEATS,
     find_scenario,
     parse_seed,
     scenario_arm,
@@ -101,6 +103,16 @@ def _add_experiment_flags(lab: Parser) -> None:
     group.add_argument(
         "--repeats", type=int, metavar="N", help="runs of each arm (default: 1), or of each value (default: 3)"
     )
+    group.add_argument(
+        "--max-spread",
+        type=float,
+        metavar="PCT",
+        help="repeat further, each arm or value up to "
+        f"{MAX_REPEATS} times, until the spread of the scenario's figure is at most PCT percent of its median",
+    )
+    group.add_argument(
+        "--length", type=int, choices=LENGTHS, help="send so many times the scenario's requests (default: 1)"
+    )
     group.add_argument("--prompt", metavar="TEXT", help="text of each prompt, instead of questions taken in turn")
     group.add_argument(
         "--keep-cache", action="store_true", help="keep cached blocks from run to run, to see a prefix cache in use"
@@ -147,7 +159,10 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
         ValueError: one sentence for the user.
     """
     body = {} if options.spec is None else _read_spec(Path(options.spec))
-    named = {"scenario": options.scenario, "seed": options.seed, "repeats": options.repeats}
+    named = {
+        **{name: getattr(options, name) for name in ("scenario", "seed", "repeats", "length")},
+        "max_spread_pct": options.max_spread,
+    }
     body |= {name: value for name, value in named.items() if value is not None}
     body |= point_fields(options)
     if options.traffic is not None:

@@ -15,7 +15,9 @@ from roseplay.lab.load import make_load, warm_up
 from roseplay.lab.measuring import RunError, measure_run, run_record
 from roseplay.lab.memory import fit
 from roseplay.lab.progress import RunProgress, seconds_left
-from roseplay.lab.spec import ARMS, Experiment
+from roseplay.lab.spec import ARMS, Experiment, arms_in_turn
+from roseplay.lab.spread import is_small
+from roseplay.lab.summary import watched_values
 from roseplay.traffic.environment import environment
 
 
@@ -49,11 +51,13 @@ class Job(BackgroundJob):
             experiment, live, room(self._configs, live.info)
         )
         self._warm_up = warm_up(self._workload, self._prompt_tokens)
-        counts = dict.fromkeys(ARMS, 0)
         self._runs: list[RunProgress] = []
-        for arm in experiment.order:
-            counts[arm] += 1
-            self._runs.append(RunProgress(arm, counts[arm], len(self._workload)))
+        for number in range(experiment.repeats):
+            self._plan(number)
+
+    def _plan(self, number: int) -> None:
+        """Append the runs of the repeat of this number, from 0 on."""
+        self._runs += [RunProgress(arm, number + 1, len(self._workload)) for arm in arms_in_turn(number)]
 
     def status(self) -> dict[str, Any]:
         """Returns the state and the progress, as the page shows them."""
@@ -77,13 +81,24 @@ class Job(BackgroundJob):
         self.state = "running"
         records: list[dict[str, Any]] = []
         try:
-            for run in self._runs:
+            while len(records) < len(self._runs):
+                run = self._runs[len(records)]
                 self._check_stop()
                 records.append(self._measure_run(run, arms.get(run.arm)))
+                if len(records) == len(self._runs) and self._wants_more(records):
+                    self._plan(len(records) // len(ARMS))
         finally:
             repeats = len(records) // len(ARMS)
             if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
                 self.result = self._keep(self._document(arms, records[: repeats * len(ARMS)], repeats))
+
+    def _wants_more(self, records: list[dict[str, Any]]) -> bool:
+        """Whether another repeat is wanted, since the spread is larger than asked for."""
+        most = self.experiment.max_spread_pct
+        if most is None or len(records) // len(ARMS) >= self.experiment.most_repeats:
+            return False
+        watched = watched_values(records, self._scenario.watch, self.experiment.limits)
+        return not all(is_small(values, most) for values in watched.values())
 
     def _open_arms(self) -> ArmEngines:
         """Open the arms' engines, together or in turn as memory allows."""
@@ -142,7 +157,8 @@ class Job(BackgroundJob):
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
                 "repeats": repeats,
-                "order": experiment.order[: len(records)],
+                "order": [record["arm"] for record in records],
+                **({} if experiment.max_spread_pct is None else {"max_spread_pct": experiment.max_spread_pct}),
                 "params": self._scenario.params(),
                 "arms": {
                     arm: {

@@ -20,7 +20,16 @@ from roseplay.lab.measuring import RunError, measure_run, run_record
 from roseplay.lab.memory import fit
 from roseplay.lab.own_traffic import OwnTraffic, checked_object
 from roseplay.lab.progress import RunProgress, seconds_left
-from roseplay.lab.spec import MAX_REPEATS, Arm, parse_arm, parse_limits, parse_load, parse_name, parse_seed
+from roseplay.lab.spec import (
+    MAX_REPEATS,
+    Arm,
+    parse_arm,
+    parse_limits,
+    parse_load,
+    parse_max_spread,
+    parse_name,
+    parse_seed,
+)
 from roseplay.lab.summary import MEASURES, keeps
 from roseplay.settings import settings_of
 from roseplay.texts import number_text
@@ -32,7 +41,7 @@ Varied = Literal["rate_per_s", "prefill_max_tokens", "max_batch_size"]
 RATE: Varied = "rate_per_s"
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
 MAX_VALUE = 1_000_000
-COMMON = ("scenario", "traffic", "seed", "repeats", "params", "limits", "name", "a")
+COMMON = ("scenario", "traffic", "seed", "repeats", "params", "limits", "name", "a", "max_spread_pct", "length")
 FIGURES_OF_A_RUN = (
     *("output_tokens_per_s", "goodput_req_s", "ttft_p50_ms", "ttft_p95_ms", "ttft_p99_ms"),
     *("itl_p50_ms", "itl_p99_ms", "e2e_p99_ms", "preemptions"),
@@ -52,6 +61,7 @@ class Question:
     repeats: int
     limits: Mapping[str, float]
     name: str | None
+    max_spread_pct: float | None = None
 
 
 def parse_question(body: Mapping[str, Any], own: str) -> Question:
@@ -75,6 +85,7 @@ def parse_question(body: Mapping[str, Any], own: str) -> Question:
         repeats=int(checked_number("repeats", repeats, 1, MAX_REPEATS)),
         limits=parse_limits(body.get("limits")),
         name=parse_name(body.get("name")),
+        max_spread_pct=parse_max_spread(body.get("max_spread_pct")),
     )
 
 
@@ -248,10 +259,12 @@ class PointJob(BackgroundJob):
         return point
 
     def _measure_repeat(self, engine: Any, value: Value, repeat: int, workload: Workload) -> dict[str, float | None]:
-        run = next((run for run in self._runs if run.started is None), None)
-        if run is None:
-            run = RunProgress(value_text(self.setting, value), repeat, len(workload))
-            self._runs.append(run)
+        run = RunProgress(value_text(self.setting, value), repeat, len(workload))
+        place = sum(one.started is not None for one in self._runs)
+        if place < len(self._runs) and (self._runs[place].arm, self._runs[place].repeat) == (run.arm, run.repeat):
+            run = self._runs[place]  # was planned
+        else:
+            self._runs.insert(place, run)
         run.start()
         try:
             played, steps = measure_run(engine, workload, stop=self._stop, on_sent=run.sent.append, **self._how)
@@ -279,6 +292,7 @@ class PointJob(BackgroundJob):
             "environment": environment(threads=info.threads, device=info.device),
             "seed": question.seed,
             "repeats": question.repeats,
+            **({} if question.max_spread_pct is None else {"max_spread_pct": question.max_spread_pct}),
             "params": question.scenario.params(),
             **({"traffic": question.traffic.document()} if question.traffic else {}),
             "setting": self.setting,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, scalar, text, whole
+from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, optional, scalar, text, whole
 from roseplay.lab import find, sweep
 from roseplay.lab.document import read_document
 from roseplay.lab.find_summary import PROMISES, Search, find_summary, is_kept, wants_more
@@ -40,6 +40,7 @@ _COMMON: dict[str, Schema] = {
 SWEEP = object_of(
     {
         **_COMMON,
+        **optional(number(0.1, 100), "max_spread_pct"),
         "setting": choice(RATE, *KNOBS),
         "asked": list_of(number(0)),
         "points": list_of(_POINT, numbered=True),

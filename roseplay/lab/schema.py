@@ -48,6 +48,7 @@ DOCUMENT = object_of(
         "seed": number(),
         "repeats": whole(1, MAX_REPEATS),
         "order": list_of(choice(*ARMS)),
+        **optional(number(0.1, 100), "max_spread_pct"),
         "params": _PLAIN,
         "arms": object_of(dict.fromkeys(ARMS, _ARM)),
         "traffic": TRAFFIC,

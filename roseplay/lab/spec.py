@@ -14,7 +14,8 @@ from roseplay.traffic.scenarios import SCENARIOS
 
 ARMS = ("A", "B")
 SIDE = dict(zip(ARMS, SIDES, strict=True))
-MAX_REPEATS = 9
+MAX_REPEATS = 20
+LENGTHS = (1, 4, 10)
 MAX_SEED = 2**31 - 1
 MAX_NAME = 80
 MAX_OUTPUT_TOKENS = 200_000  # of all runs together: the result holds a number for each
@@ -22,7 +23,7 @@ DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 
 # The others belong to the server, or would make it another experiment.
 ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
-_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name", "traffic")
+_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name", "traffic", "max_spread_pct", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,13 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A checked experiment; ``scenario`` has the requested parameters, ``traffic`` takes the place of its requests."""
+    """A checked experiment.
+
+    Attributes:
+        scenario: with the requested parameters.
+        traffic: takes the place of its requests.
+        max_spread_pct: repeat, up to ``most_repeats``, until the spread of the scenario's figure is at most this.
+    """
 
     scenario: Scenario
     arms: Mapping[str, Arm]
@@ -44,11 +51,30 @@ class Experiment:
     limits: Mapping[str, float]
     name: str | None = None
     traffic: OwnTraffic | None = None
+    max_spread_pct: float | None = None
 
     @property
     def order(self) -> list[str]:
         """A B B A A B …, so that drift affects both arms alike."""
-        return [arm for number in range(self.repeats) for arm in (ARMS if number % 2 == 0 else ARMS[::-1])]
+        return [arm for number in range(self.repeats) for arm in arms_in_turn(number)]
+
+    @property
+    def most_repeats(self) -> int:
+        """The repeats after which it ends in any case."""
+        if self.max_spread_pct is None:
+            return self.repeats
+        fit = MAX_OUTPUT_TOKENS // (len(ARMS) * answer_tokens(self.scenario, self.traffic))
+        return max(self.repeats, min(MAX_REPEATS, fit))
+
+
+def arms_in_turn(number: int) -> tuple[str, ...]:
+    """Returns the arms in the order in which they have the repeat of this number, from 0 on."""
+    return ARMS if number % 2 == 0 else ARMS[::-1]
+
+
+def answer_tokens(scenario: Scenario, traffic: OwnTraffic | None) -> int:
+    """Returns the tokens of all answers of a run."""
+    return traffic.answer_tokens if traffic else scenario.num_requests * scenario.max_new_tokens
 
 
 def parse_experiment(body: Any) -> Experiment:
@@ -70,8 +96,7 @@ def parse_experiment(body: Any) -> Experiment:
     arms = {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
     given = {name: value for name, value in body.items() if value is not None}
     repeats = int(checked_number("repeats", given.get("repeats", 1), 1, MAX_REPEATS))
-    per_run = traffic.answer_tokens if traffic else scenario.num_requests * scenario.max_new_tokens
-    check_output(per_run * repeats * len(ARMS))
+    check_output(answer_tokens(scenario, traffic) * repeats * len(ARMS))
     return Experiment(
         scenario=scenario,
         arms=arms,
@@ -80,18 +105,25 @@ def parse_experiment(body: Any) -> Experiment:
         limits=parse_limits(body.get("limits")),
         name=parse_name(body.get("name")),
         traffic=traffic,
+        max_spread_pct=parse_max_spread(body.get("max_spread_pct")),
     )
 
 
 def parse_load(body: Mapping[str, Any], seed: int) -> tuple[Scenario, OwnTraffic | None]:
     """Returns the scenario with the requested parameters, and the traffic that takes the place of its requests, if any.
 
+    ``length`` multiplies the number of requests.
+
     Raises:
         ValueError: an unknown scenario, bad parameters or bad traffic.
     """
     params = checked_object(body.get("params"), "params")
+    length = parse_length(body.get("length"))
     if body.get("traffic") is None:
-        return find_scenario(body.get("scenario")).changed(params), None
+        scenario = find_scenario(body.get("scenario")).changed(params)
+        return scenario.changed({"num_requests": length * scenario.num_requests}), None
+    if length != 1:
+        raise ValueError("length is for a scenario: traffic of your own is sent as it is")
     traffic = parse_own_traffic(body["traffic"], seed)
     if params:
         raise ValueError(f"traffic of your own has no {', '.join(sorted(params))}: the file says what is sent")
@@ -103,6 +135,18 @@ def check_output(tokens: int) -> None:
     """Raises ``ValueError`` if runs generate more tokens than a result holds."""
     if tokens > MAX_OUTPUT_TOKENS:
         raise ValueError(f"this would generate {tokens:,} tokens, at most {MAX_OUTPUT_TOKENS:,} are kept: send less")
+
+
+def parse_length(value: Any) -> int:
+    """Returns how many times as many requests to send, 1 for ``None``; raises ``ValueError``."""
+    if value is not None and (isinstance(value, bool) or value not in LENGTHS):
+        raise ValueError(f"length is {value!r}: use {', '.join(map(str, LENGTHS[:-1]))} or {LENGTHS[-1]}")
+    return 1 if value is None else int(value)
+
+
+def parse_max_spread(value: Any) -> float | None:
+    """Returns the spread below which no more repeats are wanted, in percent, if any; raises ``ValueError``."""
+    return None if value is None else checked_number("max_spread_pct", value, 0.1, 100, whole=False)
 
 
 def parse_seed(value: Any) -> int:

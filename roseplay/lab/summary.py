@@ -7,9 +7,11 @@ from typing import Any
 
 from roseplay.lab.sentences import sentences
 from roseplay.lab.spec import ARMS
+from roseplay.lab.spread import is_small, spread_pct, still_text
 from roseplay.traffic.difference import difference
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.metrics import percentile
+from roseplay.traffic.scenarios import SCENARIOS
 
 Run = Mapping[str, Any]
 Limits = Mapping[str, float]
@@ -19,7 +21,8 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     """Returns the ``summary`` of a result, for its own limits or others.
 
     Values are medians over the repeats, ranges their lowest and highest. ``ratio`` is b / a, ``None`` if a is 0;
-    ``verdict`` is that of ``traffic.difference``, the one rule for what is a difference.
+    ``verdict`` is that of ``traffic.difference``, the one rule for what is a difference. ``spread`` is there if a largest
+    spread was asked for.
     """
     limits = document["limits"] if limits is None else limits
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
@@ -29,7 +32,29 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens)
-    return {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
+    found: dict[str, Any] = {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
+    most = document.get("max_spread_pct")
+    if most is not None:
+        scenario = SCENARIOS.get(document["scenario"])
+        name = scenario.watch if scenario else "itl_p99_ms"
+        found["spread"] = _spread(document["runs"], name, limits, most)
+        if not found["spread"]["reached"]:
+            said.append(
+                still_text(name, max(found["spread"][f"{arm.lower()}_pct"] or 0 for arm in ARMS), len(runs["A"]))
+            )
+    return found
+
+
+def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[str, list[float | None]]:
+    """Returns a figure in the runs of each arm."""
+    return {arm: [MEASURES[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
+
+
+def _spread(runs: Sequence[Run], name: str, limits: Limits, most: float) -> dict[str, Any]:
+    """Returns the spread of the scenario's figure in each arm, in percent, and whether both are as small as asked for."""
+    values = watched_values(runs, name, limits)
+    pct = {f"{arm.lower()}_pct": spread_pct(values[arm]) for arm in ARMS}
+    return {"figure": name, **pct, "reached": all(is_small(values[arm], most) for arm in ARMS)}
 
 
 def keeps(request: Mapping[str, Any], limits: Limits) -> bool:

@@ -11,17 +11,20 @@ from roseplay.lab.points import (
     KNOBS,
     MAX_VALUE,
     RATE,
+    Point,
     PointJob,
     Question,
     Value,
     Varied,
     parse_question,
     value_text,
+    values_of,
     with_rate,
 )
 from roseplay.lab.progress import RunProgress
-from roseplay.lab.spec import check_output
-from roseplay.lab.sweep_summary import sweep_summary
+from roseplay.lab.spec import MAX_REPEATS, answer_tokens, check_output, parse_length
+from roseplay.lab.spread import is_small
+from roseplay.lab.sweep_summary import latency_of, sweep_summary
 from roseplay.traffic.scenario import MAX_RATE_PER_S, checked_number
 
 VERSION = 1
@@ -65,9 +68,11 @@ def parse_sweep(body: Mapping[str, Any]) -> Sweep:
         seconds = checked_number("seconds", seconds, 0.5, MAX_SECONDS, whole=False)
         if question.traffic is not None:
             raise ValueError("seconds is for a scenario: traffic of your own is sent as a whole")
+        if parse_length(body.get("length")) != 1:
+            raise ValueError("seconds says how long requests arrive: leave out length")
     values = spaced(first, last, count, whole=whole)
     questions = _questions(question, setting, values, seconds)
-    check_output(sum(_answer_tokens(asked) for asked in questions.values()) * question.repeats)
+    check_output(sum(answer_tokens(asked.scenario, asked.traffic) for asked in questions.values()) * question.repeats)
     return Sweep(setting, questions)
 
 
@@ -91,12 +96,6 @@ def _questions(
     return dict.fromkeys(values, question)
 
 
-def _answer_tokens(question: Question) -> int:
-    if question.traffic is not None:
-        return question.traffic.answer_tokens
-    return question.scenario.num_requests * question.scenario.max_new_tokens
-
-
 class SweepJob(PointJob):
     """Runs a sweep; see ``PointJob``. Values that are measured when it is stopped or fails are kept."""
 
@@ -111,9 +110,14 @@ class SweepJob(PointJob):
     def _measure(self) -> None:
         engine = self._open()
         self.state = "running"
+        most = 0 if self._question.max_spread_pct is None else MAX_REPEATS
+
+        def enough(point: Point) -> bool:
+            return is_small(values_of(point, latency_of(self.setting)), self._question.max_spread_pct or 0)
+
         try:
             for value in self._loads:
-                self._points.append(self._measure_value(engine, value))
+                self._points.append(self._measure_value(engine, value, most=most, enough=enough))
                 self._tell()
         finally:
             if self._points:

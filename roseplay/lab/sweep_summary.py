@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.lab.points import RATE, Varied, spread, value_text, values_of
+from roseplay.lab.points import RATE, Varied, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
+from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.summary import figure_row
 from roseplay.texts import number_text, range_text
 from roseplay.traffic.difference import difference, spread_text
@@ -38,14 +39,31 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
         }
         for point in points
     ]
-    latency = "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
+    latency = latency_of(setting)
     bend = knee(points, latency, by_factors=setting != RATE)
     peak, ties = goodput_peak(points)
     clear = not ties and 0 < peak < len(points) - 1
     said = [_knee_sentence(points, setting, latency, bend), _peak_sentence(points, setting, peak, ties)]
     if len(points) > 1:
         said.append(_ends_sentence(points, setting))
-    return {"points": rows, "knee": bend, "peak": peak if clear else None, "latency": latency, "sentences": said}
+    found: dict[str, Any] = {
+        "points": rows,
+        "knee": bend,
+        "peak": peak if clear else None,
+        "latency": latency,
+        "sentences": said,
+    }
+    most = document.get("max_spread_pct")
+    if most is not None:
+        wide = [point for point in points if not is_small(values_of(point, latency), most)]
+        found["spread"] = {"figure": latency, "reached": not wide}
+        said += [_wide_sentence(wide, setting, latency)] if wide else []
+    return found
+
+
+def latency_of(setting: Varied) -> str:
+    """Returns the latency that a sweep of this setting is about."""
+    return "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
 
 
 def knee(points: Points, latency: str, *, by_factors: bool = False) -> int | None:
@@ -133,6 +151,13 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
         return f"Goodput is highest at {value}, an end of the range: {goodput}."
     others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
     return f"Goodput is highest at {value}: {goodput}; {others}: within {spread_text(repeats)}."
+
+
+def _wide_sentence(wide: Points, setting: Varied, latency: str) -> str:
+    """Says at which values more repeats did not make the spread as small as asked for."""
+    values = [(point, spread_pct(values_of(point, latency))) for point in wide]
+    named = ", ".join(f"{value_text(setting, point['value'])} ({number_text(pct)} %)" for point, pct in values)
+    return f"The spread of {FIGURES[latency].title} was still wide after {runs_text(wide)} at {named}."
 
 
 def _ends_sentence(points: Points, setting: Varied) -> str:

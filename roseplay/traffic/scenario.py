@@ -14,7 +14,7 @@ from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 from roseplay.traffic.workload import Workload, make_workload
 
 SIDES = ("before", "after")
-MAX_REQUESTS = 256
+MAX_REQUESTS = 1000  # as many as a file of traffic may have
 MAX_RATE_PER_S = 1000
 MAX_NEW_TOKENS = 512
 MAX_PROMPT = 2000  # characters

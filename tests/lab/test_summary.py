@@ -202,7 +202,7 @@ def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
         (lambda d: d.update(runs={}), "runs should be a list"),
         (lambda d: d.update(runs=[]), "no run of arm A"),
         (lambda d: d.update(runs=[r for r in d["runs"] if r["arm"] == "A"]), "no run of arm B"),
-        (lambda d: d.update(repeats=1000), "repeats should be a whole number from 1 to 9"),
+        (lambda d: d.update(repeats=1000), "repeats should be a whole number from 1 to 20"),
         (lambda d: d.update(title=5), "title should be text"),
         (lambda d: d["runs"][0].update(arm="C"), "runs 1, arm should be one of A, B"),
         (lambda d: d["runs"][1]["itl_ms"].append(-1), "runs 2, itl_ms should be a number from 0"),
