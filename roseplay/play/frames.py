@@ -259,7 +259,7 @@ class FrameBuilder:
         if kind == "submitted":
             self._registry.submitted(tracked)
             self.block_tabs.registered(tracked)
-            about: dict[str, Any] = describe(tracked)
+            about: dict[str, Any] = describe(tracked, self._time)
         elif kind == "scheduled":
             about = {"queue_ms": ms(metrics.queue_s)}
         elif kind == "first_token":
@@ -271,14 +271,15 @@ class FrameBuilder:
         frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
 
 
-def describe(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns who sent a request, and the length of its prompt."""
-    return {
+def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
+    """Returns who sent a request, the length of its prompt and, where its traffic says so, when it was due."""
+    about = {
         "kind": tracked.kind,
         "lane": tracked.lane,
         "burst": tracked.burst,
         "prompt_tokens": tracked.prompt_tokens,
     }
+    return about if tracked.arrived_ns is None else {**about, "arrived": page_time.ms(tracked.arrived_ns)}
 
 
 def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> dict[str, Any]:
@@ -292,7 +293,7 @@ def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageT
         "finished": metrics.finished_ns if tracked.finished else None,
     }
     return {
-        **describe(tracked),
+        **describe(tracked, page_time),
         **outcome(tracked),
         **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
         "queue_ms": ms(metrics.queue_s),

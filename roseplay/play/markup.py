@@ -45,6 +45,12 @@ STEADY = (
     '<button type="button" data-spacing="even" aria-pressed="false">even</button></span>'
     '<button type="button" class="rp-toggle" role="switch" aria-checked="false" aria-label="Steady traffic"></button>'
 )
+OWN = (
+    f'{term("Your own traffic")}<button type="button" class="rp-choose">Choose file…</button>'
+    '<input type="file" accept=".jsonl,.json,.csv,.txt" aria-label="File of traffic" hidden>'
+    '<p class="rp-file" hidden><b></b><span></span><button type="button" class="rp-play"></button></p>'
+    '<p class="rp-refused" role="status"></p>'
+)
 LAB_CHIP = f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
 _SAVINGS = {"Last burst": "burst", "In all": "all"}
 

@@ -79,10 +79,10 @@ class Playground:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the lab, all steady traffic and making frames. The engine stays open."""
+        """Stop the lab, all traffic and making frames. The engine stays open."""
         self.lab.close()
         self.demos.stop()
-        self.traffic.stop_steady(abort=True)
+        self._stop_traffic()
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -120,14 +120,14 @@ class Playground:
     def stop(self, *, tab_id: str = "", lane: int | None = None, ids: list[int] | None = None) -> int:
         """Abort a tab's requests (all, or one lane's), or those with these ids, or without either all there are.
 
-        Steady traffic of the tab, or all there is, ends unless a lane or ids are given.
+        Steady traffic and traffic from a file of the tab, or all there is, ends unless a lane or ids are given.
 
         Returns how many were aborted.
         """
         if ids is None:
             self.demos.stop(tab_id)
         if ids is None and lane is None:
-            self.traffic.stop_steady(tab_id, abort=True)
+            self._stop_traffic(tab_id)
         if ids is not None:
             doomed = list(ids)
         elif tab_id:
@@ -205,6 +205,8 @@ class Playground:
         own: dict[str, Any] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
         if tab and tab.steady:
             own["steady"] = tab.steady.figures()
+        if tab and tab.own:
+            own["traffic"] = tab.own.figures()
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
@@ -243,6 +245,10 @@ class Playground:
             tracked = TrackedRequest(self.engine.submit(prompt, params), kind=kind, **about)
             enter(tracked)
         return tracked
+
+    def _stop_traffic(self, tab_id: str = "") -> None:
+        self.traffic.stop_steady(tab_id, abort=True)
+        self.traffic.stop_own(tab_id, abort=True)
 
     def _abort(self, request_id: int) -> bool:
         if not self.engine.abort(request_id):

@@ -44,7 +44,9 @@ class ReplayServer:
         self._knobs = dict(recording.header["knobs"])
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
-        self.traffic = SimpleNamespace(start_steady=self._refuse, stop_steady=self._refuse)
+        self.traffic = SimpleNamespace(
+            **dict.fromkeys(("start_steady", "stop_steady", "check_own", "start_own", "stop_own"), self._refuse)
+        )
         self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
         self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
         self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be read

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.play.lanes import Lane, parse_seen
+from roseplay.play.own import FileTraffic
 from roseplay.play.settings import TabSettings
 from roseplay.play.steady import SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
@@ -30,6 +31,7 @@ class Tab:
         self.lanes: dict[int, Lane] = {}
         self.settings = TabSettings()
         self.steady: SteadyTraffic | None = None  # the newest, which may have ended
+        self.own: FileTraffic | None = None  # the same
         self.last_seen = now
         self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
@@ -52,6 +54,13 @@ class Tab:
         """Put it in place of the steady traffic so far, which sends no more."""
         with self._lock:
             before, self.steady = self.steady, steady
+        if before is not None:
+            before.stop()
+
+    def take_own(self, own: FileTraffic) -> None:
+        """Put it in place of the traffic from a file so far, which sends no more."""
+        with self._lock:
+            before, self.own = self.own, own
         if before is not None:
             before.stop()
 

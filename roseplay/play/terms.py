@@ -17,7 +17,7 @@ TERMS = {
     "saved by sharing": "Prompt tokens nobody had to compute: found in the prefix cache, or computed by another request of the same step.",
     "Scheduler": "Decides in every step who computes which tokens. A change acts on the next step.",
     "Optimisations": "Each can be switched off while the engine runs, to see what it does.",
-    "Traffic": "What Burst and steady traffic send.",
+    "Traffic": "What is sent beside the lanes: bursts, steady traffic, and requests from a file.",
     "Burst size": "Requests that one press of Burst sends, all at once.",
     "Answer length": "Tokens that each request of a burst or of steady traffic generates, no more and no fewer.",
     "unique": "Each prompt ends differently: nothing to share but the few tokens they begin with.",
@@ -26,6 +26,7 @@ TERMS = {
     "1·1·1·64 mix": "Every fourth prompt is 64 times as long as the others, which may have to wait for it.",
     "Steady traffic": "Requests arrive at a rate, whether or not earlier ones are answered, for as long as this tab is open. Poisson draws the gaps between them, even keeps them equal.",
     "Rate": "Steady requests a second, on average.",
+    "Your own traffic": "Requests from a file, sent at the file's times whether or not earlier ones are answered: JSONL, a line a request, CSV with the same columns, or ShareGPT's conversations.",
     "Last burst": "The newest burst of anyone: what its prompts cost, and what sharing saved of them.",
     "In all": "Everything since the server started, of anyone: lanes, bursts and programs. What a preempted request computes again is not counted again.",
     "blocks saved": "Whole KV blocks that saved prompt tokens would have filled.",
@@ -58,7 +59,7 @@ TERMS = {
 }
 
 
-# What the popover of a word says besides its meaning: the figures to watch, between ** and **, when it changes; what it
+# What the popover of a word says besides its meaning: an example and notes on it; the figures to watch, between ** and **, when it changes; what it
 # costs; and vLLM's metrics that are nearest to it.
 _MORE: dict[str, dict[str, Any]] = {
     "tokens / s": {
@@ -107,6 +108,12 @@ _MORE: dict[str, dict[str, Any]] = {
         "watch": "**TTFT p95** rises steeply where the engine no longer keeps up.",
         "costs": "A queue that grows until the rate falls.",
     },
+    "Your own traffic": {
+        "example": '{"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}',
+        "notes": "prompt_tokens, a length, may take the place of prompt. The traffic.jsonl of a run is such a file.",
+        "watch": "**run / wait**: the engine keeps up while nobody waits for long.",
+        "costs": "It shares the engine with the lanes. It stops by itself when too many of its requests wait.",
+    },
     "Inter-token latency": {"watch": "Dots far above the others: click one to read why it was slow."},
     "Tokens per step": {"watch": "A high dark bar makes a gap in **Inter-token latency** at the same time."},
     "Batch per step": {"watch": "A full batch while requests **wait**: **Max batch** is the limit."},
@@ -133,7 +140,7 @@ def _explained(kind: type) -> dict[str, str]:
 CONTROLS = {
     **_explained(SamplingParams),
     "burst": "Send a burst (key b).",
-    "stop": "Stop this tab's lanes and bursts (key .).",
+    "stop": "Stop this tab's lanes and traffic (key .).",
     "to": "Which lanes the prompt goes to.",
     "lane-count": "How many lanes are shown.",
     "send": "Send the prompt (Enter).",

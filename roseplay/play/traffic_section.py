@@ -1,4 +1,4 @@
-"""The rail's section Traffic: bursts, steady traffic, and Stop all."""
+"""The rail's section Traffic: bursts and Stop all, steady traffic, and traffic from a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gradio as gr
 
 from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.controls import StopSlider, slider
-from roseplay.play.markup import STEADY, html, section
+from roseplay.play.markup import OWN, STEADY, html, section
 from roseplay.play.playground import Playground
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import whole_number
@@ -37,10 +37,11 @@ class TrafficSection:
                 min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,
             )  # fmt: skip
             self.burst = gr.Button("Burst", variant="primary", min_width=0, elem_id="burst", elem_classes="rp-key")
+            self.stop = gr.Button("Stop all", min_width=0, elem_id="stop", elem_classes="rp-key")
             events = ("ask", "show", "tell")
             self.steady = html(STEADY, elem_id="rp-steady", js_on_load=assets.mount("live/steady.js", *events))
             self.rate = StopSlider("Rate", "requests / s", RATE, DEFAULT_RATE, "steady-rate")
-            self.stop = gr.Button("Stop all", min_width=0, elem_id="stop", elem_classes="rp-key")
+            html(OWN, elem_id="rp-own", js_on_load=assets.mount("live/owntraffic.js"))
             self.tab = gr.Textbox(visible=False)
 
     def wire(self) -> None:

@@ -1,4 +1,4 @@
-"""Traffic that is sent from a tab or by a program: bursts, and steady traffic."""
+"""Traffic that is sent from a tab or by a program: bursts, steady traffic, and requests from a file."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
+from roseplay.engine.prompts import encode_prompt
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
+from roseplay.play.own import FileTraffic, TrafficFile, read_own
 from roseplay.play.session import Tabs
 from roseplay.play.steady import SteadyPlan, SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
 from roseplay.traffic.arrivals import Spacing
+from roseplay.traffic.own import OwnRequest, check_room, random_prompt
 from roseplay.traffic.prompts import KINDS, Prompt
 
 _FIRST_SEED = 7
 
 
 class TrafficService:
-    """Sends bursts and steady traffic to an engine. Thread-safe.
+    """Sends bursts, steady traffic and traffic from files to an engine. Thread-safe.
 
     Args:
         submit: submits a prompt and registers its sender, see ``Playground``.
@@ -103,8 +106,9 @@ class TrafficService:
         self._touched(tab_id)
         source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
 
-        def send(index: int) -> TrackedRequest:
-            tracked = self._send(KINDS[plan.kind].prompt(source, index), params, kind="steady", tab=tab_id)
+        def send(index: int, due_ns: int) -> TrackedRequest:
+            prompt = KINDS[plan.kind].prompt(source, index)
+            tracked = self._send(prompt, params, kind="steady", tab=tab_id, arrived_ns=due_ns)
             tab.add(tracked)
             return tracked
 
@@ -128,6 +132,64 @@ class TrafficService:
             steady.stop(abort=abort)
         return found
 
+    def check_own(self, content: bytes, name: str = "") -> TrafficFile:
+        """Read a file of traffic.
+
+        Raises:
+            ValueError: one sentence that names the line that is wrong, or the request that the model cannot take.
+        """
+        file, info = read_own(content, name), self._engine.info
+        room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size)
+        for index, request in enumerate(file.requests):
+            check_room(index, self._length(index, request), request.answer_tokens, room)
+        return file
+
+    def start_own(self, content: bytes, *, name: str = "", seed: int | None = None, tab_id: str) -> FileTraffic:
+        """Send a file's requests at its times, in place of the file that the tab plays so far.
+
+        Without a seed, prompts that are given by their lengths differ each time, as those of bursts do.
+
+        Raises:
+            ValueError: see ``check_own``; or a bad seed, or no tab. Nothing has been sent then.
+        """
+        if not tab_id:
+            raise ValueError("traffic from a file needs the id of a tab: it ends when that tab no longer polls")
+        tab = self._tabs.open(tab_id)
+        file, seed = self.check_own(content, name), self._seed(seed)
+        self._touched(tab_id)
+
+        def send(index: int, due_ns: int) -> TrackedRequest:
+            request = file.requests[index]
+            prompt: Prompt | int = request.prompt
+            if isinstance(prompt, int):
+                prompt = random_prompt(prompt, index, self._engine.info.vocab_size, seed)
+            params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
+            tracked = self._send(prompt, params, kind="own", tab=tab_id, arrived_ns=due_ns)
+            tab.add(tracked)
+            return tracked
+
+        own = FileTraffic(file, seed, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
+        tab.take_own(own)
+        own.start()
+        return own
+
+    def stop_own(self, tab_id: str = "", *, abort: bool = False) -> list[FileTraffic]:
+        """Send no more from the file of a tab, or from any; the same as ``stop_steady`` otherwise."""
+        tabs = [self._tabs.open(tab_id)] if tab_id else self._tabs.all()
+        found = [tab.own for tab in tabs if tab.own is not None]
+        for own in found:
+            own.stop(abort=abort)
+        return found
+
+    def _length(self, index: int, request: OwnRequest) -> int:
+        """Returns the prompt tokens of request ``index``."""
+        if isinstance(request.prompt, int):
+            return request.prompt
+        try:
+            return len(encode_prompt(self._chat(request.prompt), self._engine.tokenizer, self._engine.info.vocab_size))
+        except ValueError as error:
+            raise ValueError(f"request {index + 1} of the traffic: {error}") from None
+
     def _seed(self, seed: int | None) -> int:
         if seed is None:
             return next(self._seeds)
@@ -137,5 +199,7 @@ class TrafficService:
 
     def _send(self, prompt: Prompt, params: SamplingParams, **about: Any) -> TrackedRequest:
         """Submit a prompt; text is one chat message."""
-        chat = as_prompt([{"role": "user", "content": prompt}], self._engine) if isinstance(prompt, str) else prompt
-        return self._submit(chat, params, **about)
+        return self._submit(self._chat(prompt) if isinstance(prompt, str) else prompt, params, **about)
+
+    def _chat(self, text: str) -> Any:
+        return as_prompt([{"role": "user", "content": text}], self._engine)

@@ -10,11 +10,12 @@ from roseplay.traffic.own import OwnRequest, from_first, to_jsonl
 def traffic(recording: Recording) -> bytes:
     """Returns JSONL as ``traffic.own`` reads it, requests by arrival.
 
-    Prompts are given by their lengths: a recording has titles, not prompts. Requests that were submitted before the
+    Prompts are given by their lengths: a recording has titles, not prompts. Arrivals are those that were intended, where
+    they were recorded. Requests that were submitted before the
     recording begins, or that have no answer token, are left out.
     """
     found = [
-        OwnRequest(r.submitted / 1000, r.prompt_tokens, r.num_tokens)
+        OwnRequest((r.submitted if r.arrived is None else r.arrived) / 1000, r.prompt_tokens, r.num_tokens)
         for r in Run(recording).requests.values()
         if r.submitted is not None and r.prompt_tokens and r.num_tokens and not r.skipped
     ]

@@ -13,7 +13,7 @@ from roseplay.engine.stream import Stream
 
 MOST_SENDERS = 1 << 14  # requests whose sender is known after they have gone
 
-Kind = Literal["lane", "burst", "steady", "api"]
+Kind = Literal["lane", "burst", "steady", "own", "api"]
 
 
 @dataclass(slots=True, eq=False)
@@ -22,11 +22,12 @@ class TrackedRequest:
 
     Attributes:
         stream: the engine's stream (text, token times, metrics).
-        kind: ``lane``, ``burst`` and ``steady`` were sent from a tab, ``api`` by a program.
+        kind: ``lane``, ``burst``, ``steady`` and ``own`` (traffic from a file) were sent from a tab, ``api`` by a program.
         lane: number of its lane in the tab, from 1; ``None`` for bursts and programs.
         burst: id of its burst.
         title: its prompt, for people.
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
+        arrived_ns: when it was due, of steady traffic and traffic from a file; it may have been submitted later.
         computed, target: prompt tokens in its blocks, and how many it needs.
         stopping: an abort was requested; the current step is finished first.
         cached, shared: tokens of ``computed`` found in blocks of earlier steps, and computed by others in the same
@@ -40,6 +41,7 @@ class TrackedRequest:
     burst: int | None = None
     tab: str = ""
     title: str = ""
+    arrived_ns: int | None = None
     stopping: bool = False
     computed: int = 0
     target: int = 0

@@ -16,7 +16,7 @@ from roseplay.recording.frame_rows import StepRow, TokenRow
 _FREE = [0, -1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
-    *("kind", "lane", "burst", "prompt_tokens", "submitted", "scheduled", "first", "last", "finished"),
+    *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
     *("queue_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
 )
 
@@ -35,6 +35,7 @@ class RequestRun:
 
     Attributes:
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
+        arrived: when it was due, where its traffic says so: an engine that is busy may take it later.
         last, itl_max: time of its newest token, and its longest gap between two.
         preemptions: how often it was preempted.
         miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` where all of it was.
@@ -49,6 +50,7 @@ class RequestRun:
     burst: int | None = None
     prompt_tokens: int = 0
     title: str | None = None
+    arrived: float | None = None
     submitted: float | None = None
     scheduled: float | None = None
     first: float | None = None
@@ -78,7 +80,7 @@ class RequestRun:
             return f"lane {self.lane} #{self.request_id}"
         if self.burst is not None:
             return f"burst {self.burst} #{self.request_id}"
-        return f"{'steady' if self.kind == 'steady' else 'request'} #{self.request_id}"
+        return f"{self.kind if self.kind in ('steady', 'own') else 'request'} #{self.request_id}"
 
     @property
     def num_tokens(self) -> int:

@@ -70,11 +70,11 @@ _MISS = object_of(
 )
 _ABOUT = object_of(
     {
-        **optional(choice("lane", "burst", "steady", "api"), "kind"),
+        **optional(choice("lane", "burst", "steady", "own", "api"), "kind"),
         **optional(whole(1, MAX_LANES, null=True), "lane"),
         **optional(whole(null=True), "burst"),
         **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens", "preemptions"),
-        **optional(_MS, "submitted", "scheduled", "first", "last", "finished"),
+        **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
         **optional(_MS, "queue_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
         **optional(text(100, null=True), "reason"),
         **optional(_MISS, "miss"),

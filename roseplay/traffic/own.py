@@ -149,18 +149,28 @@ def own_workload(
         if isinstance(request.prompt, str):
             prompt = source_of(request.prompt).prompt(0)
         else:
-            rng = random.Random(f"own traffic {seed} {index}")
-            prompt = [rng.randrange(vocab_size) for _ in range(request.prompt)]
+            prompt = random_prompt(request.prompt, index, vocab_size, seed)
         length = count(prompt)
-        if length + request.answer_tokens > room:
-            raise ValueError(
-                f"request {index + 1} of the traffic has {length} prompt tokens and an answer of {request.answer_tokens}:"
-                f" there is room for {room}, so shorten it or choose another model"
-            )
+        check_room(index, length, request.answer_tokens, room)
         lengths.append(length)
         params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
         workload.append(Arrival(request.arrival_s, prompt, params, tag="own"))
     return workload, lengths
+
+
+def check_room(index: int, prompt_tokens: int, answer_tokens: int, room: int) -> None:
+    """Raises ``ValueError`` if request ``index`` has more tokens than there is room for."""
+    if prompt_tokens + answer_tokens > room:
+        raise ValueError(
+            f"request {index + 1} of the traffic has {prompt_tokens} prompt tokens and an answer of {answer_tokens}:"
+            f" there is room for {room}, so shorten it or choose another model"
+        )
+
+
+def random_prompt(tokens: int, index: int, vocab_size: int, seed: int) -> list[int]:
+    """Returns the prompt of request ``index`` where only its length is given: ids drawn from the seed."""
+    rng = random.Random(f"own traffic {seed} {index}")
+    return [rng.randrange(vocab_size) for _ in range(tokens)]
 
 
 def _jsonl(text: str, without_arrival: bool) -> Iterator[OwnRequest]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from roseplay.play.steady import MOST_WAITING
+from roseplay.play.open_loop import MOST_WAITING
 from tests.browser.conftest import PHONE, Served, ready, serving
 from tests.play.fake_engine import FakeEngine
 

@@ -53,6 +53,7 @@ BODIES = [
     b'{"data": [], "batched": true}', b'{"tab": 5}', b'{"tab": "tab-of-a-test", "changes": []}',
     b'{"tab": "tab-of-a-test", "lane": 1.5}', b'{"tab": "tab-of-a-test", "changes": {"system": "\\udfff"}}',
     b'{"scenario": {}}', b'{"scenario": "token-budget", "a": 5}', b'{"scenario": "token-budget", "seed": -1}',
+    b'{"arrival_s": 0, "prompt_tokens": 1e9, "answer_tokens": 1}', b"arrival_s,prompt,answer_tokens\n0,\x00,\x00", b'[{"conversations": 5}]',
     b'{"id": "../../etc/passwd"}', b'{"document": {}}', b'{"document": {"version": 1, "runs": {}}}',
 ]  # fmt: skip
 PATHS = [

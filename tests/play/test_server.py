@@ -134,6 +134,7 @@ def test_the_public_endpoints_and_no_others(client: Client) -> None:
         "/lab",
         "/lab_stop",
         "/new_chat",
+        "/play_traffic",
         "/regenerate",
         "/set_knobs",
         "/set_sampling",
@@ -194,6 +195,45 @@ def test_steady_traffic_runs_until_its_rate_is_0(call: Any, address: str) -> Non
     assert ended["stopped"] is None
 
 
+def test_a_program_plays_a_file_of_traffic_until_it_sends_none(call: Any, address: str) -> None:
+    tab = "tab-with-a-file"
+    lines = "".join(f'{{"arrival_s": {at}, "prompt_tokens": 5, "answer_tokens": 2}}\n' for at in (0, 0.1, 0.2, 600))
+    assert call("/play_traffic", "", tab=tab) is None
+    begun = call("/play_traffic", lines, "mine.jsonl", 7, tab)
+    assert (begun["on"], begun["name"], begun["requests"], begun["seed"]) == (True, "mine.jsonl", 4, 7)
+
+    def polled() -> Any:
+        return httpx.get(f"{address}/ui/delta?since=0&tab={tab}", timeout=20).json()["own"]["traffic"]
+
+    wait_until(lambda: polled()["done"] == 3)
+    call("/play_traffic", tab=tab)
+    ended = wait_until(lambda: (now := polled())["on"] is False and now)
+    assert (ended["sent"], ended["stopped"]) == (3, None)
+
+
+def test_a_file_of_traffic_is_read_played_and_stopped_by_its_routes(call: Any, address: str) -> None:
+    line = b'{"arrival_s": 3, "prompt_tokens": 5, "answer_tokens": 2}\n'
+    with httpx.Client(base_url=f"{address}/ui/traffic", timeout=20) as client:
+        later = line.replace(b"3", b"603.5", 1)
+        read = client.post("/check?name=a.jsonl", content=line + later).json()
+        assert read == {"name": "a.jsonl", "requests": 2, "span_s": 600.5}
+        figures = client.post("/play?name=a.jsonl&tab=tab-of-the-page", content=line + later).json()
+        assert (figures["on"], figures["requests"]) == (True, 2)
+        assert client.post("/stop?tab=tab-of-the-page").json() == {"stopped": True}
+        for path, said in (
+            ("/check", "line 2 is not JSON"),
+            ("/play?tab=tab-of-the-page", "line 2 is not JSON"),
+            ("/play?tab=x", "a tab's id"),
+            ("/play", "needs the id of a tab"),
+            ("/stop", "a tab's id"),
+            (f"/check?name={'x' * 81}", "at most 80 characters"),
+        ):
+            refused = client.post(path, content=line + b"{")
+            assert refused.status_code == 422
+            assert said in refused.json()["detail"]
+        assert client.post("/check", content=line * 200_000).status_code == 413
+
+
 def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
     knobs = call("/set_knobs", {"prefill_max_tokens": 64, "prefix_cache": False})
     assert (knobs["prefill_max_tokens"], knobs["prefix_cache"], knobs["max_batch_size"]) == (64, False, 32)
@@ -218,6 +258,14 @@ def test_knobs_take_any_subset(call: Any, live_engine: FakeEngine) -> None:
         ("/burst", (2.5,), "size is 2.5: use a whole number"),
         ("/burst", (True,), "size is True: use a whole number"),
         ("/burst", ("2.5",), "size is '2.5': use a whole number"),
+        ("/play_traffic", ("prompt,answer_tokens\na,1", "", None, TAB), "no column arrival_s"),
+        (
+            "/play_traffic",
+            ('{"arrival_s": 0, "prompt_tokens": 1, "answer_tokens": 0}', "", None, TAB),
+            "line 1, answer_",
+        ),
+        ("/play_traffic", ("x", "", None, ""), "needs the id of a tab"),
+        ("/play_traffic", (5, "", None, TAB), "traffic is 5: use text"),
         ("/burst", (3, "equal", 4.5), "max_new_tokens is 4.5"),
         ("/burst", (3, "equal", 4, "1e3"), "seed is '1e3'"),
         ("/set_knobs", ({"max_batch_size": 10**12},), "max_batch_size is 1000000000000"),

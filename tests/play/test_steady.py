@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from roseplay.engine.errors import EngineBusyError
+from roseplay.play.open_loop import MOST_WAITING
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
-from roseplay.play.steady import MOST_S, MOST_WAITING, SteadyPlan, SteadyTraffic
+from roseplay.play.steady import MOST_S, SteadyPlan, SteadyTraffic
 from roseplay.traffic.arrivals import endless, poisson
 from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine
@@ -43,7 +44,7 @@ class Requests:
         self.made: list[Any] = []
         self.before: dict[int, Any] = {}
 
-    def send(self, index: int) -> Any:
+    def send(self, index: int, due_ns: int) -> Any:
         assert index == len(self.made)
         self.before.get(index, lambda: None)()
         self.at_s.append(self.time.ns / 1e9)

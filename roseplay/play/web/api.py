@@ -45,7 +45,8 @@ def add_endpoints(playground: Playground) -> None:
     lab, files = Experiments(playground), Files(playground)
     endpoints: list[Callable[..., Any]] = [
         *(requests.submit, requests.chat, lanes.new_chat, lanes.regenerate, lanes.set_sampling),
-        *(engine.burst, engine.steady, engine.set_knobs, engine.stop, lab.lab, lab.lab_stop, files.export),
+        *(engine.burst, engine.steady, engine.play_traffic, engine.set_knobs, engine.stop),
+        *(lab.lab, lab.lab_stop, files.export),
     ]
     for endpoint in endpoints:
         name = endpoint.__name__
@@ -236,6 +237,30 @@ class Steering(Endpoints):
                 tab_id=tab_id,
             ).figures()
 
+    async def play_traffic(
+        self, traffic: str = "", name: str = "", seed: int | None = None, tab: str = ""
+    ) -> dict | None:
+        """Play requests from the text of a file at its times, whether or not earlier ones are answered.
+
+        JSONL (a line is {"arrival_s": 0.5, "prompt": "Why?", "answer_tokens": 32}, or with prompt_tokens, a length,
+        instead of prompt), CSV with these columns, or a JSON list of conversations. It ends with the tab, when too many
+        of its requests wait, with ``/stop``, or with no text, which leaves what was sent to be answered. ``seed`` is of
+        prompts given by their lengths. Returns the traffic's figures, which the tab's polls have too; null where there
+        was none to stop.
+        """
+        with refusals_as_errors():
+            tab_id, content = _tab(tab), _text(traffic, "traffic").encode("utf-8", "replace")
+            if not content and tab_id:
+                return next((own.figures() for own in self.playground.traffic.stop_own(tab_id)), None)
+            start = partial(
+                self.playground.traffic.start_own,
+                content,
+                name=_text(name, "name"),
+                seed=None if seed is None else whole_number(seed, "seed"),
+                tab_id=tab_id,
+            )
+            return (await self.submissions.run(start)).figures()
+
     def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them."""
         with refusals_as_errors():
@@ -265,6 +290,12 @@ def _tab(tab: Any) -> str:
         return ""
     check_tab_id(tab)
     return str(tab)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str | None):
+        raise ValueError(f"{name} is {shown(value)}: use text")
+    return value or ""
 
 
 def _switch(value: Any, name: str) -> bool:

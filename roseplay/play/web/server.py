@@ -36,7 +36,10 @@ from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
+from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
+from roseplay.play.web.traffic_routes import traffic_router
 from roseplay.texts import one_line, shown
+from roseplay.traffic import own
 
 JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
 MAX_QUEUED = 1000
@@ -78,6 +81,7 @@ def create_app(playground: Playground, hosts: Iterable[str], start: EngineStart 
     app.include_router(assets.router)
     _add_routes(app, playground)
     app.include_router(sampling_router(playground.chats))
+    app.include_router(traffic_router(playground))
     if not playground.replaying:
         app.include_router(lab_router(playground.lab))
     add_recording_routes(app, playground)
@@ -163,7 +167,9 @@ class HealthCheck:
 
 
 def _max_body(playground: Playground, path: str) -> int:
-    """Returns the most bytes of a body: a prompt in fully escaped JSON, or a whole result of the lab."""
+    """Returns the most bytes of a body: a prompt in fully escaped JSON, a whole result of the lab, or a traffic file."""
+    if path in (f"{TRAFFIC}/check", f"{TRAFFIC}/play"):
+        return own.MAX_BYTES
     if path in ("/ui/lab/open", "/ui/lab/summary"):
         return MAX_BYTES
     return max(MAX_BODY, 6 * max_prompt_chars(playground.engine.info.max_model_len) + (1 << 16))

@@ -15,6 +15,7 @@ import { store } from "../shared/store.js";
  */
 
 const ENDS = { abort: "stopped", error: "error" };
+const SOURCES = { steady: "steady", own: "own file" };
 const NONE = "–", ZERO = "·";
 
 const isPreempted = (known) => known.preempted.length > known.resumed.length;
@@ -32,7 +33,7 @@ function stateOf(known) {
 /** Where a request came from, in words. @param {Request} known */
 export function sourceOf(known) {
   if (known.lane !== null) return `lane ${known.lane}`;
-  return known.burst !== null ? `burst ${known.burst}` : known.kind === "steady" ? "steady" : "program";
+  return known.burst !== null ? `burst ${known.burst}` : SOURCES[known.kind] || "program";
 }
 
 /** Mean time per token after the first, in ms; null for fewer than two. @param {Request} known */
@@ -69,7 +70,12 @@ const words = (name, title, meaning, value) => ({
 
 export const COLUMNS = [
   figure("id", "id", "Its number.", ({ rid }) => rid, String),
-  words("source", "source", "Who sent it: a lane, a burst, steady traffic, or a program.", sourceOf),
+  words(
+    "source",
+    "source",
+    "Who sent it: a lane, a burst, steady traffic, a file of your own, or a program.",
+    sourceOf,
+  ),
   words("state", "state", "What it is doing.", stateOf),
   figure("prompt", "prompt", "Prompt tokens.", ({ prompt }) => prompt, format.count),
   figure(

@@ -63,6 +63,8 @@ let opened = null, nowCell = null;
 
 function fill(body, button) {
   const it = explained(button), theirs = vllm(it), value = now(button), rows = [];
+  if (it.example) rows.push(factRow("a line", chip(it.example)));
+  if (it.notes) rows.push(factRow("also", it.notes));
   if (it.watch) rows.push(factRow("watch", ...marked(it.watch)));
   if (it.costs) rows.push(factRow("costs", it.costs));
   if (theirs) rows.push(factRow("vLLM", ...theirs));

@@ -27,6 +27,8 @@
  * A word with what its popover says: see `GLOSSARY` in terms.py.
  * @typedef {object} Explained
  * @property {string} what
+ * @property {string} [example] as it stands in a file
+ * @property {string} [notes] on the example
  * @property {string} [watch] what to watch when it changes; bold between ** and **
  * @property {string} [costs]
  * @property {string[]} [vllm] metrics

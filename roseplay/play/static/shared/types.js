@@ -16,7 +16,8 @@
  * @property {string | null} [health] why the engine is overdue
  * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
  * @property {boolean} [lab] whether the Lab has the engine to itself
- * @property {{lanes: LaneNews[], steady?: Steady}} [own] what this tab lacks of its lanes, and its steady traffic
+ * @property {{lanes: LaneNews[], steady?: Steady, traffic?: Played}} [own] what this tab lacks of its lanes, its
+ *   steady traffic and what it plays from a file
  * @property {Start} [start] instead of all else, until the engine is live
  */
 
@@ -35,6 +36,19 @@
  * @property {number} waiting of those that were sent
  * @property {number} seconds that it has run
  * @property {string | null} stopped why it stopped by itself
+ */
+
+/**
+ * A file of traffic: `TrafficFile.figures` in own.py.
+ * @typedef {object} TrafficFile
+ * @property {string} name
+ * @property {number} requests
+ * @property {number} span_s seconds from its first arrival to its last
+ */
+
+/**
+ * The newest traffic that a tab played from a file: `FileTraffic.figures` in own.py.
+ * @typedef {TrafficFile & Pick<Steady, "on" | "seed" | "sent" | "done" | "waiting" | "seconds" | "stopped">} Played
  */
 
 /**

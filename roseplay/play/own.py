@@ -1,0 +1,60 @@
+"""Traffic of one's own, from a file, played on the running engine at the file's arrival times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.clock import SYSTEM_CLOCK, Clock
+from roseplay.play.open_loop import OpenLoop, Send
+from roseplay.texts import shown
+from roseplay.traffic.own import OwnRequest, parse_traffic
+
+MAX_NAME = 80  # characters of a file's name
+
+
+@dataclass(frozen=True)
+class TrafficFile:
+    """A file's requests by arrival, the first at 0, and its name."""
+
+    name: str
+    requests: tuple[OwnRequest, ...]
+
+    def figures(self) -> dict[str, Any]:
+        """Returns its name, how many requests it has and over how many seconds they arrive."""
+        return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
+
+
+def read_own(content: bytes, name: str) -> TrafficFile:
+    """Read a file as ``traffic.own`` describes it. Raises ``ValueError`` with a sentence that names the line."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"the name of the traffic is {shown(name)}: use at most {MAX_NAME} characters")
+    return TrafficFile(name, tuple(parse_traffic(content)))
+
+
+class FileTraffic(OpenLoop):
+    """The traffic that a tab plays from a file. It ends when all requests have been sent.
+
+    Args:
+        seed: of prompts that are given by their lengths.
+        is_watched: whether somebody still looks at the tab; once nobody does, the traffic ends.
+        clock: the engine's.
+    """
+
+    def __init__(
+        self, file: TrafficFile, seed: int, send: Send, is_watched: Callable[[], bool], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__("roseplay-own", is_watched, clock)
+        self._file, self._seed, self._submit = file, seed, send
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the file's figures and the seed as well."""
+        return {**super().figures(), **self._file.figures(), "seed": self._seed}
+
+    def _due(self) -> float | None:
+        requests = self._file.requests
+        return requests[self._sent].arrival_s if self._sent < len(requests) else None
+
+    def _send(self) -> Send:
+        return self._submit

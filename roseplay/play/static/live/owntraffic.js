@@ -1,0 +1,148 @@
+/* Your own traffic: a file is chosen here, or dropped on the row, and the server plays it. The page keeps the file, so
+ * that it can be played again; how far it is, the tab's polls say. */
+import { write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { poll } from "../shared/poll.js";
+import { tab } from "../shared/tab.js";
+import { takeFiles } from "../shared/takefiles.js";
+
+/** @import { Played, TrafficFile } from "../shared/types.js" */
+
+const LARGEST = 8 * 2 ** 20, MOST_NAME = 80; // as the server takes them
+
+let row = null;
+/** What was read of the chosen file, and the file. @type {(TrafficFile & {file: File}) | null} */
+let chosen = null;
+/** The newest figures. @type {Played | null} */
+let figures = null;
+let shows = "chosen"; // or "played": what the row speaks of while nothing plays
+let refused = "";
+let underWay = false, heard = 0;
+/** @type {boolean | null} whether it should play, until a poll after the server's answer has come */
+let wanted = null;
+
+const isOn = () => wanted ?? Boolean(figures && figures.on);
+
+// ---- asking -----------------------------------------------------------------------------------------------
+/**
+ * Returns the answer to a POST of a file, or of nothing; throws an Error with the reason where it is refused.
+ * @param {string} path below /ui/traffic
+ * @param {Record<string, string>} query
+ * @param {File} [file]
+ */
+async function ask(path, query, file) {
+  let answer;
+  try {
+    answer = await fetch(`/ui/traffic${path}?${new URLSearchParams(query)}`, { method: "POST", body: file });
+  } catch {
+    throw new Error(file ? "The file can no longer be read, or the server does not answer." : "The server is gone.");
+  }
+  const found = await answer.json().catch(() => null);
+  if (answer.ok && found) return found;
+  throw new Error(sentence(found?.detail || `the server answered ${answer.status}`));
+}
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
+
+/** One thing at a time; what goes wrong is said in the row. */
+async function attempt(does) {
+  if (underWay) return;
+  underWay = true;
+  refused = "";
+  draw();
+  try {
+    await does();
+  } catch (error) {
+    refused = error.message;
+    wanted = null;
+  }
+  underWay = false;
+  heard = 0;
+  draw();
+}
+
+/** @param {File} file */
+const choose = (file) =>
+  attempt(async () => {
+    const name = file.name.slice(-MOST_NAME);
+    try {
+      if (file.size > LARGEST) throw new Error("It is larger than 8 MiB: use a part of it.");
+      chosen = { ...await ask("/check", { name }, file), file };
+      shows = "chosen";
+    } catch (error) {
+      throw new Error(`${name}: ${error.message}`);
+    }
+  });
+
+const play = () =>
+  attempt(async () => {
+    wanted = true;
+    draw();
+    figures = await ask("/play", { name: chosen.name, tab }, chosen.file);
+    shows = "played";
+  });
+
+const stop = () =>
+  attempt(async () => {
+    wanted = false;
+    draw();
+    await ask("/stop", { tab });
+  });
+
+// ---- following --------------------------------------------------------------------------------------------
+/** @param {Played | null} now */
+function take(now) {
+  if (!row || underWay) return;
+  // A poll that was under way when the server answered may still say how things stood before.
+  if (++heard < 2) return;
+  wanted = null;
+  figures = now;
+  if (now && now.on) shows = "played";
+  draw();
+}
+
+// ---- showing ----------------------------------------------------------------------------------------------
+/** How far it is, or what is in the file. */
+function state() {
+  if (figures && (isOn() || shows === "played")) {
+    return [figures.name, `${format.count(figures.sent)} of ${format.count(figures.requests)} sent`];
+  }
+  return chosen ? [chosen.name, `${format.many(chosen.requests, "request")}, ${length(chosen.span_s)}`] : ["", ""];
+}
+
+const length = (s) => `${s < 10 ? Math.round(10 * s) / 10 : format.count(Math.round(s))} s`;
+
+const stopped = () => !isOn() && shows === "played" && figures?.stopped ? sentence(`stopped: ${figures.stopped}`) : "";
+
+function draw() {
+  const part = (selector) => row.querySelector(selector), [name, words] = state(), player = part(".rp-play");
+  part(".rp-file").hidden = !name && !words;
+  write(part("b"), name);
+  part("b").title = name;
+  write(part(".rp-file span"), words);
+  write(player, isOn() ? "Stop" : "Play");
+  player.setAttribute("aria-label", isOn() ? "Stop your own traffic" : `Play ${name || "your own traffic"}`);
+  player.hidden = !isOn() && !chosen;
+  row.classList.toggle("rp-playing", isOn());
+  row.setAttribute("aria-busy", String(underWay));
+  write(part(".rp-refused"), refused || stopped());
+}
+
+on("own", (own) => take(own.traffic || null));
+on("reset", () => {
+  if (!row || !poll.held) return;
+  figures = wanted = null; // a recording is shown: nothing is sent
+  draw();
+});
+
+/** @param {HTMLElement} element in the row */
+export function mount(element) {
+  row = /** @type {HTMLElement} */ (element.closest("#rp-own"));
+  const part = (selector) => row.querySelector(selector);
+  row.setAttribute("role", "group");
+  row.setAttribute("aria-label", "Your own traffic");
+  takeFiles(part(".rp-choose"), part("input"), row, choose);
+  part(".rp-play").onclick = () => (isOn() ? stop() : play());
+  draw();
+}

@@ -1,0 +1,54 @@
+"""``POST /ui/traffic/…``: takes a file of traffic from the page, reads it, and plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+
+from roseplay.engine.errors import EngineBusyError
+from roseplay.play.playground import Playground
+from roseplay.play.session import check_tab_id
+
+PREFIX = "/ui/traffic"
+
+
+def traffic_router(playground: Playground) -> APIRouter:
+    """Returns the routes of a tab's own traffic. The body is the content of a file as ``traffic.own`` reads it.
+
+    ``check`` returns how many requests it has and over which time, ``play`` the figures of the traffic that it begins,
+    which the tab's polls have too; ``stop`` sends no more of it.
+    """
+    router = APIRouter(prefix=PREFIX)
+
+    async def asked(response: Response, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Reading a long file takes a while, so that it runs where prompts are submitted."""
+        response.headers["Cache-Control"] = "no-store"
+        try:
+            return await playground.submissions.run(partial(function, *args, **named))
+        except EngineBusyError as error:
+            raise HTTPException(429, str(error)) from None
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+
+    @router.post("/check")
+    async def check(request: Request, response: Response, name: str = "") -> dict[str, Any]:
+        found = await asked(response, playground.traffic.check_own, await request.body(), name)
+        return dict(found.figures())
+
+    @router.post("/play")
+    async def play(request: Request, response: Response, name: str = "", tab: str = "") -> dict[str, Any]:
+        start = playground.traffic.start_own
+        begun = await asked(response, start, await request.body(), name=name, tab_id=tab)
+        return dict(begun.figures())
+
+    @router.post("/stop")
+    async def stop(response: Response, tab: str = "") -> dict[str, bool]:
+        def of_tab() -> list[Any]:
+            return playground.traffic.stop_own(check_tab_id(tab))
+
+        return {"stopped": bool(await asked(response, of_tab))}
+
+    return router

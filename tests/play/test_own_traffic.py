@@ -1,0 +1,248 @@
+"""Traffic from a file: sent at the file's times, whole or not at all, and it ends by itself where it should."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roseplay.engine.errors import EngineBusyError
+from roseplay.play.open_loop import MOST_WAITING
+from roseplay.play.own import FileTraffic, TrafficFile
+from roseplay.play.playground import Playground
+from roseplay.play.session import LEASE_S, Tabs
+from roseplay.recording import exports
+from roseplay.recording.reader import parse
+from roseplay.recording.requests import requests as as_table
+from roseplay.recording.run import Run
+from roseplay.traffic.own import OwnRequest, from_first, parse_traffic, to_jsonl
+from tests.play.conftest import wait_until
+from tests.play.fake_engine import FakeEngine
+from tests.play.test_steady import FakeTime, Requests
+
+MINE, YOURS = "tab-of-mine", "tab-of-yours"
+ENDLESS = [OwnRequest(0.0, 4, 3), OwnRequest(0.0, "Why is that?", 5), OwnRequest(600.0, 4, 3)]
+
+
+def file_of(*arrivals: float) -> TrafficFile:
+    return TrafficFile("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
+
+
+def play(requests: Requests, file: TrafficFile, watched: Any = lambda: True) -> FileTraffic:
+    """Run it to its end."""
+    traffic = FileTraffic(file, 5, requests.send, watched, requests.time)
+    traffic.start()
+    traffic._thread.join(timeout=20)
+    assert not traffic.running
+    return traffic
+
+
+@pytest.fixture
+def requests() -> Requests:
+    return Requests(FakeTime())
+
+
+def test_requests_are_sent_at_the_times_of_the_file_whether_or_not_others_are_answered(requests: Requests) -> None:
+    arrivals = (0.0, 0.0, 0.4, 7.25, 3600.0)
+    figures = play(requests, file_of(*arrivals)).figures()
+    assert requests.at_s == pytest.approx(arrivals, abs=0.001)
+    assert (figures["on"], figures["sent"], figures["done"], figures["stopped"]) == (False, 5, 0, None)
+    assert (figures["name"], figures["requests"], figures["span_s"]) == ("a.jsonl", 5, 3600.0)
+
+
+def test_a_submit_that_takes_long_delays_no_later_arrival(requests: Requests) -> None:
+    def slow() -> None:
+        requests.time.ns += int(0.35e9)
+
+    requests.before[1] = slow
+    play(requests, file_of(0, 0.1, 0.2, 0.5))
+    assert requests.at_s == pytest.approx([0, 0.45, 0.45, 0.5], abs=0.001)
+
+
+def test_it_stops_when_too_many_wait(requests: Requests) -> None:
+    requests.scheduled = False
+    figures = play(requests, file_of(*(i / 10 for i in range(200)))).figures()
+    assert figures["sent"] == figures["waiting"] == MOST_WAITING
+    assert figures["stopped"] == f"{MOST_WAITING} requests were waiting, the limit is {MOST_WAITING}"
+
+
+def test_it_stops_when_the_engine_takes_no_more(requests: Requests) -> None:
+    def busy() -> None:
+        raise EngineBusyError("256 requests wait already")
+
+    requests.before[2] = busy
+    figures = play(requests, file_of(0, 1, 2, 3)).figures()
+    assert (figures["sent"], figures["stopped"]) == (2, "256 requests wait already")
+
+
+def test_it_stops_with_its_tab(requests: Requests) -> None:
+    figures = play(requests, file_of(0, 600), lambda: requests.time.ns < 2e9).figures()
+    assert (figures["sent"], figures["stopped"]) == (1, "its tab has gone")
+    assert figures["seconds"] <= 3, "it does not wait for the next arrival"
+
+
+def test_a_request_that_is_being_submitted_when_all_is_stopped_is_aborted(requests: Requests) -> None:
+    traffic = FileTraffic(file_of(0, 1, 2, 3), 5, requests.send, lambda: True, requests.time)
+    requests.before[2] = lambda: traffic.stop(abort=True)
+    traffic.start()
+    traffic._thread.join(timeout=20)
+    assert [tracked.stream.cancelled for tracked in requests.made] == [False, False, True]
+    assert traffic.figures()["stopped"] is None
+
+
+@pytest.fixture
+def begun(engine: FakeEngine, playground: Playground) -> Playground:
+    """A tab plays a file, two requests of which have arrived; the last comes much later."""
+    playground.traffic.start_own(to_jsonl(ENDLESS), name="mine.jsonl", seed=5, tab_id=MINE)
+    wait_until(lambda: len(engine.streams) == 2)
+    return playground
+
+
+def traffic(playground: Playground) -> Any:
+    return json.loads(playground.delta(0, tab_id=MINE))["own"]["traffic"]
+
+
+def test_a_tab_learns_of_it_by_its_polls_and_its_requests_say_what_they_are(
+    engine: FakeEngine, begun: Playground
+) -> None:
+    now = wait_until(lambda: (figures := traffic(begun))["sent"] == 2 and figures)
+    assert (now["on"], now["name"], now["requests"], now["span_s"], now["seed"]) == (True, "mine.jsonl", 3, 600.0, 5)
+    assert "traffic" not in json.loads(begun.delta(0, tab_id=YOURS))["own"]
+    begun.tick()
+    events = [event for frame in json.loads(begun.delta(0))["frames"] for event in frame["requests"]]
+    submitted = {request: (t, about) for request, kind, t, about in events if kind == "submitted"}
+    assert {about["kind"] for _, about in submitted.values()} == {"own"}
+    assert all(about["arrived"] <= t for t, about in submitted.values())
+    first, second = engine.streams.values()
+    assert (len(first.prompt_token_ids), first.params.max_new_tokens) == (4, 3)
+    assert second.prompt_token_ids == [1 + byte % 99 for byte in b"Why is that?"]
+    assert second.params.ignore_eos and second.params.max_new_tokens == 5
+
+
+def test_a_prompt_of_a_given_length_is_the_same_with_the_same_seed(engine: FakeEngine, playground: Playground) -> None:
+    content = to_jsonl([OwnRequest(0.0, 40, 3)])
+    for seed in (5, 5, 6, None, None):
+        playground.traffic.start_own(content, seed=seed, tab_id=MINE)
+        wait_until(lambda: not traffic(playground)["on"])
+    prompts = [stream.prompt_token_ids for stream in engine.streams.values()]
+    assert prompts[0] == prompts[1]
+    assert len({tuple(prompt) for prompt in prompts}) == 4, "without a seed, prompts differ each time"
+
+
+@pytest.mark.parametrize("tab", [MINE, ""])
+def test_stop_all_ends_it(begun: Playground, engine: FakeEngine, tab: str) -> None:
+    begun.stop(tab_id=tab)
+    assert wait_until(lambda: not traffic(begun)["on"])
+    engine.step()
+    assert {str(stream.finish_reason) for stream in engine.streams.values()} == {"abort"}
+
+
+def test_its_own_stop_leaves_answers_and_other_traffic_alone(begun: Playground, engine: FakeEngine) -> None:
+    begun.traffic.start_steady(rate=1, spacing="even", kind="equal", max_new_tokens=3, seed=5, tab_id=MINE)
+    begun.traffic.stop_own(MINE)
+    assert not traffic(begun)["on"]
+    assert json.loads(begun.delta(0, tab_id=MINE))["own"]["steady"]["on"]
+    assert not any(stream.finished for stream in engine.streams.values())
+    begun.traffic.stop_steady(MINE)
+
+
+def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
+    begun.stop(tab_id=MINE, lane=1)
+    assert traffic(begun)["on"]
+
+
+def test_a_tab_plays_one_file_at_a_time(begun: Playground) -> None:
+    before = begun.tabs.open(MINE).own
+    begun.traffic.start_own(to_jsonl(ENDLESS), name="next.jsonl", tab_id=MINE)
+    assert before is not None and not before.running
+    assert (traffic(begun)["name"], traffic(begun)["on"]) == ("next.jsonl", True)
+    assert before.figures()["stopped"] is None
+
+
+def test_it_ends_with_the_lease_of_its_tab(engine: FakeEngine) -> None:
+    now = [0.0]
+    playground = Playground(engine, tabs=Tabs(clock=lambda: now[0]))
+    own = playground.traffic.start_own(to_jsonl(ENDLESS), tab_id=MINE)
+    wait_until(lambda: own.figures()["sent"] == 2)
+    now[0] = LEASE_S + 1
+    playground.tick()
+    wait_until(lambda: own.figures()["stopped"] == "its tab has gone")
+    engine.step()
+    assert all(stream.finished for stream in engine.streams.values())
+
+
+@pytest.mark.parametrize(
+    ("requests_", "said"),
+    [
+        ([OwnRequest(0, 4, 3), OwnRequest(1, 2046, 3)], "request 2 of the traffic has 2046 prompt tokens"),
+        ([OwnRequest(0, "x" * 2050, 3)], "request 1 of the traffic has 2050 prompt tokens and an answer of 3: there is room for 2048"),
+    ],
+)  # fmt: skip
+def test_what_the_model_cannot_take_is_refused_before_anything_is_sent(
+    engine: FakeEngine, playground: Playground, requests_: list[OwnRequest], said: str
+) -> None:
+    for refused in (playground.traffic.check_own, lambda content: playground.traffic.start_own(content, tab_id=MINE)):
+        with pytest.raises(ValueError, match=said):
+            refused(to_jsonl(requests_))
+    assert not engine.streams
+    assert playground.tabs.open(MINE).own is None
+
+
+def test_a_bad_file_leaves_what_plays(begun: Playground) -> None:
+    with pytest.raises(ValueError, match="line 2 is not JSON"):
+        begun.traffic.start_own(to_jsonl(ENDLESS[:1]) + b"{", tab_id=MINE)
+    assert traffic(begun)["on"]
+
+
+def test_it_needs_a_tab(playground: Playground) -> None:
+    with pytest.raises(ValueError, match="id of a tab"):
+        playground.traffic.start_own(to_jsonl(ENDLESS), tab_id="")
+
+
+# -- and back to a file
+
+
+def exported(traffic_file: bytes) -> tuple[bytes, list[int]]:
+    """The file that a run of this traffic is exported as, and the lengths of the prompts that were sent."""
+    engine = FakeEngine()
+    engine.clock = FakeTime()  # which takes no time to wait for the next arrival
+    playground = Playground(engine)
+    own = playground.traffic.start_own(traffic_file, seed=1, tab_id=MINE)
+    wait_until(lambda: not own.running)
+    assert own.figures()["stopped"] is None
+    engine.step(20)
+    playground.tick()
+    assert all(stream.finished for stream in engine.streams.values())
+    lengths = [len(stream.prompt_token_ids) for stream in engine.streams.values()]
+    return exports.export("traffic", playground.recording()), lengths
+
+
+arrivals = st.floats(0, 3600, allow_nan=False).map(lambda at_s: round(at_s, 3))
+prompts = st.integers(1, 100) | st.text("ab \n", min_size=1, max_size=40).filter(str.strip)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.builds(OwnRequest, arrivals, prompts, st.integers(1, 12)), min_size=1, max_size=30))
+def test_a_recording_of_it_plays_the_same_again(sent: list[OwnRequest]) -> None:
+    sent = parse_traffic(to_jsonl(from_first(sent)))
+    first, lengths = exported(to_jsonl(sent))
+    found = parse_traffic(first)
+    assert [request.arrival_s for request in found] == pytest.approx([r.arrival_s for r in sent], abs=1e-4)
+    assert [request.prompt for request in found] == lengths
+    assert [request.answer_tokens for request in found] == [request.answer_tokens for request in sent]
+    again = parse_traffic(exported(first)[0])
+    assert [request[1:] for request in again] == [request[1:] for request in found]
+    assert [r.arrival_s for r in again] == pytest.approx([r.arrival_s for r in found], abs=1e-4)
+
+
+def test_a_recording_says_that_it_was_own_traffic_and_when_it_was_due(begun: Playground, engine: FakeEngine) -> None:
+    engine.step(8)
+    begun.tick()
+    recording = parse(begun.recording(MINE), "this run")
+    run = Run(recording)
+    assert [request.label for request in run.requests.values()] == ["own #1", "own #2"]
+    assert all(request.arrived <= request.submitted for request in run.requests.values())
+    assert as_table(recording).decode().count(",own,") == 2
