@@ -102,6 +102,7 @@ class LabTab:
                 self.seed = number("Seed", "lab-seed", 0, precision=0, minimum=0)
                 self.repeats = number("Repeats", "lab-repeats", 3, precision=0, minimum=1)
                 self.params = [number(label, f"lab-{name}", minimum=0) for name, label in PARAMS]
+            _view("lab-longer", "", "lab/longer.js")
             self.run = gr.Button(
                 "Run A and B", variant="primary", min_width=0, elem_id="lab-run", elem_classes="rp-key"
             )

@@ -156,6 +156,8 @@ LAB = {
     "slow_motion": "slow_motion: refused here, since it would stretch what is measured.",
     "lab-seed": "Decides the prompts and when they arrive. The same seed sends the same again.",
     "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down slows both.",
+    "lab-length": "How many times the scenario's requests are sent: a longer run has steadier percentiles.",
+    "lab-max-spread": "After the repeats above, repeat until the median of the scenario's figure is known to within so many percent, at most 20 times. Empty: do not.",
     "lab-num_requests": "Requests that the scenario sends.",
     "lab-rate_per_s": "Requests that arrive in a second, on average.",
     "lab-max_new_tokens": "Tokens of each answer.",

@@ -28,7 +28,7 @@ export function showDocument(document, given = null) {
   ARMS.forEach((arm) => renameSettings(document.arms[arm]));
   const { scenario: name, title, params, look, arms, seed, repeats, traffic = null } = document;
   lab.scenario = scenarioNamed(name) || { name, title, params, look };
-  Object.assign(lab, { document, traffic, edited: false, limits: { ...document.limits } });
+  Object.assign(lab, { document, traffic, length: 1, edited: false, limits: { ...document.limits } });
   lab.plan = { A: armOf(arms.A), B: armOf(arms.B) };
   for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };

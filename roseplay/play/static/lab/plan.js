@@ -83,14 +83,15 @@ export function trafficOrder(params) {
   if (!lab.traffic && lab.scenario.name === lab.catalogue.own.name) {
     throw new Error("Choose a file with your traffic first.");
   }
-  return lab.traffic ? { params: {}, traffic: lab.traffic } : { params };
+  return lab.traffic ? { params: {}, traffic: lab.traffic } : { params, length: lab.length };
 }
 
 /** What a run of A and B is asked for; throws an Error that says which number is missing. */
 export function runOrder() {
   const { seed, repeats, ...params } = numbers(), { scenario, plan, limits } = lab;
   const arms = { a: armOrder(plan.A), b: armOrder(plan.B) };
-  return { scenario: scenario.name, ...arms, seed, repeats, ...trafficOrder(params), limits, name: null };
+  const rest = { limits, max_spread_pct: lab.maxSpread, name: null };
+  return { scenario: scenario.name, ...arms, seed, repeats, ...trafficOrder(params), ...rest };
 }
 
 /** @param {any} arm */

@@ -57,6 +57,9 @@ export const lab = {
   points: { sweep: null, find: null },
   /** @type {Record<"sweep" | "find", any>} */
   earlier: { sweep: null, find: null },
+  length: 1, // times the scenario's requests
+  /** Repeat until the spread is at most so many percent. @type {number | null} */
+  maxSpread: null,
   edited: false, // whether the plan is another one than that of the result shown
   /** The result shown. @type {any} */
   document: null,

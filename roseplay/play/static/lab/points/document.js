@@ -49,7 +49,8 @@ export function showPoints(document) {
   const { scenario: name, title, params, seed, repeats, traffic = null, setting } = document;
   const scenario = scenarioNamed(name);
   if (!scenario) return say("This result is of a scenario that is not known here.");
-  Object.assign(lab, { scenario: { ...scenario, title }, traffic, limits: { ...promisesOf(document) }, edited: false });
+  const limits = { ...promisesOf(document) };
+  Object.assign(lab, { scenario: { ...scenario, title }, traffic, length: 1, limits, edited: false });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
   const values = document.asked || document.grid;
   lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };

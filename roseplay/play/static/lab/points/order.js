@@ -15,7 +15,9 @@ export function pointsOrder() {
   const { slow_motion: _refused, ...knobs } = store.knobs, { common } = lab.scenario;
   const a = { knobs, config: (common && common.config) || {} };
   const order = { scenario: lab.scenario.name, a, seed, repeats, limits: lab.limits, name: null };
-  return { ...order, ...trafficOrder(paramsOf(kind, asked, params)), [kind]: question(kind, asked) };
+  const traffic = trafficOrder(paramsOf(kind, asked, params)), timed = asked.setting === "rate_per_s";
+  if (kind === "sweep") Object.assign(order, { max_spread_pct: lab.maxSpread });
+  return { ...order, ...traffic, ...(timed ? { length: 1 } : {}), [kind]: question(kind, asked) };
 }
 
 /* A sweep of the rate has its own number of requests at each rate. */

@@ -1,0 +1,45 @@
+/* Longer runs, and more of them: how many times the scenario's requests are sent, and up to which spread a run is
+ * repeated. */
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { segmented } from "../shared/legend.js";
+import { lab, meaning, tell } from "./state.js";
+
+const LENGTHS = [1, 4, 10];
+const words = (length) => `×${length}`;
+let length = null, spread = null;
+
+/** @param {HTMLElement} element */
+export function mount(element) {
+  length = make("div", { className: "rp-lab-length", title: meaning("lab-length") });
+  const input = make("input", { type: "number", min: "0.1", max: "100", step: "any", inputMode: "decimal" });
+  Object.assign(input, { id: "lab-max-spread", placeholder: "–" });
+  input.setAttribute("aria-label", "Repeat until the spread is at most so many percent");
+  input.oninput = () => {
+    lab.maxSpread = input.value === "" ? null : Number(input.value);
+    lab.edited = true;
+    tell("typed");
+  };
+  spread = make(
+    "label",
+    { className: "rp-lab-spread", title: meaning("lab-max-spread") },
+    "until spread ≤",
+    input,
+    "%",
+  );
+  element.append(make("div", "rp-lab-longer", length, spread));
+  on("lab", (what) => ["mode", "asked", "traffic", "plan", "document", "points"].includes(what) && show());
+  show();
+}
+
+function show() {
+  const timed = lab.mode === "sweep" && lab.asked.sweep.setting === "rate_per_s";
+  length.hidden = Boolean(lab.traffic) || timed;
+  spread.hidden = lab.mode === "find";
+  const choice = segmented("Length of the run", LENGTHS.map(words), (word) => {
+    lab.length = LENGTHS.find((one) => words(one) === word);
+    lab.edited = true;
+    tell("typed");
+  }, LENGTHS.indexOf(lab.length));
+  if (!length.contains(document.activeElement)) length.replaceChildren(choice);
+}
