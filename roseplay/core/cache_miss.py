@@ -15,7 +15,7 @@ class MissReason(StrEnum):
     """Why the first token that a request computed of its prompt was not found."""
 
     OFF = "off"  # the prefix cache is off
-    COMPUTING = "computing"  # a request of the same step computes it
+    COMPUTING = "computing"  # it is being computed right now
     EVICTED = "evicted"  # it was cached, and its block was given to somebody else
     CLEARED = "cleared"  # it was cached until the cache was cleared, or switched off
     DIFFERS = "differs"  # what is cached has another token further on in this block

@@ -2,14 +2,14 @@
 
 A prompt is shown to the tab that sent it, and how another prompt goes on only where that stands in one of the tab's own
 lanes. Of other people's prompts nobody learns where exactly they differ either: from that they could be guessed token by
-token.
+token. Nor does anybody learn whose prompt is nearest to theirs: a guessed token would show in that.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from roseplay.core.cache_miss import Miss
+from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and behind the first one that was computed
@@ -18,16 +18,19 @@ MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before an
 def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any] | None:
     """Returns why part of a request's prompt was not cached, for all tabs; ``None`` where all of it was.
 
-    ``position`` is ``None`` unless what it differs from came from the same tab.
+    ``position`` and ``request`` are ``None`` unless what it differs from came from the same tab. Where a whole block is
+    the same and still being computed, ``request`` says by whom.
     """
     miss = tracked.stream.miss
     if miss is None:
         return None
+    own = _is_own(miss, tracked, registry)
+    named = miss.request_id >= 0 and (own or miss.reason is MissReason.COMPUTING)
     return {
         "reason": str(miss.reason),
         "found": miss.found,
-        "position": miss.position if _is_own(miss, tracked, registry) else None,
-        "request": miss.request_id if miss.request_id >= 0 else None,
+        "position": miss.position if own else None,
+        "request": miss.request_id if named else None,
         "step": miss.step_id if miss.step_id >= 0 else None,
     }
 

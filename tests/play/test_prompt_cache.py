@@ -71,7 +71,7 @@ def test_where_it_differs_from_anothers_prompt_nobody_learns(engine: FakeEngine,
     playground.tick()
     told = events(playground)
     for rid in (*mine, program):
-        assert told[rid]["position"] is None
+        assert (told[rid]["position"], told[rid]["request"]) == (None, None)
         assert told[rid]["found"] == 4
     for rid in mine:
         answer = playground.prompt(rid, MINE)
