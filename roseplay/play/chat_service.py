@@ -56,8 +56,7 @@ class ChatService:
         """
         text = checked_prompt(prompt)
         check_chars(len(text), self._engine.info.max_model_len)
-        self._touched(tab_id)
-        tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
+        tab, turn, ids = self._open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             settings = self.settings(tab_id, lane.number)
             drawn = settings.params() if params is None else params
@@ -75,8 +74,7 @@ class ChatService:
         Raises:
             ValueError: no lane has one.
         """
-        self._touched(tab_id)
-        tab, turn, ids = self._tabs.open(tab_id), next(self._sends), []
+        tab, turn, ids = self._open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             last, settings = lane.chat.last, self.settings(tab_id, lane.number)
             if last is not None:
@@ -88,14 +86,19 @@ class ChatService:
 
     def new_chat(self, *, lanes: Sequence[int], tab_id: str) -> int:
         """Abort and clear the chats of these lanes; returns how many there were."""
-        self._touched(tab_id)
-        tab = self._tabs.open(tab_id)
+        tab = self._open(tab_id)
         cleared = [lane for lane in [tab.lane(number) for number in lanes] if lane.chat.turns]
         for lane in cleared:
             with lane.chat.lock:
                 self._abort_answer(lane)
                 lane.chat.clear()
         return len(cleared)
+
+    def _open(self, tab_id: str) -> Tab:
+        """Returns the tab, whose chats are about to change."""
+        tab = self._tabs.open(tab_id)  # a call without a tab is refused, and ends nobody's demo
+        self._touched(tab_id)
+        return tab
 
     def settings(self, tab_id: str, lane: int = 0) -> Settings:
         """Returns the settings of a tab's lane; for lane 0, those of lanes without settings of their own."""
