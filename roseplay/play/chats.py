@@ -136,6 +136,8 @@ class Chat:
     def send_again(self) -> None:
         """Have pages that showed something else in its place get all of its turns."""
         with self.lock:
+            if not self.state[0]:
+                return  # it was never used
             edition = next(self.editions)
             for turn in self.turns:
                 turn.born = edition

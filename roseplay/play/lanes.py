@@ -57,7 +57,7 @@ class Lane:
         are the newest turn's.
         """
         edition, turns = self.chat.state
-        if edition == 0 and (seen is None or seen.edition == 0):
+        if edition == 0:
             return None
         last = turns[-1] if turns else None
         answer = last.answer if last else Answer("", (), (), {})

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_tab_that_stays_away_loses_its_requests(engine: FakeEngine, playground
     playground.tick()
     assert [engine.streams[i].finish_reason for i in ids] == ["abort"] * 5
     assert len(playground.tabs) == 0
+
+
+def test_a_page_keeps_the_lanes_that_its_tab_has_forgotten(
+    engine: FakeEngine, playground: Playground, time: Time
+) -> None:
+    def lanes(have: str = "") -> list[dict[str, Any]]:
+        return json.loads(playground.delta(0, tab_id=TAB, have=have))["own"]["lanes"]
+
+    playground.send("hello", lanes=[1, 2], tab_id=TAB, params=PARAMS)
+    have = ",".join(news["have"] for news in lanes())
+    time.now = LEASE_S + 1
+    playground.tick()
+    playground.send("again", lanes=[1], tab_id=TAB, params=PARAMS)
+    assert [news["lane"] for news in lanes(have)] == [1], "what it still shows in lane 2 is not emptied"
 
 
 def test_requests_that_are_added_at_the_same_time_are_all_kept() -> None:
