@@ -179,6 +179,7 @@ class TestServer:
         ("method", "path"),
         [
             ("GET", "/ui/block/1"),
+            ("GET", "/ui/prompt/1"),
             ("GET", "/ui/lab"),
             ("GET", "/ui/export"),
             ("GET", "/ui/export/trace.json"),

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from roseplay.play.engine_start import EngineStart
 
 _FRESH = {"Cache-Control": "no-store"}
-_NEEDS_ENGINE = ("/ui/block/", "/ui/lab", "/ui/export", "/ui/recording", "/gradio_api/file=")
+_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/gradio_api/file=")
 _RETRY_AFTER_S = 2
 
 
