@@ -78,6 +78,9 @@ def counting_checkpoint(reporter: Reporter, source: str, local: bool) -> Iterato
     The stage begins with the first weight, since a download may come before. Weights that are mapped from a file are
     read here, so that those that are counted are in memory.
     """
+    if not reporter.heard:
+        yield
+        return
     ratio = 0.0
 
     def put(weight: torch.Tensor) -> None:
@@ -104,6 +107,9 @@ def counting_checkpoint(reporter: Reporter, source: str, local: bool) -> Iterato
 @contextlib.contextmanager
 def counting_random(reporter: Reporter, build: Callable[[], torch.nn.Module]) -> Iterator[None]:
     """While entered, reports the weights that are made; ``build`` builds the model, here without any numbers."""
+    if not reporter.heard:
+        yield
+        return
     reporter.begin("weights", unit="bytes", note="random")
     with torch.device("meta"):
         reporter.count(0, sum(weight.nbytes for weight in build().parameters()))
