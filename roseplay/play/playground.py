@@ -26,7 +26,7 @@ from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
 from roseplay.play.story.story import Story
-from roseplay.play.traffic_service import TrafficService
+from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
@@ -203,10 +203,7 @@ class Playground:
         """Returns the reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
         own: dict[str, Any] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
-        if tab and tab.steady:
-            own["steady"] = tab.steady.figures()
-        if tab and tab.own:
-            own["traffic"] = tab.own.figures()
+        own |= {kind: loop.figures() for kind, loop in tab.traffic.items()} if tab else {}
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
         head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
@@ -247,8 +244,8 @@ class Playground:
         return tracked
 
     def _stop_traffic(self, tab_id: str = "") -> None:
-        self.traffic.stop_steady(tab_id, abort=True)
-        self.traffic.stop_own(tab_id, abort=True)
+        for kind in LOOPS:
+            self.traffic.stop(kind, tab_id, abort=True)
 
     def _abort(self, request_id: int) -> bool:
         if not self.engine.abort(request_id):

@@ -45,7 +45,7 @@ class ReplayServer:
         self.submissions = Submissions()
         self.lab = SimpleNamespace(start=self._refuse, stop=self._refuse)
         self.traffic = SimpleNamespace(
-            **dict.fromkeys(("start_steady", "stop_steady", "check_own", "start_own", "stop_own"), self._refuse)
+            **dict.fromkeys(("start_steady", "check_own", "start_own", "stop"), self._refuse)
         )
         self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
         self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)

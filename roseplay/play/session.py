@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from roseplay.play.lanes import Lane, parse_seen
-from roseplay.play.own import FileTraffic
+from roseplay.play.open_loop import OpenLoop
 from roseplay.play.settings import TabSettings
-from roseplay.play.steady import SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 
@@ -30,8 +29,7 @@ class Tab:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
         self.settings = TabSettings()
-        self.steady: SteadyTraffic | None = None  # the newest, which may have ended
-        self.own: FileTraffic | None = None  # the same
+        self.traffic: dict[str, OpenLoop] = {}  # the newest of each kind, which may have ended
         self.last_seen = now
         self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
@@ -41,26 +39,20 @@ class Tab:
         """Show empty lanes, as for a demo, until ``put_lanes_back``. Answers in the tab's own lanes go on."""
         with self._lock:
             if self._put_aside is None:
-                self._put_aside, self.lanes = self.lanes, {}
+                self._put_aside, self.lanes = self.lanes, _cleared(self.lanes)
 
     def put_lanes_back(self) -> None:
         with self._lock:
             if self._put_aside is not None:
                 for lane in self._put_aside.values():
                     lane.chat.send_again()
-                self.lanes, self._put_aside = self._put_aside, None
+                self.lanes, self._put_aside = {**_cleared(self.lanes), **self._put_aside}, None
 
-    def take_steady(self, steady: SteadyTraffic) -> None:
-        """Put it in place of the steady traffic so far, which sends no more."""
+    def take_traffic(self, kind: str, loop: OpenLoop) -> None:
+        """Put it in place of the traffic of this kind so far, which sends no more."""
         with self._lock:
-            before, self.steady = self.steady, steady
-        if before is not None:
-            before.stop()
-
-    def take_own(self, own: FileTraffic) -> None:
-        """Put it in place of the traffic from a file so far, which sends no more."""
-        with self._lock:
-            before, self.own = self.own, own
+            before = self.traffic.get(kind)
+            self.traffic = {**self.traffic, kind: loop}
         if before is not None:
             before.stop()
 
@@ -83,12 +75,17 @@ class Tab:
 
     def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
         """Returns what this tab lacks of its lanes, see ``lanes.parse_seen`` and ``Lane.update``."""
-        seen, lanes = parse_seen(have), dict(self.lanes)
-        for number in seen:
-            if 1 <= number <= MAX_LANES:
-                lanes.setdefault(number, Lane(number))  # it was put aside: there is nothing in it
-        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in lanes.values())
+        seen = parse_seen(have)
+        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
         return [lane for lane in found if lane is not None]
+
+
+def _cleared(numbers: Iterable[int]) -> dict[int, Lane]:
+    """Returns empty lanes, which pages that show something in their places empty too."""
+    lanes = {number: Lane(number) for number in numbers}
+    for lane in lanes.values():
+        lane.chat.clear()
+    return lanes
 
 
 def check_lane(number: int, least: int = 1) -> None:

@@ -79,7 +79,7 @@ class TrafficSection:
         with refusals_on_page():
             tab = check_tab_id(asked["tab"])
             if not asked["on"]:
-                self._playground.traffic.stop_steady(tab)
+                self._playground.traffic.stop("steady", tab)
                 return
             how: dict[str, Any] = {name: asked[name] for name in ("spacing", "kind")}
             how |= {
@@ -92,7 +92,7 @@ class TrafficSection:
     def _tell(self, event: gr.EventData) -> None:
         """Say why it stopped by itself."""
         with refusals_on_page():
-            steady = self._playground.tabs.open(check_tab_id(getattr(event, "tab", None))).steady
+            steady = self._playground.tabs.open(check_tab_id(getattr(event, "tab", None))).traffic.get("steady")
         reason = steady.figures()["stopped"] if steady else "the server no longer knew this tab"
         if reason:
             gr.Warning(f"Steady traffic stopped: {escape(reason, quote=False)}.")

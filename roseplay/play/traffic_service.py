@@ -11,6 +11,7 @@ from roseplay.engine.errors import EngineBusyError
 from roseplay.engine.prompts import encode_prompt
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
+from roseplay.play.open_loop import OpenLoop
 from roseplay.play.own import FileTraffic, TrafficFile, read_own
 from roseplay.play.session import Tabs
 from roseplay.play.steady import SteadyPlan, SteadyTraffic
@@ -20,6 +21,7 @@ from roseplay.traffic.arrivals import Spacing
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt
 from roseplay.traffic.prompts import KINDS, Prompt
 
+LOOPS = ("steady", "file")  # traffic that goes on until it is stopped: steady, and the requests of a file
 _FIRST_SEED = 7
 
 
@@ -92,7 +94,8 @@ class TrafficService:
         if not tab_id:
             raise ValueError("steady traffic needs the id of a tab: it ends when that tab no longer polls")
         tab = self._tabs.open(tab_id)
-        running = tab.steady if seed is None and tab.steady is not None and tab.steady.running else None
+        before = tab.traffic.get("steady") if seed is None else None
+        running = before if isinstance(before, SteadyTraffic) and before.running else None
         plan = SteadyPlan(
             rate=rate,
             spacing=spacing,
@@ -116,20 +119,20 @@ class TrafficService:
             running.change(plan, send)
             return running
         steady = SteadyTraffic(plan, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
-        tab.take_steady(steady)
+        tab.take_traffic("steady", steady)
         steady.start()
         return steady
 
-    def stop_steady(self, tab_id: str = "", *, abort: bool = False) -> list[SteadyTraffic]:
-        """Send no more steady traffic of a tab, or of all; returns what there was, running or not.
+    def stop(self, kind: str, tab_id: str = "", *, abort: bool = False) -> list[OpenLoop]:
+        """Send no more traffic of a kind, of ``LOOPS``, from a tab or from all; returns what there was, running or not.
 
         Args:
             abort: abort a request that is being submitted now.
         """
         tabs = [self._tabs.open(tab_id)] if tab_id else self._tabs.all()
-        found = [tab.steady for tab in tabs if tab.steady is not None]
-        for steady in found:
-            steady.stop(abort=abort)
+        found = [loop for tab in tabs if (loop := tab.traffic.get(kind)) is not None]
+        for loop in found:
+            loop.stop(abort=abort)
         return found
 
     def check_own(self, content: bytes, name: str = "") -> TrafficFile:
@@ -169,17 +172,9 @@ class TrafficService:
             return tracked
 
         own = FileTraffic(file, seed, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
-        tab.take_own(own)
+        tab.take_traffic("file", own)
         own.start()
         return own
-
-    def stop_own(self, tab_id: str = "", *, abort: bool = False) -> list[FileTraffic]:
-        """Send no more from the file of a tab, or from any; the same as ``stop_steady`` otherwise."""
-        tabs = [self._tabs.open(tab_id)] if tab_id else self._tabs.all()
-        found = [tab.own for tab in tabs if tab.own is not None]
-        for own in found:
-            own.stop(abort=abort)
-        return found
 
     def _length(self, index: int, request: OwnRequest) -> int:
         """Returns the prompt tokens of request ``index``."""

@@ -102,7 +102,7 @@ def begun(engine: FakeEngine, playground: Playground) -> Playground:
 
 
 def traffic(playground: Playground) -> Any:
-    return json.loads(playground.delta(0, tab_id=MINE))["own"]["traffic"]
+    return json.loads(playground.delta(0, tab_id=MINE))["own"]["file"]
 
 
 def test_a_tab_learns_of_it_by_its_polls_and_its_requests_say_what_they_are(
@@ -142,11 +142,11 @@ def test_stop_all_ends_it(begun: Playground, engine: FakeEngine, tab: str) -> No
 
 def test_its_own_stop_leaves_answers_and_other_traffic_alone(begun: Playground, engine: FakeEngine) -> None:
     begun.traffic.start_steady(rate=1, spacing="even", kind="equal", max_new_tokens=3, seed=5, tab_id=MINE)
-    begun.traffic.stop_own(MINE)
+    begun.traffic.stop("file", MINE)
     assert not traffic(begun)["on"]
     assert json.loads(begun.delta(0, tab_id=MINE))["own"]["steady"]["on"]
     assert not any(stream.finished for stream in engine.streams.values())
-    begun.traffic.stop_steady(MINE)
+    begun.traffic.stop("steady", MINE)
 
 
 def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
@@ -155,7 +155,7 @@ def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
 
 
 def test_a_tab_plays_one_file_at_a_time(begun: Playground) -> None:
-    before = begun.tabs.open(MINE).own
+    before = begun.tabs.open(MINE).traffic["file"]
     begun.traffic.start_own(to_jsonl(ENDLESS), name="next.jsonl", tab_id=MINE)
     assert before is not None and not before.running
     assert (traffic(begun)["name"], traffic(begun)["on"]) == ("next.jsonl", True)
@@ -188,7 +188,7 @@ def test_what_the_model_cannot_take_is_refused_before_anything_is_sent(
         with pytest.raises(ValueError, match=said):
             refused(to_jsonl(requests_))
     assert not engine.streams
-    assert playground.tabs.open(MINE).own is None
+    assert playground.tabs.open(MINE).traffic == {}
 
 
 def test_a_bad_file_leaves_what_plays(begun: Playground) -> None:

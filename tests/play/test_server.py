@@ -203,7 +203,7 @@ def test_a_program_plays_a_file_of_traffic_until_it_sends_none(call: Any, addres
     assert (begun["on"], begun["name"], begun["requests"], begun["seed"]) == (True, "mine.jsonl", 4, 7)
 
     def polled() -> Any:
-        return httpx.get(f"{address}/ui/delta?since=0&tab={tab}", timeout=20).json()["own"]["traffic"]
+        return httpx.get(f"{address}/ui/delta?since=0&tab={tab}", timeout=20).json()["own"]["file"]
 
     wait_until(lambda: polled()["done"] == 3)
     call("/play_traffic", tab=tab)

@@ -195,7 +195,7 @@ def test_stopping_a_lane_leaves_it(begun: Playground) -> None:
 
 
 def test_another_takes_its_place(begun: Playground) -> None:
-    before = begun.tabs.open(MINE).steady
+    before = begun.tabs.open(MINE).traffic["steady"]
     begun.traffic.start_steady(rate=1, spacing="poisson", kind="mix", max_new_tokens=3, seed=9, tab_id=MINE)
     wait_until(lambda: before is not None and not before.running)
     assert (steady(begun)["kind"], steady(begun)["seed"], steady(begun)["on"]) == ("mix", 9, True)
@@ -227,7 +227,7 @@ def test_it_ends_with_the_lease_of_its_tab(engine: FakeEngine) -> None:
 
 
 def test_once_stopped_it_does_not_run(begun: Playground) -> None:
-    begun.traffic.stop_steady(MINE)
+    begun.traffic.stop("steady", MINE)
     assert steady(begun)["on"] is False
 
 

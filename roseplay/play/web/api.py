@@ -221,13 +221,13 @@ class Steering(Endpoints):
 
         It ends with the tab, when too many of its requests wait, after an hour, with ``/stop``, or with a rate of 0,
         which leaves what was sent to be answered. ``spacing`` is poisson or even. Without a seed, traffic that runs goes
-        on with its own under the new plan. Returns the traffic's figures, which
-        the tab's polls have too; null where there was none to stop.
+        on with its own under the new plan. Returns the traffic's figures, which the tab's polls have too; null where
+        there was none to stop.
         """
         with refusals_as_errors():
             tab_id = _tab(tab)
             if rate == 0 and not isinstance(rate, bool) and tab_id:
-                return next((steady.figures() for steady in self.playground.traffic.stop_steady(tab_id)), None)
+                return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab_id)), None)
             return self.playground.traffic.start_steady(
                 rate=rate,
                 spacing=spacing,  # type: ignore[arg-type]  # checked
@@ -251,7 +251,7 @@ class Steering(Endpoints):
         with refusals_as_errors():
             tab_id, content = _tab(tab), _text(traffic, "traffic").encode("utf-8", "replace")
             if not content and tab_id:
-                return next((own.figures() for own in self.playground.traffic.stop_own(tab_id)), None)
+                return next((own.figures() for own in self.playground.traffic.stop("file", tab_id)), None)
             start = partial(
                 self.playground.traffic.start_own,
                 content,

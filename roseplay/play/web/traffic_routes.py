@@ -47,7 +47,7 @@ def traffic_router(playground: Playground) -> APIRouter:
     @router.post("/stop")
     async def stop(response: Response, tab: str = "") -> dict[str, bool]:
         def of_tab() -> list[Any]:
-            return playground.traffic.stop_own(check_tab_id(tab))
+            return playground.traffic.stop("file", check_tab_id(tab))
 
         return {"stopped": bool(await asked(response, of_tab))}
 

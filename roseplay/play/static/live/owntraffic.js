@@ -129,7 +129,7 @@ function draw() {
   write(part(".rp-refused"), refused || stopped());
 }
 
-on("own", (own) => take(own.traffic || null));
+on("own", (own) => take(own.file || null));
 on("reset", () => {
   if (!row || !poll.held) return;
   figures = wanted = null; // a recording is shown: nothing is sent
