@@ -139,7 +139,7 @@ def test_what_its_owner_sends_ends_it(running: Playground, act: str) -> None:
     begun(running)
     if act == "send":
         (request,) = running.send("Mine", lanes=[2], tab_id=MINE)
-        assert [lane["rid"] for lane in poll(running)["own"]["lanes"]] == [request]
+        assert [lane["rid"] for lane in poll(running)["own"]["lanes"] if lane["order"]] == [request]
     elif act == "burst":
         running.burst(size=2, kind="unique", max_new_tokens=4, seed=None, tab_id=MINE)
     elif act == "new_chat":
@@ -150,6 +150,16 @@ def test_what_its_owner_sends_ends_it(running: Playground, act: str) -> None:
         running.stop(tab_id=MINE)
     assert over(running)
     assert running.knobs() == Knobs().to_dict()
+
+
+def test_a_call_that_is_refused_for_want_of_a_tab_does_not_end_it(running: Playground) -> None:
+    begun(running)
+    for refused in (running.chats.new_chat, running.chats.regenerate):
+        with pytest.raises(ValueError, match="tab"):
+            refused(lanes=[1], tab_id="")
+    with pytest.raises(ValueError, match="tab"):
+        running.send("Mine", lanes=[1], tab_id="")
+    assert not over(running)
 
 
 def test_what_others_send_does_not_end_it(running: Playground) -> None:

@@ -1,9 +1,9 @@
 """The figures of a demo's captions, and what its rings point at: all from the facts of its own bursts.
 
-For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, ``computed``, ``saved_percent``, ``steps``,
-``longest`` (ms), ``streaming``, ``paused``, ``who_paused`` (as in ``all 4 stories``), ``worst`` (ms), ``first_token``
-(ms, median), ``last_token`` (ms, p95 of the time to first token), ``gap`` (ms, median of its own answers), and only if
-there were any ``waited_for_batch``, ``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``.
+For each burst with facts, under its name: ``prompts``, ``computed`` (prompt tokens), ``saved_percent``, ``longest`` (ms, its
+longest step), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (ms, median), ``last_token`` (ms, p95 of the time to
+first token), ``gap`` (ms, median of its own answers), and only if there were any ``waited_for_batch``,
+``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``.
 
 For two bursts, of the second against the first, where both are known: one of ``worst_falls``, ``worst_rises`` and
 ``worst_same``, and likewise of ``first_token``, ``last_token`` and ``gap``. The first two are there only if the difference
@@ -51,19 +51,13 @@ def _sentence(forms: Forms, figures: Figures) -> str:
 def _of_one(facts: BurstFacts) -> dict[str, str]:
     counts = {
         "prompts": facts.prompts,
-        "prompt_tokens": facts.prompt_tokens,
         "computed": facts.prompt_tokens - facts.saved_tokens,
         "saved_percent": 100 * facts.saved,
-        "steps": facts.steps,
         "first_token": facts.ttft_p50,
         "last_token": facts.ttft_p95,
-        "streaming": facts.streaming or None,
-        "paused": facts.paused or None,
         "preempted": facts.preempted or None,
         "none_preempted": None if facts.preempted else 0,
         "longest": facts.longest.ms if facts.longest else None,
-        "longest_tokens": facts.longest.prompt_tokens if facts.longest else None,
-        "worst": _worst(facts),
         "gap": facts.own_gap_ms,
     }
     found = {name: whole(value) for name, value in counts.items() if value is not None}

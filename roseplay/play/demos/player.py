@@ -57,7 +57,7 @@ class DemoPlayer:
         self._story, self._abort, self._now_ms = story, abort, now_ms
         self._lock = threading.Lock()
         self._playing: _Play | None = None
-        self._news: list[dict[str, Any]] = []
+        self._news: dict[str, Any] | None = None
         self.latest: dict[str, Any] | None = None
 
     # -- what people do
@@ -126,13 +126,13 @@ class DemoPlayer:
     def take_news(self) -> dict[str, Any] | None:
         """Returns the newest caption since the last call, for a frame."""
         with self._lock:
-            news, self._news = self._news, []
-        return news[-1] if news else None
+            news, self._news = self._news, None
+        return news
 
     def publish(self, said: dict[str, Any] | None) -> None:
         with self._lock:
             self.latest = said
-            self._news.append(said or {"over": True})
+            self._news = said or {"over": True}
 
 
 class _Play:

@@ -73,8 +73,3 @@ class Demo:
         """About how long it takes."""
         bursts = sum(scene.burst is not None for scene in self.scenes)
         return round(sum(scene.hold_s for scene in self.scenes) + bursts)
-
-    @property
-    def touched(self) -> tuple[str, ...]:
-        """The knobs that it sets."""
-        return tuple(dict.fromkeys([*self.knobs, *(name for scene in self.scenes for name in scene.knobs)]))
