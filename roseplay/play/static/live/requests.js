@@ -119,7 +119,8 @@ function draw() {
   state.held = box.matches(":hover, :focus-within") || popover.name === "cache";
   const list = ordered(), before = shown;
   shown = list.slice(0, Math.max(state.most, state.held ? before.length : 0));
-  for (const known of rows.keys()) if (!shown.includes(known)) drop(known);
+  const kept = new Set(shown);
+  for (const known of rows.keys()) if (!kept.has(known)) drop(known);
   for (const known of shown) fill(known);
   if (before.length !== shown.length || before.some((known, i) => known !== shown[i])) place();
   mark();
