@@ -131,12 +131,15 @@ def _hue(name: str, number: int) -> str:
     return COLOURS[f"c{4 + number % 4}"]
 
 
+def _shades(run: Run) -> list[dict[str, Any]]:
+    """Returns boxes behind the periods in slow motion."""
+    look = {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+    look |= {"fillcolor": COLOURS["well"], "line": {"width": 0}}
+    return [{**look, "x0": _seconds(run, since), "x1": _seconds(run, until)} for since, until, _ in run.slowed()]
+
+
 def _knobs(figure: go.Figure, run: Run) -> go.Figure:
     """Adds a line where a knob was changed, with its number in the table of changes above, and shades slow motion."""
-    for since, until, _ in run.slowed():
-        figure.add_vrect(
-            *(_seconds(run, since), _seconds(run, until)), fillcolor=COLOURS["well"], line_width=0, layer="below"
-        )
     for factor in sorted({factor for *_, factor in run.slowed()}):
         box = {
             "symbol": "square",
@@ -147,8 +150,10 @@ def _knobs(figure: go.Figure, run: Run) -> go.Figure:
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=box, name=f"slow motion ×{factor:g}")
     numbers = enumerate(run.knobs, 1)
     placed = [(number, _seconds(run, t)) for number, (t, *_) in numbers]
-    for _, x in placed:
-        figure.add_vline(x, line={"color": COLOURS["rose"], "width": 1})
+    # All at once: each add_vline or add_vrect checks all the others again.
+    across = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    lines = [{**across, "x0": x, "x1": x, "line": {"color": COLOURS["rose"], "width": 1}} for _, x in placed]
+    figure.update_layout(shapes=[*_shades(run), *lines])
     apart = (run.end - run.start) / 1000 * _LEAST_APART
     groups: list[list[tuple[int, float]]] = []
     for one in placed:
