@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
-from roseplay.traffic.own import OwnRequest, from_first, to_jsonl
+from roseplay.traffic.own import (
+    MAX_ANSWER_TOKENS,
+    MAX_ARRIVAL_S,
+    MAX_PROMPT,
+    MAX_REQUESTS,
+    OwnRequest,
+    from_first,
+    to_jsonl,
+)
 
 
 def traffic(recording: Recording) -> bytes:
     """Returns JSONL as ``traffic.own`` reads it, requests by arrival.
 
     Prompts are given by their lengths: a recording has titles, not prompts. Arrivals are those that were intended, where
-    they were recorded. Requests that were submitted before the
-    recording begins, or that have no answer token, are left out.
+    they were recorded. Left out are requests that were submitted before the recording begins or have no answer token,
+    and what such a file cannot hold: prompts over ``MAX_PROMPT``, and all but the newest ``MAX_REQUESTS`` of the last
+    ``MAX_ARRIVAL_S``. Answers are cut to ``MAX_ANSWER_TOKENS``.
     """
     found = [
-        OwnRequest((r.submitted if r.arrived is None else r.arrived) / 1000, r.prompt_tokens, r.num_tokens)
+        OwnRequest(
+            (r.submitted if r.arrived is None else r.arrived) / 1000,
+            r.prompt_tokens,
+            min(r.num_tokens, MAX_ANSWER_TOKENS),
+        )
         for r in Run(recording).requests.values()
         if r.submitted is not None and r.prompt_tokens and r.num_tokens and not r.skipped
     ]
-    return to_jsonl(from_first(found)) if found else b""
+    found = [request for request in found if int(request.prompt) <= MAX_PROMPT]
+    last = max((request.arrival_s for request in found), default=0.0)
+    recent = sorted(request for request in found if request.arrival_s >= last - MAX_ARRIVAL_S)[-MAX_REQUESTS:]
+    return to_jsonl(from_first(recent)) if recent else b""

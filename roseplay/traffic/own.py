@@ -22,7 +22,8 @@ from roseplay.traffic.workload import Arrival, Workload
 
 MAX_BYTES = 8 * 2**20
 MAX_REQUESTS = 1000
-MAX_ARRIVAL_S = 3600.0
+MAX_ARRIVAL_S = 3600.0  # from the first arrival to the last
+MAX_TIME_S = 1e11  # of an arrival as the file has it, which may be Unix time
 MAX_PROMPT = 100_000  # characters, and tokens where only a length is given
 MAX_ANSWER_TOKENS = 4096
 DEFAULT_RATE_PER_S = 4.0  # of conversations, which have no arrivals
@@ -92,9 +93,14 @@ def parse_rows(rows: Any) -> list[OwnRequest]:
 
 
 def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
-    """Returns the requests by arrival, counted from the first."""
+    """Returns the requests by arrival, counted from the first; raises ``ValueError`` if they last too long."""
     ordered = sorted(requests, key=lambda request: request.arrival_s)
     zero = ordered[0].arrival_s
+    if (lasts_s := ordered[-1].arrival_s - zero) > MAX_ARRIVAL_S:
+        raise ValueError(
+            f"the last request arrives {lasts_s:,.0f} s after the first, at most {MAX_ARRIVAL_S:,.0f} s are possible:"
+            " use a part of the traffic, or give arrival_s in seconds"
+        )
     return [request._replace(arrival_s=round(request.arrival_s - zero, 6)) for request in ordered]
 
 
@@ -243,7 +249,7 @@ def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = Fals
         prompt = int(_checked(where, "prompt_tokens", fields["prompt_tokens"], 1, MAX_PROMPT, whole=True))
     elif not isinstance(prompt, str) or not 0 < len(prompt) <= MAX_PROMPT or not prompt.strip():
         raise ValueError(f"{where}, prompt: {_shown(prompt)} is no text of 1 to {MAX_PROMPT} characters")
-    at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_ARRIVAL_S)
+    at_s = 0.0 if without_arrival else _checked(where, "arrival_s", fields.get("arrival_s"), 0, MAX_TIME_S)
     answer = _checked(where, "answer_tokens", fields.get("answer_tokens"), 1, MAX_ANSWER_TOKENS, whole=True)
     return OwnRequest(float(at_s), prompt, int(answer))
 

@@ -32,6 +32,13 @@ def test_jsonl_is_read_by_arrival_and_counted_from_the_first() -> None:
     assert parse_traffic(lines.encode()) == TWO
 
 
+def test_a_log_may_have_unix_times() -> None:
+    lines = b"".join(
+        b'{"arrival_s": %d, "prompt_tokens": 4, "answer_tokens": 1}\n' % at for at in (1_700_000_003, 1_700_000_000)
+    )
+    assert [request.arrival_s for request in parse_traffic(lines)] == [0.0, 3.0]
+
+
 def test_csv_names_its_columns_and_a_quoted_prompt_may_have_lines() -> None:
     table = CSV + '0,a,"one\ntwo, three",,8\n\n1.5,b,,64,4\n'
     assert parse_traffic(table.encode()) == [OwnRequest(0.0, "one\ntwo, three", 8), TWO[1]]
@@ -62,6 +69,10 @@ def test_a_rate_takes_the_place_of_the_arrivals_in_a_file() -> None:
         (b"", "no requests"),
         (b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1}\n{"arrival_s"', "line 2 is not JSON"),
         (b'{"arrival_s": 0, "answer_tokens": 1}', "line 1 has no prompt"),
+        (
+            b'{"arrival_s": 0, "prompt": "a", "answer_tokens": 1}\n{"arrival_s": 3601, "prompt": "a", "answer_tokens": 1}',
+            "3,601 s after the first",
+        ),
         (b'\n{"arrival_s": -1, "prompt": "a", "answer_tokens": 1}', "line 2, arrival_s: -1"),
         (b'{"arrival_s": NaN, "prompt": "a", "answer_tokens": 1}', "line 1, arrival_s: nan"),
         (b'{"arrival_s": 0, "prompt": 7, "answer_tokens": 1}', "line 1, prompt: 7 is no text"),
