@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "roseplay"
 
 # Small modules that any part above core may use.
-SHARED = {"clock", "settings", "config", "json_text", "json_schema", "arguments", "report_page", "texts"}
+SHARED = {"clock", "settings", "config", "json_text", "json_schema", "arguments", "report_page", "spreadsheet", "texts"}
 
 # What each part may import of roseplay; itself comes free. Whatever is not here may import nothing of it.
 MAY_IMPORT = {
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "json_text": set(),
     "json_schema": set(),
     "report_page": set(),
+    "spreadsheet": set(),
     "texts": set(),
     "config": {"settings"},
     "arguments": {"settings"},

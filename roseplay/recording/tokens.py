@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run
-from roseplay.recording.spreadsheet import cell, spreadsheet
+from roseplay.spreadsheet import cell, spreadsheet
 
 COLUMNS = (
     "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
