@@ -15,7 +15,7 @@ from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
 from roseplay.lab.lab import make_job, parse_any
 from roseplay.lab.points import runs_text, verdict_text
-from roseplay.lab.points_document import points_csv
+from roseplay.lab.points_document import is_of_points, points_csv, rows_of
 from roseplay.lab.results import html_report
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS, Experiment
@@ -28,6 +28,7 @@ _POLL_S = 0.1
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one experiment. Returns 0 on success, 1 if a run failed, 2 for invalid arguments, 130 if interrupted."""
     options = parser().parse_args(argv)
+    results: list[dict[str, Any]] = []
     try:
         asked = parse_any(experiment_body(options))
         if options.csv and isinstance(asked, Experiment):
@@ -36,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for file in filter(None, (options.report, options.save)):
             if not Path(file).absolute().parent.is_dir():
                 raise ValueError(f"{file!r} cannot be written: there is no such directory")
-        results: list[dict[str, Any]] = []
 
         def keep(document: dict[str, Any]) -> str:
             results.append({**document, "keep_cache": True} if options.keep_cache else document)
@@ -46,17 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = make_job(asked, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":
-            if results and not isinstance(asked, Experiment):
-                _write(results[0], options)
+            _write_partly(results, options)
             return _refuse(job.error or "the experiment was stopped", 1)
         _write(results[0], options)
     except KeyboardInterrupt:
+        _write_partly(results, options)
         return _refuse("interrupted", 130)
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except ValueError as error:
         return _refuse(str(error))
     return 0
+
+
+def _write_partly(results: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Write what was measured of a sweep or a search before it ended early, if anything was."""
+    if results and is_of_points(results[0]):
+        _write(results[0], options)
 
 
 def _follow(job: BackgroundJob) -> None:
@@ -88,7 +94,7 @@ def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
     elif options.csv:
-        print(points_csv(document), end="")
+        print(points_csv(document).decode(), end="")
     elif "roseplay_lab" not in document:
         print("\n".join(points_lines(document)))
     else:
@@ -118,7 +124,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
 def points_lines(document: Mapping[str, Any]) -> list[str]:
     """Returns a sweep or a search as text: its sentences, and a line for each value with the figures' ranges."""
     summary = document["summary"]
-    rows = summary["points" if "roseplay_sweep" in document else "tries"]
+    rows = rows_of(document)
     names = list(rows[0]["figures"])
     lines = [
         f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']},"

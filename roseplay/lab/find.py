@@ -76,7 +76,8 @@ class FindJob(PointJob):
 
     def __init__(self, find: Find, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> None:
         baseline: Value = None if find.setting in SMALLEST else find.grid[-1]
-        super().__init__(find.setting, dict.fromkeys((*find.grid, baseline), find.question), live, keep, **how)
+        questions = dict.fromkeys((*find.grid, baseline), find.question)
+        super().__init__(find.setting, find.question, questions, live, keep, **how)
         self._find, self._baseline_value = find, baseline
         self._baseline: dict[str, Any] | None = None
 

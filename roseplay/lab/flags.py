@@ -16,6 +16,7 @@ from roseplay.lab.document import experiment_of
 from roseplay.lab.lab import parse_any
 from roseplay.lab.own_traffic import OWN, OwnTraffic
 from roseplay.lab.point_flags import add_point_flags, point_fields
+from roseplay.lab.points_document import is_of_points
 from roseplay.lab.spec import (
     ARM_CONFIG,
     ARMS,
@@ -206,6 +207,8 @@ def _read_spec(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON") from None
     if not isinstance(content, dict):
         raise ValueError(f'{path} holds no experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
+    if is_of_points(content):
+        raise ValueError(f"{path} is a sweep or a search: only a comparison can be repeated from its result")
     return experiment_of(content) if "roseplay_lab" in content else content
 
 

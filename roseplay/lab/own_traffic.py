@@ -36,12 +36,6 @@ class OwnTraffic:
         """Tokens of all answers."""
         return sum(request.answer_tokens for request in self.requests)
 
-    @property
-    def rate_per_s(self) -> float | None:
-        """Mean rate of the arrivals; ``None`` if all are at once."""
-        span = self.requests[-1].arrival_s
-        return (len(self.requests) - 1) / span if span else None
-
     def at_rate(self, rate_per_s: float) -> OwnTraffic:
         """Returns the same requests at another mean rate; raises ``ValueError`` if all are at once."""
         return OwnTraffic(self.name, tuple(at_rate(self.requests, rate_per_s)))

@@ -146,6 +146,7 @@ class PointJob(BackgroundJob):
 
     Args:
         setting: that is varied.
+        question: as the result tells it.
         questions: by value; each with the traffic of that value.
         keep: stores the result and returns its id.
         run_limit_s: a run that takes longer fails.
@@ -160,6 +161,7 @@ class PointJob(BackgroundJob):
     def __init__(
         self,
         setting: Varied,
+        question: Question,
         questions: Mapping[Value, Question],
         live: Any,
         keep: Callable[[dict[str, Any]], str],
@@ -169,18 +171,18 @@ class PointJob(BackgroundJob):
     ) -> None:
         super().__init__(live, keep, open_engine)
         self.setting = setting
-        self._question = next(iter(questions.values()))
+        self._question = question
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, {"A": self._question.arm})
         self._knobs: dict[Value, Knobs] = {}
         self._loads: dict[Value, tuple[Scenario, Workload, list[int]]] = {}
         made: dict[int, tuple[Scenario, Workload, list[int]]] = {}  # by question: a knob's values share one
-        for value, question in questions.items():
+        for value, asked in questions.items():
             changes: dict[str, Any] = {} if setting == RATE else {setting: value}
-            self._knobs[value] = question.arm.knobs.changed(changes)
-            if id(question) not in made:
-                made[id(question)] = make_load(question, live, room(self._configs, live.info))
-            self._loads[value] = made[id(question)]
+            self._knobs[value] = asked.arm.knobs.changed(changes)
+            if id(asked) not in made:
+                made[id(asked)] = make_load(asked, live, room(self._configs, live.info))
+            self._loads[value] = made[id(asked)]
         self._title = self._question.scenario.title
         self._runs: list[RunProgress] = []
         self._points: list[Point] = []

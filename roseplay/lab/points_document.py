@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, optional, scalar, text, whole
 from roseplay.lab import find, sweep
-from roseplay.lab.document import read_document
 from roseplay.lab.find_summary import PROMISES, Search, find_summary, is_kept, wants_more
 from roseplay.lab.points import FIGURES_OF_A_RUN, KNOBS, RATE
 from roseplay.lab.schema import TRAFFIC
 from roseplay.lab.spec import MAX_REPEATS
 from roseplay.lab.sweep_summary import SHOWN, sweep_summary
+from roseplay.spreadsheet import spreadsheet
 
 _TEXT = text(2000)
 _PLAIN = object_of({}, rest=scalar(2000))
@@ -41,6 +39,7 @@ SWEEP = object_of(
     {
         **_COMMON,
         **optional(number(0.1, 100), "max_spread_pct"),
+        **optional(number(0), "seconds"),
         "setting": choice(RATE, *KNOBS),
         "asked": list_of(number(0)),
         "points": list_of(_POINT, numbered=True),
@@ -56,15 +55,6 @@ FIND = object_of(
         "tries": list_of(_POINT, numbered=True),
     }
 )
-
-
-def parse_points_document(content: bytes) -> dict[str, Any]:
-    """Parse and check the result of a sweep or a search from a file; its summary is computed again.
-
-    Raises:
-        ValueError: what is wrong with it, in one sentence.
-    """
-    return checked_points(read_document(content))
 
 
 def is_of_points(document: Any) -> bool:
@@ -90,19 +80,25 @@ def checked_points(document: Any) -> dict[str, Any]:
     raise ValueError("this is no sweep and no search of the lab: open one that the lab exported")
 
 
-def points_csv(document: Mapping[str, Any]) -> str:
+def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the summary's rows: a sweep's values, or a search's tries."""
+    rows: list[dict[str, Any]] = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
+    return rows
+
+
+def points_csv(document: Mapping[str, Any]) -> bytes:
     """Returns the table of a sweep's values or a search's tries as CSV: for each figure its median and its range."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    rows = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
+    rows = rows_of(document)
     names = SHOWN if "roseplay_sweep" in document else list(rows[0]["figures"])
     own = ["kept", "runs", *(["sure"] if "roseplay_find" in document else [])]
-    writer.writerow([document["setting"], *own, *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))])
-    for row in rows:
+
+    def cells(row: Mapping[str, Any]) -> list[Any]:
         found = [row["figures"][name] for name in names]
-        cells = (cell for one in found for cell in (one["median"], *one["range"]))
-        writer.writerow([row["value"], *(row[name] for name in own), *cells])
-    return out.getvalue()
+        ends = (end for one in found for end in (one["median"], *one["range"]))
+        return [row["value"], *(row[name] for name in own), *ends]
+
+    columns = [document["setting"], *own, *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))]
+    return spreadsheet(columns, map(cells, rows))
 
 
 def _need(points: list[dict[str, Any]]) -> None:

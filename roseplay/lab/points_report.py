@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.points import KNOBS, RATE, runs_text, spread, value_text, verdict_text
+from roseplay.lab.points_document import rows_of
 from roseplay.lab.result_report import pairs
 from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
 from roseplay.settings import settings_of
@@ -217,7 +218,7 @@ def _level(chart: go.Figure, level: float, words: str, dash: str) -> None:
 
 
 def _table(document: Document) -> str:
-    rows = document["summary"]["points" if "roseplay_sweep" in document else "tries"]
+    rows = rows_of(document)
     names = list(rows[0]["figures"])
     numbered = "roseplay_find" in document
     cells = [

@@ -54,11 +54,6 @@ class Experiment:
     max_spread_pct: float | None = None
 
     @property
-    def order(self) -> list[str]:
-        """A B B A A B …, so that drift affects both arms alike."""
-        return [arm for number in range(self.repeats) for arm in arms_in_turn(number)]
-
-    @property
     def most_repeats(self) -> int:
         """The repeats after which it ends in any case."""
         if self.max_spread_pct is None:

@@ -22,7 +22,7 @@ from roseplay.lab.points import (
     with_rate,
 )
 from roseplay.lab.progress import RunProgress
-from roseplay.lab.spec import MAX_REPEATS, answer_tokens, check_output, parse_length
+from roseplay.lab.spec import MAX_REPEATS, parse_length
 from roseplay.lab.spread import is_small
 from roseplay.lab.sweep_summary import latency_of, sweep_summary
 from roseplay.traffic.scenario import MAX_RATE_PER_S, checked_number
@@ -35,10 +35,18 @@ _FIELDS = ("setting", "from", "to", "points", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A checked sweep: the setting, and the question that is asked at each value, in rising order."""
+    """A checked sweep.
+
+    Attributes:
+        question: as it was asked, before its traffic is given a rate.
+        questions: what is measured at each value, in rising order.
+        seconds: how long requests arrive at each value; ``None``: until all are sent.
+    """
 
     setting: Varied
+    question: Question
     questions: Mapping[Value, Question]
+    seconds: float | None
 
 
 def parse_sweep(body: Mapping[str, Any]) -> Sweep:
@@ -72,8 +80,7 @@ def parse_sweep(body: Mapping[str, Any]) -> Sweep:
             raise ValueError("seconds says how long requests arrive: leave out length")
     values = spaced(first, last, count, whole=whole)
     questions = _questions(question, setting, values, seconds)
-    check_output(sum(answer_tokens(asked.scenario, asked.traffic) for asked in questions.values()) * question.repeats)
-    return Sweep(setting, questions)
+    return Sweep(setting, question, questions, seconds)
 
 
 def spaced(first: float, last: float, count: int, *, whole: bool) -> list[float]:
@@ -102,7 +109,8 @@ class SweepJob(PointJob):
     kind = "sweep"
 
     def __init__(self, sweep: Sweep, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> None:
-        super().__init__(sweep.setting, sweep.questions, live, keep, **how)
+        super().__init__(sweep.setting, sweep.question, sweep.questions, live, keep, **how)
+        self._seconds = sweep.seconds
         for value, (_, workload, _) in self._loads.items():
             label = value_text(sweep.setting, value)
             self._runs += [RunProgress(label, n + 1, len(workload)) for n in range(self._question.repeats)]
@@ -127,6 +135,7 @@ class SweepJob(PointJob):
         document = {
             "roseplay_sweep": VERSION,
             **self._common(),
+            **({} if self._seconds is None else {"seconds": self._seconds}),
             "asked": list(self._loads),
             "points": list(self._points),
         }

@@ -19,7 +19,7 @@ from roseplay.lab.flags import experiment_body, parser
 from roseplay.lab.lab import parse_any
 from roseplay.lab.measuring import run_record
 from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.points_document import parse_points_document
+from roseplay.lab.results import parse_result
 from roseplay.lab.spec import parse_experiment
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
@@ -132,7 +132,7 @@ def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small(monkeypatch: p
     assert document["summary"]["spread"] == {"figure": "itl_p99_ms", "reached": False}
     said = "The spread of ITL p99 was still wide after 20 runs at max batch 2 (18.2 %)."
     assert document["summary"]["sentences"][-1] == said
-    assert parse_points_document(json.dumps(document).encode()) == document
+    assert parse_result(json.dumps(document).encode()) == document
 
 
 def test_a_longer_run_sends_more_of_the_same_requests() -> None:

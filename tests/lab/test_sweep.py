@@ -16,9 +16,11 @@ from roseplay.lab import arms, command
 from roseplay.lab.command import main, points_lines
 from roseplay.lab.measuring import measure_run
 from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.points_document import parse_points_document, points_csv
+from roseplay.lab.points_document import points_csv
+from roseplay.lab.results import parse_result
 from roseplay.lab.sweep import parse_sweep, spaced
 from roseplay.lab.sweep_summary import knee, sweep_summary
+from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
 
@@ -141,7 +143,7 @@ def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engin
     assert document is not None
     assert [point["value"] for point in document["points"]] == document["asked"] == [1, 4, 16]
     assert all(len(point["runs"]) == 2 for point in document["points"])
-    assert parse_points_document(json.dumps(document).encode()) == document
+    assert parse_result(json.dumps(document).encode()) == document
     assert len(points_csv(document).splitlines()) == 4
 
 
@@ -154,7 +156,7 @@ def test_a_sweep_with_other_values_than_it_says_is_refused(engine: FakeEngine, v
         for point, value in zip(document["points"], values, strict=True):
             point["value"] = value
         with pytest.raises(ValueError, match=r"other values|should be a number|should be a list|missing"):
-            parse_points_document(json.dumps(document).encode())
+            parse_result(json.dumps(document).encode())
 
 
 def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +199,7 @@ def test_a_sweep_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> No
     *seen, document = told({**own, "sweep": BATCHES["sweep"]})
     assert seen[:2] == [None, None]
     assert [len(one["summary"]["points"]) for one in seen[2:]] == [1, 1, 2, 2, 3]
-    assert all(parse_points_document(json.dumps(one).encode()) == one for one in seen[2:])
+    assert all(parse_result(json.dumps(one).encode()) == one for one in seen[2:])
     assert "traffic" not in seen[-1]
     assert {**seen[-1], "created": "", "traffic": document["traffic"]} == {**document, "created": ""}
 
@@ -234,10 +236,10 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
     assert document["summary"]["answer"] == 16
     assert "Nothing smaller was tried." in document["summary"]["sentences"]
     assert len(fake.engines) == 1
-    assert parse_points_document(json.dumps(document).encode()) == document
+    assert parse_result(json.dumps(document).encode()) == document
     document["tries"].reverse()
     with pytest.raises(ValueError, match="other tries"):
-        parse_points_document(json.dumps(document).encode())
+        parse_result(json.dumps(document).encode())
 
 
 def test_a_search_measures_a_value_until_its_verdict_is_sure(
@@ -260,8 +262,8 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure(
     ]  # fmt: skip
     assert [len(point["runs"]) for point in document["tries"]] == [4, 6]
     assert next(itl, None) is None
-    assert parse_points_document(json.dumps(document).encode()) == document
-    table = points_csv(document).splitlines()
+    assert parse_result(json.dumps(document).encode()) == document
+    table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:4] for line in table] == [
         ["prefill_max_tokens", "kept", "runs", "sure"], ["24", "True", "4", "True"], ["16", "False", "6", "False"]
     ]  # fmt: skip
@@ -285,7 +287,7 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     report = tmp_path / "sweep.html"
     assert main([*sweep, "--save", str(tmp_path / "sweep.json"), "--report", str(report)]) == 0
     printed = capsys.readouterr().out
-    saved = parse_points_document((tmp_path / "sweep.json").read_bytes())
+    saved = parse_result((tmp_path / "sweep.json").read_bytes())
     assert all(line in printed for line in saved["summary"]["sentences"])
     assert all(escape(line) in report.read_text() for line in saved["summary"]["sentences"])
     assert main([*sweep, "--csv"]) == 0
@@ -293,7 +295,7 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     assert table[0].startswith("max_batch_size,kept,runs,output_tokens_per_s,output_tokens_per_s_min")
     assert [line.partition(",")[0] for line in table[1:]] == ["1", "2"]
     assert main([*quick, "--find", "prefill-budget", "--itl-p99", "1e5", "--ttft-p95", "1e5", "--json"]) == 0
-    assert parse_points_document(capsys.readouterr().out.encode())["summary"]["answer"] == 16
+    assert parse_result(capsys.readouterr().out.encode())["summary"]["answer"] == 16
 
 
 @pytest.mark.parametrize(
@@ -312,3 +314,45 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
 def test_flags_that_do_not_fit_are_refused(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["admission", *flags]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_the_result_of_a_rate_sweep_tells_what_was_asked_not_its_first_value(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    rates = {"setting": "rate_per_s", "from": 100, "to": 300, "points": 2, "seconds": 0.5}
+    body = {"scenario": "poisson", "repeats": 1, "params": {"max_new_tokens": 2}, "sweep": rates}
+    document = lab.store.get(ended(lab.start(body))["result"])
+    assert document is not None
+    assert [point["requests"] for point in document["points"]] == [50, 150]
+    assert (document["seconds"], document["params"]) == (0.5, SCENARIOS["poisson"].params() | {"max_new_tokens": 2})
+    assert parse_result(json.dumps(document).encode()) == document
+
+
+def test_files_own_arrivals_stay_in_the_result_of_a_rate_sweep(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    requests = [[0, 4, 2], [0.2, 4, 2]]
+    rates = {"setting": "rate_per_s", "from": 10, "to": 20, "points": 2}
+    body = {"repeats": 1, "traffic": {"name": "mine", "requests": requests}, "sweep": rates}
+    document = lab.store.get(ended(lab.start(body))["result"])
+    assert document is not None
+    assert document["traffic"]["requests"] == requests
+
+
+def test_an_interrupted_sweep_writes_what_it_has_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, waited = command.make_job, command.BackgroundJob.wait
+    monkeypatch.setattr(arms, "open_engine", fake := FakeArms())
+    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
+
+    def interrupt(job: Any, timeout: float | None = None) -> bool:
+        if timeout is not None and (job.status()["so_far"] or {}).get("points"):
+            raise KeyboardInterrupt
+        return waited(job, timeout)
+
+    monkeypatch.setattr(command.BackgroundJob, "wait", interrupt)
+    file = tmp_path / "sweep.json"
+    flags = ["--sweep", "batch", "--from", "1", "--to", "64", "--points", "7", "--repeats", "1", "--num-requests", "2"]
+    assert main(["token-budget", *flags, "--save", str(file)]) == 130
+    values = [point["value"] for point in parse_result(file.read_bytes())["points"]]
+    assert values and values == [1, 2, 4, 8, 16, 32, 64][: len(values)]
+    assert "interrupted" in capsys.readouterr().err
