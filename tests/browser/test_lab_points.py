@@ -165,6 +165,15 @@ def test_traffic_of_a_file_is_swept_and_compared(live: Served, open_page: Open, 
     run(page)
     document = page.evaluate("() => Rose.lab.document")
     assert [request[1:] for request in document["traffic"]["requests"]] == [[12, 3], [8, 3], [30, 3]]
+    path.write_text("arrival_s,prompt_tokens,answer_tokens\n0,5,3\n0.1,6,3\n0.2,7,3\n")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("radio", name="Your own traffic: choose a file").click()
+    chooser.value.set_files(path)
+    expect(page.locator(".rp-lab-name")).to_be_hidden()
+    number(page, "repeats", 1)
+    run(page)
+    document = page.evaluate("() => Rose.lab.document")
+    assert [request[1] for request in document["traffic"]["requests"]] == [5, 6, 7], "the new file, not the one before"
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("max_batch_size")
     for name, value in (("from", 1), ("to", 2), ("points", 2)):

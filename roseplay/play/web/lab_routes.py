@@ -14,7 +14,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.json_text import encode, strict_json
 from roseplay.lab.document import check_document
 from roseplay.lab.lab import Lab, LabBusyError
-from roseplay.lab.points_document import is_of_points, points_csv
+from roseplay.lab.points_document import is_of_points, points_csv, rows_of
 from roseplay.lab.results import html_report, parse_result
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
@@ -50,12 +50,16 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
         return {"job": job.job_id}
 
     @router.get("/job")
-    def job(response: Response, id: str = "") -> dict[str, Any]:
+    def job(response: Response, id: str = "", have: int = 0) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         found = lab.job(id)
         if found is None:
             raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
-        return found.status()
+        status = found.status()
+        so_far = status.get("so_far")
+        if have and so_far is not None and len(rows_of(so_far)) <= have:
+            del status["so_far"]  # the page has it already
+        return status
 
     @router.post("/stop")
     def stop() -> dict[str, bool]:

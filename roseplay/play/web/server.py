@@ -170,7 +170,7 @@ def _max_body(playground: Playground, path: str) -> int:
     """Returns the most bytes of a body: a prompt in fully escaped JSON, a whole result of the lab, or a traffic file."""
     if path in (f"{TRAFFIC}/check", f"{TRAFFIC}/play"):
         return own.MAX_BYTES
-    if path in ("/ui/lab/open", "/ui/lab/summary"):
+    if path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run"):
         return MAX_BYTES
     return max(MAX_BODY, 6 * max_prompt_chars(playground.engine.info.max_model_len) + (1 << 16))
 

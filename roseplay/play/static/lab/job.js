@@ -5,10 +5,10 @@ import { showPaused } from "./address.js";
 import { isOnServer, keepDocument, showDocument } from "./document.js";
 import { setMode } from "./mode.js";
 import { runOrder } from "./plan.js";
-import { kindOf, showPoints } from "./points/document.js";
+import { kindOf, rowsOf, showPoints } from "./points/document.js";
 import { pointsOrder } from "./points/order.js";
 import { ask } from "./server.js";
-import { ARMS, lab, measuring, say, tell } from "./state.js";
+import { ARMS, lab, measuring, say, shownResult, tell } from "./state.js";
 
 const ASK_MS = 300, RETRY_MS = 1500, OTHERS_MS = 2000, MOST_RETRIES = 8;
 const MINE = "roseplay-lab-job"; // the job that this browser has started: its result is shown even after a reload
@@ -70,13 +70,16 @@ async function look() {
   clearTimeout(timer);
   const { id } = lab.job;
   try {
-    const job = await ask(`/job?id=${encodeURIComponent(id)}`);
+    const have = rowsOf(lab.job.so_far).length;
+    const job = await ask(`/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
     if (lab.job.id !== id || !running()) return; // another look was quicker
+    if (job.so_far === undefined) job.so_far = lab.job.so_far; // nothing more was measured
+    const more = job.so_far !== lab.job.so_far;
     lab.job = job;
     if (!running()) return await ended(job);
     tell("job");
-    if (job.so_far) tell("points");
+    if (more) tell("points");
     timer = setTimeout(look, ASK_MS);
   } catch (error) {
     if (error.status !== 404 && ++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
@@ -92,7 +95,7 @@ async function ended(job) {
   showPaused(false);
   if (job.state === "error") say(job.error || "The run failed.");
   else if (job.state === "stopped") say(stopped(job));
-  if (job.result && (own || !lab.document)) await bring(job).catch(say);
+  if (job.result && (own || !shownResult())) await bring(job).catch(say);
   tell("job");
   tell("points");
 }

@@ -1,21 +1,25 @@
 /* What a run would be: scenario or traffic of a file, settings of both arms, numbers. */
 import { keep } from "../shared/storage.js";
 import { showLatest } from "./document.js";
-import { armOf, lab, LAST_SCENARIO, say, scenarioNamed, tell } from "./state.js";
+import { lab, LAST_SCENARIO, planOf, say, scenarioNamed, tell } from "./state.js";
 
 const NUMBERS = ["seed", "repeats", "num_requests", "rate_per_s", "max_new_tokens"]; // in the order of the tab's boxes
 
-/** Choose a scenario by its name: its own settings, and what this visit has measured of it. */
-export function chooseScenario(name) {
+/**
+ * Choose a scenario by its name: its own settings, and what this visit has measured of it.
+ * @param {string} name
+ * @param {{fresh?: boolean}} [how] `fresh`: with nothing that was measured
+ */
+export function chooseScenario(name, { fresh = false } = {}) {
   const scenario = scenarioNamed(name);
   if (!scenario) return;
   keep(LAST_SCENARIO, name);
   say("");
   leaveTraffic(name);
-  if (lab.mode === "compare" && showLatest(name)) return;
+  if (!fresh && lab.mode === "compare" && showLatest(name)) return;
   const limits = { ...(scenario.limits || lab.catalogue.limits) };
   Object.assign(lab, { scenario, document: null, edited: false, limits });
-  lab.plan = { A: armOf(scenario.common, scenario.a), B: armOf(scenario.common, scenario.b) };
+  lab.plan = planOf(scenario);
   const offered = Object.entries(scenario.params || {}).map(([key, offer]) => [key, initial(offer)]);
   lab.numbers = { ...Object.fromEntries(offered), seed: lab.numbers.seed, repeats: lab.numbers.repeats };
   if (lab.mode !== "compare") leavePoints(name);

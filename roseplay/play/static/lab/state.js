@@ -53,10 +53,10 @@ export const lab = {
   },
   /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */
   traffic: null,
-  /** The sweep and the search shown, and those before them. @type {Record<"sweep" | "find", any>} */
+  /** The sweep and the search shown. @type {Record<"sweep" | "find", any>} */
   points: { sweep: null, find: null },
-  /** @type {Record<"sweep" | "find", any>} */
-  earlier: { sweep: null, find: null },
+  /** The sweep that was shown before. @type {any} */
+  earlierSweep: null,
   length: 1, // times the scenario's requests
   /** Repeat until the spread is at most so many percent. @type {number | null} */
   maxSpread: null,
@@ -95,6 +95,9 @@ export function say(message) {
 
 /** What a word of the Lab means; percentiles of a figure share its meaning. */
 export const meaning = (name) => given.labTerms[name] || given.labTerms[name.replace(/_(p\d+|max)_ms$/, "")] || "";
+
+/** The settings of both arms of a scenario. */
+export const planOf = ({ common, a, b }) => ({ A: armOf(common, a), B: armOf(common, b) });
 
 /** The settings of an arm, of layers: what both arms share, its own; over the defaults. @returns {Arm} */
 export function armOf(...layers) {

@@ -26,7 +26,7 @@ export function ownCard(drawing) {
 async function take(file) {
   if (file.size > LARGEST) return say(`${file.name} is larger than 8 MiB: use a part of it.`);
   lab.traffic = { name: file.name.slice(0, 80), text: await file.text() };
-  chooseScenario(lab.catalogue.own.name);
+  chooseScenario(lab.catalogue.own.name, { fresh: true });
   tell("traffic");
 }
 

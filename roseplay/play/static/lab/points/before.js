@@ -2,7 +2,7 @@
 import { make, makeButton, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
 import { getKept, listKept } from "../database.js";
-import { lab, shownResult } from "../state.js";
+import { lab, measuring, shownResult } from "../state.js";
 import { showPoints } from "./document.js";
 
 const MOST = 4;
@@ -14,12 +14,12 @@ export function mount(element) {
   subtitle = element.querySelector(".rp-sub");
   list = make("ul", "rp-lab-before");
   plot.append(list);
-  on("lab", (what) => ["mode", "points", "summary"].includes(what) && show());
+  on("lab", (what) => ["mode", "points", "summary", "job"].includes(what) && show());
   show();
 }
 
 async function show() {
-  if (lab.mode === "compare") return;
+  if (lab.mode === "compare" || measuring()) return; // a run changes nothing until it is kept
   const { mode } = lab, all = await listKept().catch(() => []);
   if (mode !== lab.mode) return;
   const own = all.filter(({ kind }) => kind === mode).slice(0, MOST);

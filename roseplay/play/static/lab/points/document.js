@@ -1,7 +1,7 @@
 /* The sweep or the search that is shown: it becomes what would be asked for next. */
 import { given } from "../../shared/given.js";
 import { setMode } from "../mode.js";
-import { lab, say, scenarioNamed, shownPoints, tell } from "../state.js";
+import { lab, planOf, say, scenarioNamed, shownPoints, tell } from "../state.js";
 
 /**
  * One measured value, as the server's summary has it; `left` of a search's tries: which values are left.
@@ -35,26 +35,31 @@ export function answerRow(document) {
   return answer == null ? null : rowsOf(document).find((row) => row.value === answer) || null;
 }
 
-/** The sweep before the one shown, if both vary the same. */
+/** The sweep before the one shown, if both vary the same under the same traffic. */
 export function earlierSweep() {
-  const now = shownPoints(), then = lab.earlier.sweep;
-  return lab.mode === "sweep" && now && then && then.setting === now.setting && then.id !== now.id ? then : null;
+  const now = shownPoints();
+  if (lab.mode !== "sweep" || !now) return null;
+  // While one is measured, the one before it is the one shown last.
+  const then = now === lab.points.sweep ? lab.earlierSweep : lab.points.sweep;
+  return then && then.setting === now.setting && then.scenario === now.scenario ? then : null;
 }
 
 /** Show a sweep or a search. @param {any} document */
 export function showPoints(document) {
   const kind = /** @type {"sweep" | "find"} */ (kindOf(document)), shown = lab.points[kind];
-  if (shown && shown.id !== document.id) lab.earlier[kind] = shown;
-  lab.points[kind] = document;
-  const { scenario: name, title, params, seed, repeats, traffic = null, setting } = document;
+  const { scenario: name, title, params, seed, repeats, traffic = null, setting, seconds = null } = document;
   const scenario = scenarioNamed(name);
   if (!scenario) return say("This result is of a scenario that is not known here.");
+  if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
+  lab.points[kind] = document;
+  if (name !== lab.scenario.name) Object.assign(lab, { plan: planOf(scenario), document: null });
   const limits = { ...promisesOf(document) };
   Object.assign(lab, { scenario: { ...scenario, title }, traffic, length: 1, limits, edited: false });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
   const values = document.asked || document.grid;
   lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };
   if (kind === "sweep") lab.asked.sweep.points = values.length;
+  if (seconds !== null) lab.asked.sweep.seconds = seconds;
   setMode(kind);
-  for (const what of ["plan", "asked", "traffic", "numbers", "points"]) tell(what);
+  for (const what of ["plan", "document", "asked", "traffic", "numbers", "points"]) tell(what);
 }

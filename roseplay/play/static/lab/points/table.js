@@ -4,7 +4,7 @@ import { on } from "../../shared/events.js";
 import { format } from "../../shared/format.js";
 import { given } from "../../shared/given.js";
 import { exportTable } from "../files.js";
-import { lab, meaning, shownPoints } from "../state.js";
+import { lab, meaning, shownPoints, shownResult } from "../state.js";
 import { figureText, rangeText } from "../words.js";
 import { valueWords } from "./curve.js";
 import { answerRow, kindOf, rowsOf, settingLabel } from "./document.js";
@@ -34,7 +34,7 @@ export function mount(element) {
 
 function show() {
   const document = shownPoints();
-  csv.hidden = !document;
+  csv.hidden = !document || document !== shownResult();
   const of = document ? format.many(document.repeats, "repeat") : "";
   write(subtitle, !document ? "" : lab.mode === "find" ? `medians and ranges of at least ${of}` : `${of} each`);
   if (!document) return table.replaceChildren();
