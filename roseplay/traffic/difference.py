@@ -46,11 +46,6 @@ class Difference:
         """Whether B is better or worse."""
         return self.verdict in ("better", "worse")
 
-    @property
-    def size(self) -> float:
-        """How far apart the medians are: the larger over the smaller as a logarithm, infinite if one of them is 0."""
-        return 0.0 if self.a is None or self.b is None else _size(self.a, self.b)
-
 
 def difference(a: Sequence[float | None], b: Sequence[float | None], *, better: Better) -> Difference:
     """Compare a figure of two settings.

@@ -238,6 +238,13 @@ def test_the_report_is_one_file(lines: list[bytes]) -> None:
     assert "fake-chat" in page
 
 
+def test_a_report_of_a_run_with_many_changes_draws_each(lines: list[bytes]) -> None:
+    first = json.loads(lines[1])
+    first["knobs"] = [[100.0 + i / 100, 5, {"prefill_max_tokens": [None, 64 + i]}] for i in range(1500)]
+    report = exports.export("report", [lines[0], json.dumps(first).encode() + b"\n", *lines[2:]]).decode()
+    assert report.count('"type":"line"') >= 1500
+
+
 def test_the_report_has_each_change_of_the_knobs(lines: list[bytes]) -> None:
     header, first, *others = [json.loads(line) for line in lines]
     first["knobs"] = [[100.0, 5, {"prefill_max_tokens": [None, 64]}], [102.0, 5, {"max_batch_size": [32, 8]}]]
@@ -289,6 +296,18 @@ def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording:
     assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt_tokens, len(r.tokens)) for r in sent]
     arrivals = [(r.submitted or 0) / 1000 for r in sent]
     assert [r.arrival_s for r in found] == pytest.approx([at_s - arrivals[0] for at_s in arrivals], abs=1e-4)
+
+
+def test_traffic_that_is_too_much_for_a_file_is_cut(
+    lines: list[bytes], recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = parse_traffic(exports.export("traffic", lines))
+    for name, most in (("MAX_REQUESTS", 3), ("MAX_ANSWER_TOKENS", 2)):
+        monkeypatch.setattr(f"roseplay.recording.own_traffic.{name}", most)
+        monkeypatch.setattr(f"roseplay.traffic.own.{name}", most)
+    found = parse_traffic(exports.export("traffic", lines))
+    newest = whole[-3:]
+    assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt, min(2, r.answer_tokens)) for r in newest]
 
 
 def test_a_table_of_requests_that_begins_in_their_midst(lines: list[bytes]) -> None:
