@@ -236,7 +236,7 @@ def _process_main(
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):  # the client is gone
         inbox = QueueInbox(commands, pickle.loads)
-        run_worker(model, config, knobs, inbox, events.send, loaded=_freeze_objects, reports=reports)
+        run_worker(model, config, knobs, inbox, events.send, loaded=freeze_objects, reports=reports)
 
 
 def _leave_signals_to_parent() -> None:
@@ -256,10 +256,10 @@ def _leave_signals_to_parent() -> None:
     signal.signal(signal.SIGTERM, end_later)
 
 
-def _freeze_objects() -> None:
-    """Have the garbage collector skip the model's objects, so that it takes less time in the middle of a step.
+def freeze_objects() -> None:
+    """Have the garbage collector skip the objects that there are now, so that it stops the process for less time.
 
-    Only for a process: frozen objects are never collected, as a model in a thread must be.
+    Only where they last as long as the process: frozen objects are never collected, as a model in a thread must be.
     """
     gc.collect()
     gc.freeze()

@@ -76,7 +76,8 @@ def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: s
     server = _make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
     start.page_is_made.set()
     address, ended = _address(options.host, listener.getsockname()[1]), threading.Event()
-    follow = threading.Thread(target=_follow, args=(start, console, server, address, ended), daemon=True)
+    lasting = options.config.worker == "process"  # else the model is among this process's objects
+    follow = threading.Thread(target=_follow, args=(start, console, server, address, ended, lasting), daemon=True)
     follow.start()
     try:
         server.run(sockets=[listener])
@@ -88,14 +89,24 @@ def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: s
     return 2 if start.status.failure is not None else 0
 
 
-def _follow(start: EngineStart, console: StartConsole, server: Any, address: str, ended: threading.Event) -> None:
-    """Report the address of the page, and when the engine is live; end the server if it could not be started."""
+def _follow(
+    start: EngineStart, console: StartConsole, server: Any, address: str, ended: threading.Event, lasting: bool
+) -> None:
+    """Report the address of the page, and when the engine is live; end the server if it could not be started.
+
+    Args:
+        lasting: whether what this process has loaded by then lasts as long as the process.
+    """
     if not start.over and _answers(address + "/", server):
         console.say(f"roseplay: the page is at {address}, the engine is not live yet")
     while not start.wait(0.1) and not ended.is_set():
         pass
     console.stop()
     if start.live:
+        if lasting:
+            from roseplay.engine.transport import freeze_objects  # takes long before the engine is there
+
+            freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
         info = start.playground.engine.info
         _announce(address, f"is live at {address} ({info.model}, {info.device}, {info.dtype})", server)
     elif start.status.failure is not None:
