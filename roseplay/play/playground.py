@@ -19,7 +19,7 @@ from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
-from roseplay.play.demos.player import DemoPlayer
+from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.prompt_cache import describe_prompt
@@ -69,7 +69,8 @@ class Playground:
         touched = self._end_demo
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort, touched)
         self.traffic = TrafficService(engine, self.tabs, self._submit, touched)
-        self.demos = DemoPlayer(engine, self.tabs, self.chats, self.traffic, self._story, self._abort, self._time.now)
+        stage = Stage(engine, self.tabs, self.chats, self.traffic, self._story, self._abort, self._time.now)
+        self.demos = DemoPlayer(stage)
         self._cursor = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)

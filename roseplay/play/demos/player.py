@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from roseplay.config import SamplingParams
@@ -34,27 +35,30 @@ class _StoppedError(Exception):
     """Somebody stopped the demo."""
 
 
-class DemoPlayer:
-    """Plays demos, one at a time. Thread-safe.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a demo plays with.
 
-    Args:
+    Attributes:
         engine: a ``roseplay.Engine``.
         abort: ends a request by id.
         now_ms: the time on the page's clock.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        tabs: Tabs,
-        chats: ChatService,
-        traffic: TrafficService,
-        story: Story,
-        abort: Callable[[int], bool],
-        now_ms: Callable[[], float],
-    ) -> None:
-        self._engine, self._tabs, self._chats, self._traffic = engine, tabs, chats, traffic
-        self._story, self._abort, self._now_ms = story, abort, now_ms
+    engine: Any
+    tabs: Tabs
+    chats: ChatService
+    traffic: TrafficService
+    story: Story
+    abort: Callable[[int], bool]
+    now_ms: Callable[[], float]
+
+
+class DemoPlayer:
+    """Plays demos, one at a time. Thread-safe."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
         self._lock = threading.Lock()
         self._playing: _Play | None = None
         self._news: dict[str, Any] | None = None
@@ -74,12 +78,12 @@ class DemoPlayer:
             raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
         if not tab_id:
             raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
-        self._tabs.open(tab_id)
+        self._stage.tabs.open(tab_id)
         with self._lock:
             if self._playing is not None and self._playing.alive:
-                left = self._playing.seconds_left(self._now_ms())
+                left = self._playing.seconds_left(self._stage.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
-            self._playing = play = _Play(self, demo, tab_id)
+            self._playing = play = _Play(self._stage, demo, tab_id, self._publish)
             play.start()
         return demo
 
@@ -115,7 +119,9 @@ class DemoPlayer:
     def status(self, tab_id: str = "") -> dict[str, Any] | None:
         """Returns ``own``, whether it is this tab's, and ``left_s`` of the demo that is playing."""
         play = self._of("")
-        return None if play is None else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._now_ms())}
+        return (
+            None if play is None else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._stage.now_ms())}
+        )
 
     def _of(self, tab_id: str) -> _Play | None:
         play = self._playing
@@ -129,7 +135,7 @@ class DemoPlayer:
             news, self._news = self._news, None
         return news
 
-    def publish(self, said: dict[str, Any] | None) -> None:
+    def _publish(self, said: dict[str, Any] | None) -> None:
         with self._lock:
             self.latest = said
             self._news = said or {"over": True}
@@ -138,17 +144,17 @@ class DemoPlayer:
 class _Play:
     """One playing of a demo, in a thread of its own."""
 
-    def __init__(self, player: DemoPlayer, demo: Demo, tab_id: str) -> None:
-        self._player, self._demo, self.tab_id = player, demo, tab_id
-        self._engine = player._engine
-        self._tab = player._tabs.open(tab_id)
+    def __init__(self, stage: Stage, demo: Demo, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
+        self._stage, self._demo, self.tab_id, self._publish = stage, demo, tab_id, publish
+        self._engine = stage.engine
+        self._tab = stage.tabs.open(tab_id)
         self.stopping, self.skip = threading.Event(), threading.Event()
         self.keep: set[str] = set()
         self._set: dict[str, Any] = {}
         self._lanes: dict[int, int] = {}  # lane -> request of its story
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
-        self._begun_ms = player._now_ms()
+        self._begun_ms = stage.now_ms()
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
     def start(self) -> None:
@@ -171,7 +177,7 @@ class _Play:
             self._set_knobs(self._demo.knobs)
             for number, scene in enumerate(self._demo.scenes):
                 last = self._play(number, scene)
-            self._player._story.say("after demo", self._player._now_ms(), [last, segments(self._demo.after)])
+            self._stage.story.say("after demo", self._stage.now_ms(), [last, segments(self._demo.after)])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
             pass  # whoever stopped it knows; an engine that has ended says so itself
         finally:
@@ -180,7 +186,7 @@ class _Play:
     def _end(self, before: dict[str, Any]) -> None:
         """Abort what is left, and restore knobs and lanes, but not knobs that somebody has changed meanwhile."""
         for request_id in self._requests:
-            self._player._abort(request_id)
+            self._stage.abort(request_id)
         now = self._engine.knobs.to_dict()
         changed = {
             name: before[name] for name, value in self._set.items() if name not in self.keep and now[name] == value
@@ -191,7 +197,7 @@ class _Play:
         except EngineError:
             pass  # it has ended, and its knobs with it
         self._tab.put_lanes_back()
-        self._player.publish(None)
+        self._publish(None)
 
     def _play(self, number: int, scene: Scene) -> Segments:
         """Play one scene; returns its caption."""
@@ -211,7 +217,7 @@ class _Play:
         said = caption(scene.caption, figures_of(self._bursts))
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         demo = self._demo
-        self._player.publish(
+        self._publish(
             {
                 "name": demo.name,
                 "title": demo.title,
@@ -236,11 +242,11 @@ class _Play:
     def _send(self, wanted: DemoBurst) -> int:
         """Send a burst once all stories stream, with an empty cache; returns its number."""
         for request_id in self._lanes.values():
-            self._player._abort(request_id)
+            self._stage.abort(request_id)
         self._lanes.clear()
         self._engine.clear_cache()
         self._wait(STREAMING_S, True, self._all_stream)
-        burst = self._player._traffic.burst(
+        burst = self._stage.traffic.burst(
             size=wanted.size, kind=wanted.kind, max_new_tokens=wanted.answer, seed=wanted.seed, tab_id=self.tab_id
         )
         self._requests += [tracked.request_id for tracked in burst.requests]
@@ -248,7 +254,7 @@ class _Play:
 
     def _facts(self, burst: int, stories: bool) -> BurstFacts | None:
         """Wait until a burst is answered, with stories going on; returns its facts."""
-        story = self._player._story
+        story = self._stage.story
         self._wait(BURST_S, stories, lambda: story.burst(burst, answered=True) is not None)
         return story.burst(burst)
 
@@ -261,8 +267,8 @@ class _Play:
 
     def _wait(self, seconds: float, stories: bool, over: Callable[[], bool]) -> None:
         """Wait for a time, or until it is over; meanwhile stories that have ended are told again."""
-        until = self._player._now_ms() + 1000 * seconds
-        while self._player._now_ms() < until:
+        until = self._stage.now_ms() + 1000 * seconds
+        while self._stage.now_ms() < until:
             if stories:
                 self._tell_stories()
             if over():
@@ -279,7 +285,7 @@ class _Play:
                 continue
             if self.stopping.is_set():
                 raise _StoppedError
-            self._player._chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would be prefill of its own
-            (request_id,) = self._player._chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=_STORY, system="")
+            self._stage.chats.new_chat(lanes=[lane], tab_id=self.tab_id)  # a long history would be prefill of its own
+            (request_id,) = self._stage.chats.send(prompt, lanes=[lane], tab_id=self.tab_id, params=_STORY, system="")
             self._lanes[lane] = request_id
             self._requests.append(request_id)
