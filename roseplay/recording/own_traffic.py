@@ -34,5 +34,6 @@ def traffic(recording: Recording) -> bytes:
     ]
     found = [request for request in found if int(request.prompt) <= MAX_PROMPT]
     last = max((request.arrival_s for request in found), default=0.0)
-    recent = sorted(request for request in found if request.arrival_s >= last - MAX_ARRIVAL_S)[-MAX_REQUESTS:]
-    return to_jsonl(from_first(recent)) if recent else b""
+    recent = [request for request in found if request.arrival_s >= last - MAX_ARRIVAL_S]
+    newest = sorted(recent, key=lambda request: request.arrival_s)[-MAX_REQUESTS:]
+    return to_jsonl(from_first(newest)) if newest else b""
