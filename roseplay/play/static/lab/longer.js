@@ -23,7 +23,7 @@ export function mount(element) {
   spread = make(
     "label",
     { className: "rp-lab-spread", title: meaning("lab-max-spread") },
-    "until spread ≤",
+    "spread ≤",
     input,
     "%",
   );
