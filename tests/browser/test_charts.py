@@ -642,6 +642,7 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
     panels = ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime")
     for budget in (64, 32):  # a change with tokens before and after it
         live.engine.set_knobs(prefill_max_tokens=budget)
+        page.wait_for_function("(budget) => Rose.store.knobs.prefill_max_tokens === budget", arg=budget)
         for stream in [
             live.engine.submit(f"Count to {n}.", SamplingParams(max_new_tokens=8, ignore_eos=True)) for n in range(3)
         ]:

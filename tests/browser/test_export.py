@@ -42,7 +42,7 @@ def test_flags_of_single_settings(mock: Served, open_page: Open) -> None:
     page = open_page(mock)
     flags = page.evaluate(
         """async () => {
-             const { vllmFlag } = await Rose.load("live/export.js"), { given } = await Rose.load("shared/given.js");
+             const { vllmFlag } = await Rose.load("shared/flags.js"), { given } = await Rose.load("shared/given.js");
              const { knobs, config } = given.settings;
              return [vllmFlag(knobs.cuda_graphs, true), vllmFlag(knobs.cuda_graphs, false), vllmFlag(knobs.overlap, false),
                vllmFlag(knobs.step_max_tokens, null), vllmFlag(knobs.prefill_max_tokens, 64), vllmFlag(config.dtype, "float16")];

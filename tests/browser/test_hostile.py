@@ -223,12 +223,12 @@ def test_a_result_of_the_lab(mock: Served, open_page: Open, tmp_path: Path) -> N
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("#rp-lab-progress h3")).to_contain_text(IMAGE)
     expect(page.locator("#rp-lab-settings")).to_contain_text(IMAGE)
-    for canvas in page.locator(".rp-lab-canvas").all():
+    for canvas in page.locator(".rp-lab-canvas:visible").all():
         canvas.hover()
     page.locator("#lab-results").click()
     expect(page.locator("#rp-lab-results li")).to_contain_text(IMAGE)
     unharmed(page)
-    identity = page.evaluate("Rose.load('lab/document.js').then(({ idOnServer }) => idOnServer())")
+    identity = page.evaluate("Rose.load('lab/document.js').then(({ idOnServer }) => idOnServer(Rose.lab.document))")
     report = httpx.get(f"{mock.address}/ui/lab/result/{identity}/report.html", timeout=60)
     assert report.status_code == 200
     away = page.context.new_page()
