@@ -320,7 +320,7 @@ def test_it_fits_the_screen(live: Served, open_page: Open, scheme: str) -> None:
         box = page.locator(f"#rp-lab-{part}").bounding_box()
         assert box and abs(box["width"] - width) < 1 and box["y"] + box["height"] <= 901, part
     assert page.locator("#rp-lab-outcome .rp-lab-res tbody tr").count() >= 16
-    assert page.locator("#rp-lab-outcome .rp-lab-scroll").evaluate("e => e.scrollHeight - e.clientHeight") <= 0
+    assert page.locator("#rp-lab-result .rp-lab-scroll").evaluate("e => e.scrollHeight - e.clientHeight") <= 0
     lines = "() => [...document.querySelectorAll('.rp-lab-card span')].map((e) => Math.round(e.offsetHeight / 14))"
     assert max(page.evaluate(lines)) == 2
     untold = "() => [...document.querySelectorAll('#rp-lab h3, #rp-lab th[scope=row]')].filter((e) => !e.title && !e.querySelector('.rp-term')).length"

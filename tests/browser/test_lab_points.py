@@ -249,6 +249,7 @@ def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) 
     page = open_page(live)
     open_lab(page)
     open_file(page, DOCUMENTS / "sweep.json")
+    page.wait_for_function("() => Rose.lab.points.sweep")
     legend = panel(page, "curve-ttft").locator(".rp-rt")
     expect(legend).to_have_text("")
     page.evaluate(
