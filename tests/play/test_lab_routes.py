@@ -20,7 +20,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.traffic.figures import FIGURES
-from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
+from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
 
@@ -311,3 +311,11 @@ def test_the_page_learns_what_traffic_from_a_file_is_compared_with(client: TestC
     traffic = {"name": "mine.csv", "text": "arrival_s,prompt_tokens,answer_tokens\n0,8,2\n"}
     body = {"scenario": own["name"], "a": own["a"], "b": own["b"], "repeats": 1, "params": {}, "traffic": traffic}
     assert "job" in client.post("/ui/lab/run", json=body).json()
+
+
+def test_a_running_sweep_is_told_only_where_the_page_has_fewer_values(client: TestClient) -> None:
+    sweep = {"setting": "max_batch_size", "from": 1, "to": 2, "points": 2}
+    job = client.post("/ui/lab/run", json={**QUICKLY, "sweep": sweep}).json()["job"]
+    wait_until(lambda: client.get(f"/ui/lab/job?id={job}").json()["state"] == "done")
+    for have, told in ((0, True), (1, True), (2, False)):
+        assert ("so_far" in client.get(f"/ui/lab/job?id={job}&have={have}").json()) is told
