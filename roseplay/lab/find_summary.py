@@ -141,7 +141,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     if not summary["ended"]:
         last = summary["tries"][-1]["left"] if summary["tries"] else (grid[0], grid[-1])
         left = " to ".join(number_text(value) for value in last)
-        return [f"The search ended early: {left} are left."]
+        return [f"No answer yet: {left} are left."]
     if summary["answer"] is None:
         point = by_value[summary["closest"]]
         return [_closest(document, point), *_unsure(document, summary), *_without_limit(document), _holds_for(document)]

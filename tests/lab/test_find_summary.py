@@ -124,7 +124,7 @@ def test_a_search_that_was_cut_off_says_what_is_left() -> None:
     document["tries"] = document["tries"][:2]
     summary = find_summary(document)
     assert (summary["answer"], summary["ended"]) == (None, False)
-    assert summary["sentences"] == ["The search ended early: 48 to 96 are left."]
+    assert summary["sentences"] == ["No answer yet: 48 to 96 are left."]
     assert [row["left"] for row in summary["tries"]][-1] == [48, 96]
 
 

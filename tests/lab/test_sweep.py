@@ -210,7 +210,7 @@ def test_a_search_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> N
     assert seen[0] is None
     assert [(one["baseline"]["value"], len(one["tries"])) for one in seen[1:]] == [(None, 0), (None, 1), (None, 2)]
     assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, True]
-    assert seen[1]["summary"]["sentences"] == ["The search ended early: 16 to 64 are left."]
+    assert seen[1]["summary"]["sentences"] == ["No answer yet: 16 to 64 are left."]
     assert {**seen[-1], "created": ""} == {**document, "created": ""}
 
 
