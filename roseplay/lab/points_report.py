@@ -11,7 +11,7 @@ from roseplay.config import GPU_KNOBS, Knobs
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.points import KNOBS, RATE, runs_text, spread, value_text, verdict_text
 from roseplay.lab.points_document import rows_of
-from roseplay.lab.result_report import pairs
+from roseplay.lab.result_report import opening, origin, pairs
 from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
 from roseplay.settings import settings_of
 from roseplay.texts import number_text, range_text
@@ -43,15 +43,11 @@ def points_report(document: Document) -> str:
     if not document["device"].startswith("cuda"):
         knobs |= dict.fromkeys(GPU_KNOBS, False)  # as the page shows them
     parts = [
-        f"<h1>{escape(document['title'])}</h1>",
-        f'<p class="quiet">{escape(_about(document))}</p>',
-        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+        *opening(document, _about(document)),
         *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
         *(heading("Values" if what == "sweep" else "Tries"), _table(document)),
         *(heading("Settings", "of every value"), pairs(knobs, "unlimited"), pairs(config)),
-        heading("Traffic and environment"),
-        pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
-        pairs({"created": document["created"], **document["environment"]}),
+        *origin(document),
     ]
     return report_page(f"{document['title']}: {what}", parts)
 

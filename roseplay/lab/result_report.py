@@ -29,18 +29,33 @@ def result_report(document: Mapping[str, Any]) -> str:
     """Returns the report of a checked document that has its summary."""
     itl, ttft = charts((_itl_tail(document), _ttft_cdf(document)))
     parts = [
-        f"<h1>{escape(document['title'])}</h1>",
-        f'<p class="quiet">{escape(_about(document))}</p>',
-        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+        *opening(document, _about(document)),
         *(heading("Inter-token latency", "gaps at most this long, both axes on a logarithm"), itl),
         *(heading("Time to first token", "share of requests"), ttft),
         *(heading("Result"), table(metric_rows(document), ("figure", *_HEADS, "B / A", "B is"))),
         *(heading("Settings"), _settings(document)),
-        heading("Traffic and environment"),
-        pairs({"scenario": document["scenario"], "seed": document["seed"], **document["params"]}),
-        pairs({"created": document["created"], **document["environment"]}),
+        *origin(document),
     ]
     return report_page(f"{document['title']}: A and B", parts)
+
+
+def opening(document: Mapping[str, Any], about: str) -> list[str]:
+    """Returns the head of a report of any result: its title, what was run, and its sentences."""
+    return [
+        f"<h1>{escape(document['title'])}</h1>",
+        f'<p class="quiet">{escape(about)}</p>',
+        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+    ]
+
+
+def origin(document: Mapping[str, Any]) -> list[str]:
+    """Returns the traffic and the environment of any result."""
+    seconds = {"seconds": document["seconds"]} if "seconds" in document else {}
+    return [
+        heading("Traffic and environment"),
+        pairs({"scenario": document["scenario"], "seed": document["seed"], **seconds, **document["params"]}),
+        pairs({"created": document["created"], **document["environment"]}),
+    ]
 
 
 def _about(document: Mapping[str, Any]) -> str:
