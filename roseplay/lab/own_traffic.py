@@ -54,6 +54,10 @@ class OwnTraffic:
             prompt=None,
         )
 
+    def figures(self) -> dict[str, Any]:
+        """Returns its name, how many requests it has and over how many seconds they arrive."""
+        return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
+
     def document(self) -> dict[str, Any]:
         """Returns it as a result holds it and ``parse_own_traffic`` reads it."""
         return {"name": self.name, "requests": [list(request) for request in self.requests]}

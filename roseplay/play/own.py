@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
+from roseplay.lab.own_traffic import MAX_NAME, OwnTraffic
 from roseplay.play.open_loop import OpenLoop, Send
 from roseplay.texts import shown
-from roseplay.traffic.own import OwnRequest, parse_traffic
-
-MAX_NAME = 80  # characters of a file's name
+from roseplay.traffic.own import parse_traffic
 
 
-@dataclass(frozen=True)
-class TrafficFile:
-    """A file's requests by arrival, the first at 0, and its name."""
-
-    name: str
-    requests: tuple[OwnRequest, ...]
-
-    def figures(self) -> dict[str, Any]:
-        """Returns its name, how many requests it has and over how many seconds they arrive."""
-        return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
-
-
-def read_own(content: bytes, name: str) -> TrafficFile:
+def read_own(content: bytes, name: str) -> OwnTraffic:
     """Read a file as ``traffic.own`` describes it. Raises ``ValueError`` with a sentence that names the line."""
     if len(name) > MAX_NAME:
         raise ValueError(f"the name of the traffic is {shown(name)}: use at most {MAX_NAME} characters")
-    return TrafficFile(name, tuple(parse_traffic(content)))
+    return OwnTraffic(name, tuple(parse_traffic(content)))
 
 
 class FileTraffic(OpenLoop):
@@ -43,7 +29,7 @@ class FileTraffic(OpenLoop):
     """
 
     def __init__(
-        self, file: TrafficFile, seed: int, send: Send, is_watched: Callable[[], bool], clock: Clock = SYSTEM_CLOCK
+        self, file: OwnTraffic, seed: int, send: Send, is_watched: Callable[[], bool], clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__("roseplay-own", is_watched, clock)
         self._file, self._seed, self._submit = file, seed, send

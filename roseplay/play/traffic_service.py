@@ -9,10 +9,11 @@ from typing import Any
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
 from roseplay.engine.prompts import encode_prompt
+from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
 from roseplay.play.open_loop import OpenLoop
-from roseplay.play.own import FileTraffic, TrafficFile, read_own
+from roseplay.play.own import FileTraffic, read_own
 from roseplay.play.session import Tabs
 from roseplay.play.steady import SteadyPlan, SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
@@ -135,7 +136,7 @@ class TrafficService:
             loop.stop(abort=abort)
         return found
 
-    def check_own(self, content: bytes, name: str = "") -> TrafficFile:
+    def check_own(self, content: bytes, name: str = "") -> OwnTraffic:
         """Read a file of traffic.
 
         Raises:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roseplay.engine.errors import EngineBusyError
+from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.open_loop import MOST_WAITING
-from roseplay.play.own import FileTraffic, TrafficFile
+from roseplay.play.own import FileTraffic
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
 from roseplay.recording import exports
@@ -27,11 +28,11 @@ MINE, YOURS = "tab-of-mine", "tab-of-yours"
 ENDLESS = [OwnRequest(0.0, 4, 3), OwnRequest(0.0, "Why is that?", 5), OwnRequest(600.0, 4, 3)]
 
 
-def file_of(*arrivals: float) -> TrafficFile:
-    return TrafficFile("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
+def file_of(*arrivals: float) -> OwnTraffic:
+    return OwnTraffic("a.jsonl", tuple(OwnRequest(at, 4, 3) for at in arrivals))
 
 
-def play(requests: Requests, file: TrafficFile, watched: Any = lambda: True) -> FileTraffic:
+def play(requests: Requests, file: OwnTraffic, watched: Any = lambda: True) -> FileTraffic:
     """Run it to its end."""
     traffic = FileTraffic(file, 5, requests.send, watched, requests.time)
     traffic.start()

@@ -39,7 +39,7 @@
  */
 
 /**
- * A file of traffic: `TrafficFile.figures` in own.py.
+ * A file of traffic: `OwnTraffic.figures` in lab/own_traffic.py.
  * @typedef {object} TrafficFile
  * @property {string} name
  * @property {number} requests
