@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ _LOOK_S = 0.5  # how often it looks whether its tab is still there
 Send = Callable[[int, int], TrackedRequest]
 
 
-class OpenLoop:
+class OpenLoop(ABC):
     """Traffic of one tab, sent by a thread of its own from ``start`` on. Subclasses say what is due when.
 
     Args:
@@ -64,13 +65,13 @@ class OpenLoop:
             "stopped": self._reason,
         }
 
+    @abstractmethod
     def _due(self) -> float | None:
         """Returns when the next request is due, in seconds since the beginning; ``None`` if none follows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _send(self) -> Send:
         """Returns what submits it."""
-        raise NotImplementedError
 
     def _limit(self) -> str | None:
         """Returns why it has to stop, if it has."""
