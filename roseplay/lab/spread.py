@@ -20,8 +20,8 @@ def spread_pct(values: Values) -> float | None:
     """Returns the spread of repeats as percent of their median; ``None`` of no values.
 
     It is the range in which the median of endless repeats lies with 95 % confidence, by the sign test: of 3 to 8 repeats
-    the whole range, of 9 the range without the lowest and the highest, of 20 without five at either end; of fewer than 6 it is less
-    certain. The whole range would only grow with more repeats, this one shrinks.
+    the whole range, of 9 the range without the lowest and the highest, of 20 without five at either end; of fewer than 6
+    it is less certain. The whole range would only grow with more repeats, this one shrinks.
     """
     known = sorted(value for value in values if value is not None)
     if not known:
