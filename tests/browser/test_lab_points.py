@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -258,4 +257,3 @@ def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) 
         (DOCUMENTS / "sweep.json").read_text(encoding="utf-8"),
     )
     expect(legend).to_contain_text("the one before")
-    assert json.loads((DOCUMENTS / "sweep.json").read_text())["setting"] == "rate_per_s"
