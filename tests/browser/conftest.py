@@ -31,12 +31,13 @@ expect.set_options(timeout=TIMEOUT_MS)
 class Served:
     """A server: its address, its engine, and what tests do to them."""
 
-    def __init__(self, address: str, engine: Any) -> None:
-        self.address, self.engine = address, engine
+    def __init__(self, address: str, engine: Any, playground: Playground | None = None) -> None:
+        self.address, self.engine, self._playground = address, engine, playground
 
     def rest(self) -> None:
-        """Stop everything and turn all knobs back."""
-        self.engine.abort_all()
+        """Stop everything, the steady traffic of closed tabs too, and turn all knobs back."""
+        if self._playground is not None:
+            self._playground.stop()
         self.engine.set_knobs(**Knobs().to_dict())
 
 
@@ -46,7 +47,7 @@ def serving(engine: Any) -> Iterator[Served]:
     playground = Playground(engine)
     playground.lab = Lab(engine, open_engine=_in_a_thread)
     with serve(engine, playground) as address:
-        yield Served(address, engine)
+        yield Served(address, engine, playground)
     engine.close()
 
 

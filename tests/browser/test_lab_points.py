@@ -138,6 +138,7 @@ def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: 
     choose(page, "Sweep")
     page.get_by_label("Change").select_option("max_batch_size")
     expect(page.locator("#lab-asked-seconds")).to_have_count(0)
+    fill(page, "from", 16)
     fill(page, "points", 12)
     number(page, "repeats", 2)
     page.locator("#lab-run").click()

@@ -307,7 +307,9 @@ def test_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
     expect(program).to_contain_text("program")
     expect(program.locator(".rp-of-answer")).to_have_text("4")
     expect(program.locator(".rp-of-finish")).to_have_text("length")
-    lane = rows(page).filter(has_text="lane 2").first
+    own = page.locator("#rp-lane-2 [data-rid]").get_attribute("data-rid")  # other tabs have a lane 2 too
+    lane = table(page).locator(f"tr[data-rid='{own}']")
+    expect(lane).to_contain_text("lane 2")
     lane.click()
     expect(page.locator("#rp-lane-2")).to_have_class(re.compile("rp-selected"))
     assert page.locator(".rp-lane.rp-selected").count() == 1
