@@ -20,6 +20,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
@@ -267,12 +268,24 @@ def test_a_program_gets_the_summary(program: Any) -> None:
     assert arms.all_closed
 
 
+def test_a_program_measures_longer_and_until_the_spread_is_small(program: Any) -> None:
+    client, playground, _ = program
+    short = {"max_new_tokens": 4}
+    answer = client.predict("dedup", params=short, length=4, max_spread_pct=100, api_name="/lab")
+    document = playground.lab.store.get(answer["id"])
+    usual = SCENARIOS["dedup"].num_requests
+    assert (document["params"]["num_requests"], document["max_spread_pct"]) == (4 * usual, 100)
+    assert document["repeats"] >= 2, "of one run there is no spread"
+
+
 def test_a_program_is_told_what_is_wrong(program: Any) -> None:
     client, _, _ = program
     with pytest.raises(AppError, match="no scenario 'magic'"):
         client.predict("magic", api_name="/lab")
     with pytest.raises(AppError, match="repeats is 99"):
         client.predict("dedup", None, None, 0, 99, api_name="/lab")
+    with pytest.raises(AppError, match="length is 3"):
+        client.predict("dedup", length=3, api_name="/lab")
 
 
 def test_a_program_can_stop_the_lab(program: Any) -> None:
@@ -291,7 +304,7 @@ def test_a_program_that_leaves_stops_the_lab(program: Any, way: str) -> None:
     client, playground, _ = program
     address, body = (
         client.src.rstrip("/"),
-        {"data": ["token-budget", None, None, 0, 1, {**LONG["params"], "num_requests": 9}]},
+        {"data": ["token-budget", None, None, 0, 1, {**LONG["params"], "num_requests": 9}, 1, None]},
     )
     if way == "plain":
         with pytest.raises(httpx.ReadTimeout):

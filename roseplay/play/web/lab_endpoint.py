@@ -24,15 +24,19 @@ class Experiments(Endpoints):
         seed: int = 0,
         repeats: int = 1,
         params: dict | None = None,
+        length: int = 1,
+        max_spread_pct: float | None = None,
         request: gr.Request = None,  # type: ignore[assignment]
     ) -> AsyncIterator[dict]:
         """Play a scenario's traffic under two settings; returns the summary.
 
-        An arm is {"knobs": {...}, "config": {...}}; a null arm is the scenario's own. The whole result is at
-        /ui/lab/result/ and the id that is returned. Chats and bursts are paused meanwhile. A job that is iterated over
+        An arm is {"knobs": {...}, "config": {...}}; a null arm is the scenario's own. ``length`` is 1, 4 or 10 times the
+        scenario's requests; with ``max_spread_pct`` each arm is repeated until the spread is at most so many percent of
+        its median. The whole result is at /ui/lab/result/ and the id that is returned. Chats and bursts are paused meanwhile. A job that is iterated over
         yields the progress twice a second; a client that disconnects stops the experiment.
         """
         body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
+        body |= {"length": length, "max_spread_pct": max_spread_pct}
         with refusals_as_errors():
             job = await run_sync(self.playground.lab.start, body)
         try:
