@@ -35,7 +35,14 @@ class Experiments(Endpoints):
         its median. The whole result is at /ui/lab/result/ and the id that is returned. Chats and bursts are paused meanwhile. A job that is iterated over
         yields the progress twice a second; a client that disconnects stops the experiment.
         """
-        body = {"scenario": scenario, "a": a, "b": b, "seed": seed, "repeats": repeats, "params": params}
+        body: dict[str, Any] = {
+            "scenario": scenario,
+            "a": a,
+            "b": b,
+            "seed": seed,
+            "repeats": repeats,
+            "params": params,
+        }
         body |= {"length": length, "max_spread_pct": max_spread_pct}
         with refusals_as_errors():
             job = await run_sync(self.playground.lab.start, body)
