@@ -146,6 +146,7 @@ def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: 
     page.locator("#lab-stop").click()
     stopped = page.get_by_role("alert").filter(has_text="the values that were measured are kept")
     expect(stopped).to_be_visible(timeout=RUN_MS)
+    page.wait_for_function("() => Rose.lab.points.sweep")
     kept = page.evaluate("() => Rose.lab.points.sweep.points.map((point) => point.value)")
     assert kept and kept == sorted(kept)
     expect(panel(page, "points").locator("tbody tr")).to_have_count(len(kept))

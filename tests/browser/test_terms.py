@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Served
+from tests.browser.conftest import PHONE, Served, serving
+from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
 
@@ -31,9 +33,16 @@ def overlaps(a: Any, b: Any) -> bool:
     return bool(wide and a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"])
 
 
-def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, open_page: Open) -> None:
-    page = open_page(mock)
-    mock.engine.set_knobs(max_batch_size=8)
+@pytest.fixture
+def untouched() -> Iterator[Served]:
+    """An engine whose knobs nobody has changed yet, not even another test."""
+    with serving(FakeEngine(run=True, step_s=0.02)) as served:
+        yield served
+
+
+def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(untouched: Served, open_page: Open) -> None:
+    page = open_page(untouched)
+    untouched.engine.set_knobs(max_batch_size=8)
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 8")
     term(page, "Max batch").click()
     expect(popover(page, "Max batch")).to_contain_text("Requests that run at once.")
@@ -41,7 +50,7 @@ def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, op
     assert list(found) == ["watch", "costs", "vLLM", "now"]
     assert found["vLLM"] == "--max-num-seqs"
     assert re.fullmatch(r"8, changed .* m?s ago from 32", found["now"])
-    mock.engine.set_knobs(max_batch_size=9)
+    untouched.engine.set_knobs(max_batch_size=9)
     expect(page.locator(".rp-pop dd").last).to_have_text(re.compile("^9, changed "))  # while it is open
     term(page, "Prefill budget").click()
     expect(popover(page, "Max batch")).to_be_hidden()
