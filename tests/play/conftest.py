@@ -84,9 +84,14 @@ def address(live_engine: FakeEngine) -> Iterator[str]:
     live_engine.close()
 
 
+def connect(address: str, **options: Any) -> Client:
+    """A Gradio client that waits as long as the tests do: httpx's own 5 seconds are too few on a busy machine."""
+    return Client(address, verbose=False, analytics_enabled=False, httpx_kwargs={"timeout": 60}, **options)
+
+
 @pytest.fixture(scope="module")
 def client(address: str) -> Client:
-    return Client(address, verbose=False, analytics_enabled=False)
+    return connect(address)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-from gradio_client import Client
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
@@ -28,6 +27,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from tests.play.app_routes import Place, places
+from tests.play.conftest import connect
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 
@@ -205,7 +205,7 @@ def test_nothing_goes_outside(cut_off: tuple[str, Path]) -> None:
             client.get("/" + path.lstrip("./"))
         for path in ("/config", "/health", "/ui/delta", "/ui/lab", "/gradio_api/info", "/ui/plotly.min.js"):
             assert client.get(path).status_code == 200, path
-        program = Client(address, verbose=False, analytics_enabled=False)
+        program = connect(address)
         assert program.predict("hello", 4, api_name="/chat")
         assert program.predict(2, "equal", 4, api_name="/burst")["ids"]
         program.predict({"max_batch_size": 4}, api_name="/set_knobs")

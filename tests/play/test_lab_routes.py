@@ -22,7 +22,7 @@ from roseplay.play.web.server import create_app
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
-from tests.play.conftest import serving
+from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
 
 FILE = Path(__file__).parents[1] / "lab" / "result.json"
@@ -253,7 +253,7 @@ def program() -> Iterator[tuple[Client, Playground, FakeArms]]:
     playground = Playground(live)
     playground.lab = fake_lab(live, arms)
     with serving(live, playground) as address:
-        yield Client(address, verbose=False, analytics_enabled=False), playground, arms
+        yield connect(address), playground, arms
     live.close()
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import httpx
 import pytest
-from gradio_client import Client
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
@@ -34,7 +33,7 @@ from roseplay.recording.reader import Recording, demo_path, parse
 from roseplay.recording.run import Run
 from roseplay.recording.run_statistics import run_statistics
 from roseplay.traffic.own import parse_traffic
-from tests.play.conftest import serving
+from tests.play.conftest import connect, serving
 from tests.play.fake_engine import WORDS, FakeEngine
 
 TAB = "tab-of-a-test"
@@ -374,7 +373,7 @@ def test_routes_and_endpoint_serve_the_files(tmp_path: Path) -> None:
     engine = FakeEngine(run=True, step_s=0.005)
     try:
         with serving(engine) as address:
-            client = Client(address, verbose=False, download_files=str(tmp_path))
+            client = connect(address, download_files=str(tmp_path))
             (request_id,) = client.predict("hello", 1, 8, tab=TAB, api_name="/submit")["ids"]
             engine.streams[request_id].result(timeout=20)
             wait_for(lambda: httpx.get(f"{address}/ui/export").json()["tokens"] == 8)

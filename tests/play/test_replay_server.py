@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gradio_client import Client
 
 from roseplay.play.main import main
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
+from tests.play.conftest import connect
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_recording import MINE, run, send
 
@@ -77,7 +77,7 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
         assert httpx.get(f"{page}/ui/delta").json()["health"] is None
         assert httpx.get(f"{page}/ui/block/3").status_code == 404
         assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["model"] == "fake-chat"
-        client = Client(page, verbose=False)
+        client = connect(page)
         for endpoint in ("/burst", "/chat", "/submit", "/stop"):
             with pytest.raises(Exception, match="replays a recording and has no engine"):
                 client.predict(api_name=endpoint)

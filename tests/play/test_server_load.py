@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
-from gradio_client import Client
+from gradio_client.utils import Status
 
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
 from roseplay.play.web import submissions
-from tests.play.conftest import serving
+from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried
 
@@ -86,7 +86,7 @@ def test_everything_else_answers_while_submits_wait(
     address, engine = held
     before = engine.asked
     monkeypatch.setattr(submissions, "TURN_WITHIN_S", 1.0)
-    client = Client(address, verbose=False, analytics_enabled=False)
+    client = connect(address)
 
     def call(name: str, data: list[Any]) -> httpx.Response:
         return httpx.post(f"{address}/gradio_api/run/{name}", json={"data": data}, timeout=60)
@@ -121,12 +121,14 @@ def test_everything_else_answers_while_submits_wait(
 
 def test_a_chat_that_is_cancelled_while_it_is_submitted_ends(held: tuple[str, HeldEngine]) -> None:
     address, engine = held
-    client = Client(address, verbose=False, analytics_enabled=False)
+    client = connect(address)
     before, asked = set(engine.streams), engine.asked
     try:
         engine.free.clear()
         job = client.submit("hello", 1900, api_name="/chat")
         wait_until(lambda: engine.asked > asked, "nothing was submitted")
+        # Only then does the client know the event that it asks the server to cancel.
+        wait_until(lambda: job.status().code is Status.PROCESSING, "the client does not know that it runs")
         job.cancel()
         wait_until(lambda: job.done(), "it was not cancelled")
     finally:
