@@ -62,6 +62,19 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
 
 
 @needs_numba
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_with_onednns_products_are_replayed_too(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.kernels.cpu.matmul.fits", lambda weight: False)
+    replaying, plain = drivers(tiny_model(FAMILIES["llama"]()).to(dtype), [30, 30, 30])
+    assert replaying.runner.loaded.model.model.layers[0].mlp.down_proj.packed.is_mkldnn
+    for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 5]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert replaying.result.graph
+
+
+@needs_numba
 def test_small_sizes_are_recorded_before_the_first_request() -> None:
     with recording_options(warm_up_s=30, warm_up_tokens=3):
         replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [30] * 4)

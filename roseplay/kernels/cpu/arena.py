@@ -45,6 +45,8 @@ class Arena:
 
     def alias(self, x: torch.Tensor) -> torch.Tensor:
         """A tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if it is not the arena's."""
+        if x.is_mkldnn:
+            return x
         at = x.data_ptr()
         for memory in self._memory:
             begin = memory.ctypes.data

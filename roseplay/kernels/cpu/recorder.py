@@ -40,6 +40,8 @@ class Recorder(TorchDispatchMode):
         found = list(result) if isinstance(result, list | tuple) else [result]
         if not all(isinstance(x, torch.Tensor) for x in found):
             raise NotReplayableError(f"{func} returns numbers to the host")
+        if any(x.is_mkldnn for x in found):
+            raise NotReplayableError(f"{func} packs a weight in every step")
         mutable = func._schema.is_mutable
         if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
             return result  # a view: replays see it through its base
@@ -88,6 +90,8 @@ def _indexes_by_integers(func: Any, args: Any) -> bool:
 
 
 def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.is_mkldnn or y.is_mkldnn:  # oneDNN's packed weights, which have no storage
+        return x is y
     return x.numel() > 0 and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
 
 
