@@ -24,10 +24,11 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = N
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [*range(1, 14), 24, 25, 97, 200])
-def test_any_number_of_rows(rows: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("inner", [50, 96])
+@pytest.mark.parametrize("rows", [*range(1, 14), 16, 17, 24, 25, 32, 33, 97, 200, 300])
+def test_any_number_of_rows(rows: int, inner: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
-    x, weight, bias = torch.randn(rows, 50, dtype=dtype), torch.randn(70, 50, dtype=dtype), torch.randn(70)
+    x, weight, bias = torch.randn(rows, inner, dtype=dtype), torch.randn(70, inner, dtype=dtype), torch.randn(70)
     expected = functional.linear(x.double(), weight.double(), bias.double()).to(dtype)
     torch.testing.assert_close(
         product(x, weight, bias), expected, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-4

@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cpu.pack import PackedLinear, can_pack
+from roseplay.kernels.cpu.products import Products
 from roseplay.model.loader import load_model
 from tests.model.families import FAMILIES, tiny_model
 
@@ -25,17 +26,15 @@ needs_packing = pytest.mark.skipif(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 7, 32, 65])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("strips", [True, False], ids=["ours", "oneDNN"])
-def test_a_packed_product_is_the_plain_one(
-    dtype: torch.dtype, rows: int, bias: bool, strips: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not strips:
-        monkeypatch.setattr("roseplay.kernels.cpu.pack.matmul", None)
+@pytest.mark.parametrize(
+    "products", [Products(True, 1), Products(True), Products(False)], ids=["AMX", "ours", "oneDNN"]
+)
+def test_a_packed_product_is_the_plain_one(dtype: torch.dtype, rows: int, bias: bool, products: Products) -> None:
     torch.manual_seed(rows)
-    weight, x = torch.randn(50, 24, dtype=dtype), torch.randn(1, rows, 24, dtype=dtype)
+    weight, x = torch.randn(50, 64, dtype=dtype), torch.randn(1, rows, 64, dtype=dtype)
     offset = torch.randn(50, dtype=dtype) if bias else None
     with torch.inference_mode():
-        found = PackedLinear(weight, offset)(x)
+        found = PackedLinear(weight, offset, products)(x)
     expected = functional.linear(x, weight, offset)
     assert found.shape == (1, rows, 50)
     torch.testing.assert_close(

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from numba import types
 
+from roseplay.kernels.cpu import amx
+from roseplay.kernels.cpu.features import has_amx
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import copy_row
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
@@ -51,12 +53,16 @@ def lay_out(weight: torch.Tensor) -> torch.Tensor:
     return strips
 
 
-def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: int) -> torch.Tensor:
+def multiply(
+    x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: int, tiles_from: int | None = None
+) -> torch.Tensor:
     """``x [..., in]`` times a weight, plus ``bias``, rounded once: ``[..., outer]``.
 
     Args:
         strips: the weight, as ``lay_out`` returns it.
         bias: float32 ``[32 * strips]``, padded with zeros.
+        tiles_from: use AMX's tiles, where the CPU has them, from so many rows on; None for never. They take bfloat16 of an
+            ``in`` that is a multiple of 32, everything else is multiplied by vectors.
 
     Raises ``RuntimeError`` when the dtype or the last size of x is not the weight's.
     """
@@ -66,18 +72,21 @@ def multiply(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor, outer: i
     x = x.contiguous()
     out = torch.empty((*x.shape[:-1], outer), dtype=x.dtype)
     rows = x.numel() // inner
-    blocks, groups = _partition(rows, strips)
+    by_tiles = tiles_from is not None and rows >= tiles_from
+    tiles = by_tiles and x.dtype == torch.bfloat16 and inner % amx.STEP == 0 and has_amx()
+    blocks, groups = _partition(rows, strips, amx.MOST_ROWS if tiles else MOST_ROWS)
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
-    share_out(_product(x.dtype), [*places, rows, inner, outer, blocks, groups], blocks * groups)
+    kernel = _tile_product() if tiles else _product(x.dtype)
+    share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups)
     return out
 
 
-def _partition(rows: int, strips: torch.Tensor) -> tuple[int, int]:
+def _partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
     """How many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks that fit
     the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its block again."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
-    tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (MOST_ROWS * bytes_of_row)))
-    blocks = max(1, -(-rows // (tiles * MOST_ROWS)))
+    tiles = max(1, min(_TILES_OF_BLOCK, _BLOCK_BYTES // (most * bytes_of_row)))
+    blocks = max(1, -(-rows // (tiles * most)))
     if threads == 1 or strips.numel() * strips.element_size() * max(rows // 8, 1) < _ALONE_BYTES:
         return blocks, 1
     return blocks, min(len(strips), -(-_PIECES_A_THREAD * threads // blocks))
@@ -128,6 +137,50 @@ def _product(dtype: torch.dtype) -> Any:
                 )  # fmt: skip
                 if columns < STRIP:
                     _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
+
+    return kernel(product)
+
+
+@cache
+def _tile_product() -> Any:
+    """The same in AMX's tiles, for bfloat16 of an ``inner`` that is a multiple of 32."""
+    most = amx.MOST_ROWS
+
+    def product(args, piece):
+        rows, inner, outer = args[_ROWS], args[_INNER], args[_OUTER]
+        x, weight = pointer(args[_X], types.uint16), pointer(args[_WEIGHT], types.uint16)
+        bias, out = pointer(args[_BIAS], types.float32), pointer(args[_OUT], types.uint16)
+        strips, size, steps = (outer + STRIP - 1) // STRIP, inner * STRIP, inner // amx.STEP
+        config, configured = np.zeros(amx.CONFIG_BYTES, np.uint8), 0
+        sums, spare = np.empty(most * STRIP, np.float32), np.empty(most * STRIP, np.uint16)
+        blocks, groups = args[_BLOCKS], args[_GROUPS]
+        block, group = piece // groups, piece % groups
+        begin, end = rows * block // blocks, rows * (block + 1) // blocks
+        for strip in range(strips * group // groups, strips * (group + 1) // groups):
+            columns, at = min(STRIP, outer - strip * STRIP), advance(weight, strip * size)
+            for first in range(begin, end, most):
+                count = min(most, end - first)
+                if count != configured:
+                    amx.configure(config, count)
+                    amx.load_config(address(config, 0))
+                    configured = count
+                tile, to = advance(x, first * inner), advance(out, first * outer + strip * STRIP)
+                if count > amx.ROWS and first == begin:
+                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 2, 1)
+                elif count > amx.ROWS:
+                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 2, 0)
+                elif first == begin:
+                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 1, 1)
+                else:
+                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 1, 0)
+                whole = columns == STRIP
+                amx.finish(
+                    address(sums, 0), advance(bias, strip * STRIP), to if whole else address(spare, 0),
+                    outer if whole else STRIP, count,
+                )  # fmt: skip
+                if not whole:
+                    _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
+        amx.release()
 
     return kernel(product)
 

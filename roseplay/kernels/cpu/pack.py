@@ -7,6 +7,8 @@ itself.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from roseplay.core.progress import Reporter
+from roseplay.kernels.cpu.products import Products, choose, default_products
 
 try:
     from roseplay.kernels.cpu import matmul
@@ -23,6 +26,7 @@ except ImportError:  # Numba is an extra
     matmul = None  # type: ignore[assignment]
 
 _DTYPES = (torch.float32, torch.bfloat16)
+logger = logging.getLogger(__name__)
 
 
 class PackedLinear(nn.Module):
@@ -31,12 +35,15 @@ class PackedLinear(nn.Module):
     Args:
         weight: ``[out, in]``, float32 or bfloat16, on the CPU. It is copied.
         bias: ``[out]`` or None.
+        products: how to multiply; None for this CPU's default.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, products: Products | None = None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.strips = matmul is not None and matmul.fits(weight)
+        products = products or default_products(weight.dtype)
+        self.strips = products.strips and matmul is not None and matmul.fits(weight)
+        self.tiles_from = products.tiles_from
         if self.strips:
             self.packed = matmul.lay_out(weight.detach())
             self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * STRIP)
@@ -50,7 +57,7 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.strips and self.bias is not None:
-            return matmul.multiply(x, self.packed, self.bias, self.out_features)
+            return matmul.multiply(x, self.packed, self.bias, self.out_features, self.tiles_from)
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return product
 
@@ -74,13 +81,13 @@ class MergedLinear:
     the result if their input is the same tensor, and else compute again.
     """
 
-    def __init__(self, layers: list[nn.Linear]) -> None:
+    def __init__(self, layers: list[nn.Linear], products: Products | None = None) -> None:
         self.sizes = [layer.out_features for layer in layers]
         bias = None
         if any(layer.bias is not None for layer in layers):
             zeros = (torch.zeros(layer.out_features, dtype=layer.weight.dtype) for layer in layers)
             bias = torch.cat([x if y.bias is None else y.bias for x, y in zip(zeros, layers, strict=True)])
-        self.linear = PackedLinear(torch.cat(tuple(layer.weight for layer in layers)), bias)
+        self.linear = PackedLinear(torch.cat(tuple(layer.weight for layer in layers)), bias, products)
         self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
@@ -122,6 +129,8 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], report
     """
     if not can_pack(model.device, model.dtype):
         return 0
+    products = choose(model.dtype, _sizes(model, together))
+    logger.info("linear layers are multiplied by %s", products)
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
@@ -132,19 +141,31 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], report
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
                 group = groups.get(id(child))
                 if group is None:
-                    setattr(module, name, PackedLinear(child.weight, child.bias))
+                    setattr(module, name, PackedLinear(child.weight, child.bias, products))
                 else:
                     if id(group) not in merged:
-                        merged[id(group)] = MergedLinear(group)
+                        merged[id(group)] = MergedLinear(group, products)
                     number = next(i for i, layer in enumerate(group) if layer is child)
                     setattr(module, name, MergedPart(merged[id(group)], number, child.weight))
             elif type(child) is Conv1D and child.weight.dtype in _DTYPES:
-                setattr(module, name, PackedLinear(child.weight.T, child.bias))
+                setattr(module, name, PackedLinear(child.weight.T, child.bias, products))
             else:
                 continue
             packed += 1
             reporter.advance()
     return packed
+
+
+def _sizes(model: PreTrainedModel, together: list[list[nn.Linear]]) -> Iterator[tuple[int, int]]:
+    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed."""
+    grouped = {id(layer) for group in together for layer in group}
+    for group in together:
+        yield group[0].in_features, sum(layer.out_features for layer in group)
+    for module in model.modules():
+        if type(module) is nn.Linear and id(module) not in grouped:
+            yield module.in_features, module.out_features
+        elif type(module) is Conv1D:
+            yield module.nx, module.nf
 
 
 class SharedInputs:

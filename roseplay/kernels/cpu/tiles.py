@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
 import torch
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from roseplay.kernels.cpu.features import has
 from roseplay.kernels.cpu.simd import FLOAT, FLOATS, INT, LANES, Emitter
 
 STRIP = 2 * LANES  # outputs
@@ -26,13 +26,8 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this CPU has the instructions for a dtype. With AMX, oneDNN's bfloat16 products are faster: False."""
-    if numba.config.CPU_NAME or numba.config.CPU_FEATURES or not numba.config.ENABLE_AVX or dtype not in _DTYPES:
-        return False
-    has = binding.get_host_cpu_features()
-    if dtype == torch.float32:
-        return bool(has.get("avx512f"))
-    return bool(has.get("avx512bf16") and not has.get("amx-bf16"))
+    """Whether this CPU has the instructions for a dtype."""
+    return dtype in _DTYPES and has("avx512f" if dtype == torch.float32 else "avx512bf16")
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

@@ -1,0 +1,50 @@
+"""What this CPU has: every question about its instructions is answered here.
+
+Numba compiles for other instructions than the machine's with ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` (such as
+``haswell`` and ``+avx2,+fma``); then only the features named there count, so that a machine can stand in for a lesser one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+import numba
+from llvmlite import binding
+
+# Linux hands out the state of AMX's tiles only to processes that ask (arch/x86/kernel/fpu/xstate.c).
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+
+
+def has(*names: str) -> bool:
+    """Whether the CPU has all of these features, named as LLVM names them."""
+    found = _features()
+    return all(found.get(name, False) for name in names)
+
+
+@cache
+def has_amx() -> bool:
+    """Whether bfloat16 tiles can be multiplied: the CPU has AMX, and Linux lets this process use it."""
+    return has("amx-tile", "amx-bf16") and _is_granted()
+
+
+@cache
+def _features() -> Mapping[str, bool]:
+    if numba.config.CPU_NAME or numba.config.CPU_FEATURES:
+        named = (word.strip() for word in (numba.config.CPU_FEATURES or "").split(","))
+        return {word[1:]: word.startswith("+") for word in named if word}
+    found = dict(binding.get_host_cpu_features())
+    return found if numba.config.ENABLE_AVX else {name: on and "avx" not in name for name, on in found.items()}
+
+
+def _is_granted() -> bool:
+    """Ask for the tiles' state, for all threads of the process; returns whether it is granted."""
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    try:
+        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,155 @@
+"""Which kind of product is the fastest on this machine: measured when a model is loaded, on the size of its own layers.
+
+There are up to three kinds: AMX's tiles, AVX-512's vectors (both on ``matmul``'s strips), and oneDNN's. Which one wins
+differs from CPU to CPU and with the number of rows, and no list of CPUs is ever complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn import functional
+
+try:
+    from roseplay.kernels.cpu import amx, matmul
+    from roseplay.kernels.cpu.features import has_amx
+    from roseplay.kernels.cpu.tiles import STRIP, available
+except ImportError:  # Numba is an extra
+    matmul = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+TILES, VECTORS, ONEDNN = "AMX tiles", "AVX-512", "oneDNN"
+ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
+_REPEATS = 3
+_MOST_BYTES = 2**23  # of a weight that is measured; a larger one is cut to fewer outputs
+_ALL_BYTES = 2**25  # of the weights that are read in turn, so that they come from memory
+# Strips are left only for what is clearly faster: the rest of a recorded step runs in the same threads as their products.
+_CLEARLY = 0.85
+
+Microseconds = Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True)
+class Products:
+    """How linear layers are multiplied.
+
+    Attributes:
+        strips: whether weights are laid out for ``matmul``, else for oneDNN.
+        tiles_from: least number of rows that are multiplied by AMX's tiles, None for never.
+        measured: microseconds of a product by its kind and number of rows; empty where there was no choice.
+        size: ``(in, out)`` of the products that were measured.
+    """
+
+    strips: bool
+    tiles_from: int | None = None
+    measured: Microseconds = field(default_factory=dict)
+    size: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        if not self.strips:
+            used = ONEDNN
+        elif self.tiles_from is None:
+            used = VECTORS
+        else:
+            used = TILES if self.tiles_from <= 1 else f"{VECTORS}, {TILES} from {self.tiles_from} rows on"
+        if not self.measured:
+            return used
+        times = (f"{kind} {'/'.join(f'{of[rows]:.0f}' for rows in ROWS)}" for kind, of in self.measured.items())
+        inner, outer = self.size
+        return f"{used} (µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)})"
+
+
+def default_products(dtype: torch.dtype) -> Products:
+    """Returns what is used where nothing was measured."""
+    strips = matmul is not None and available(dtype)
+    return Products(strips, 1 if strips and dtype == torch.bfloat16 and has_amx() else None)
+
+
+def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]]) -> Products:
+    """Returns the fastest products for layers of these sizes, ``(in, out)`` each; takes tens of milliseconds."""
+    by_default = default_products(dtype)
+    weight = Counter[tuple[int, int]]()
+    for inner, outer in sizes:
+        weight[inner, outer] += inner * outer
+    if not by_default.strips or not weight:
+        return by_default
+    inner, outer = weight.most_common(1)[0][0]
+    item = torch.empty(0, dtype=dtype).element_size()
+    outer = max(1, min(outer, _MOST_BYTES // (inner * item)))
+    kinds = _kinds(dtype, inner, outer)
+    if not kinds.keys() & {TILES, VECTORS}:
+        return Products(False)
+    return decide(_measure(kinds, dtype, inner), (inner, outer))
+
+
+def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
+    """Returns the fastest products by the geometric mean over the numbers of rows."""
+
+    def mean_log(of: Mapping[int, float]) -> float:
+        return statistics.fmean(math.log(of[rows]) for rows in ROWS)
+
+    vectors, tiles = measured.get(VECTORS), measured.get(TILES)
+    ours: dict[int | None, Mapping[int, float]] = {}
+    if tiles is not None:
+        ours[1] = tiles
+    if vectors is not None and tiles is not None:
+        for least in ROWS[1:]:
+            ours[least] = {rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS}
+    if vectors is not None:
+        ours[None] = vectors
+    tiles_from = min(ours, key=lambda least: mean_log(ours[least]))
+    theirs = measured.get(ONEDNN)
+    if theirs is not None and mean_log(theirs) < mean_log(ours[tiles_from]) + math.log(_CLEARLY):
+        return Products(False, None, measured, size)
+    return Products(True, tiles_from, measured, size)
+
+
+Run = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
+    """Returns the kinds of product there are, each as a function of x and of the number of a weight."""
+    weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(dtype).div_(125).view(outer, inner)
+    copies = max(1, _ALL_BYTES // (weight.numel() * weight.element_size()))
+    strips = [matmul.lay_out(weight) for _ in range(copies)]
+    bias = torch.zeros(len(strips[0]) * STRIP)
+
+    def by_strips(tiles_from: int | None) -> Run:
+        return lambda x, i: matmul.multiply(x, strips[i % copies], bias, outer, tiles_from)
+
+    kinds: dict[str, Run] = {}
+    if dtype == torch.bfloat16 and has_amx() and inner % amx.STEP == 0:
+        kinds[TILES] = by_strips(1)
+    kinds[VECTORS] = by_strips(None)
+    packed = [torch.ops.mkldnn._reorder_linear_weight(weight, None) for _ in range(copies)]
+    kinds[ONEDNN] = lambda x, i: torch.ops.mkldnn._linear_pointwise(x, packed[i % copies], None, "none", [], "")
+    for kind, run in list(kinds.items()):
+        x = torch.linspace(-1, 1, 3 * inner).to(dtype).view(3, inner)
+        found, expected = run(x, 0), functional.linear(x.float(), weight.float())
+        if not torch.allclose(found.float(), expected, rtol=0.02, atol=0.02 * inner**0.5):
+            logger.warning("products by %s are wrong on this CPU, and are not used", kind)
+            del kinds[kind]
+    return kinds
+
+
+def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int) -> Microseconds:
+    """Returns the shortest time of each kind for each number of rows, the kinds in turn."""
+    measured: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
+    for rows in ROWS:
+        x, turn = torch.ones((rows, inner), dtype=dtype), 0
+        for _ in range(_REPEATS):
+            for kind, run in kinds.items():
+                turn += 1
+                begin = time.perf_counter()
+                run(x, turn)
+                took = (time.perf_counter() - begin) * 1e6
+                measured[kind][rows] = min(took, measured[kind].get(rows, math.inf))
+    return measured

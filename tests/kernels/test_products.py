@@ -1,0 +1,85 @@
+"""Which kind of product is used: the fastest that was measured, and none that this CPU lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roseplay.kernels.cpu.products import ONEDNN, ROWS, TILES, VECTORS, Products, choose, decide
+
+pytest.importorskip("numba", reason="Numba is not installed")
+TIMES = st.fixed_dictionaries({rows: st.floats(1, 1e5) for rows in ROWS})
+
+
+def times(*microseconds: float) -> dict[int, float]:
+    return dict(zip(ROWS, microseconds, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("tiles", "vectors", "onednn", "strips", "tiles_from"),
+    [
+        ((100, 100, 150, 400), (110, 140, 500, 2000), (170, 160, 220, 420), True, 1),
+        ((100, 100, 150, 400), (90, 80, 500, 2000), (170, 160, 220, 420), True, 32),
+        ((100, 100, 150, 400), (90, 80, 100, 300), (170, 160, 220, 420), True, None),
+        (None, (100, 140, 500, 2000), (170, 160, 520, 1500), True, None),
+        (None, (100, 140, 500, 2000), (60, 70, 200, 500), False, None),
+    ],
+)
+def test_the_fastest_kind_is_used(tiles, vectors, onednn, strips, tiles_from) -> None:  # type: ignore[no-untyped-def]
+    measured = {VECTORS: times(*vectors), ONEDNN: times(*onednn), **({TILES: times(*tiles)} if tiles else {})}
+    found = decide(measured)
+    assert (found.strips, found.tiles_from) == (strips, tiles_from)
+
+
+@given(TIMES, TIMES, TIMES)
+def test_nothing_chosen_is_much_slower_than_what_was_not(
+    tiles: dict[int, float], vectors: dict[int, float], onednn: dict[int, float]
+) -> None:
+    found = decide({TILES: tiles, VECTORS: vectors, ONEDNN: onednn})
+    least = found.tiles_from or max(ROWS) + 1
+    mine = onednn if not found.strips else {rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS}
+    for other in (tiles, vectors, onednn):
+        ratio = 1.0
+        for rows in ROWS:
+            ratio *= (mine[rows] / other[rows]) ** (1 / len(ROWS))
+        assert ratio <= 1 / 0.85 + 1e-9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_choice_is_measured_and_says_so(dtype: torch.dtype) -> None:
+    found = choose(dtype, [(64, 96), (96, 64), (96, 64)])
+    if found.measured:
+        assert found.size == (96, 64), "most numbers are in these layers"
+        assert all(set(of) == set(ROWS) for of in found.measured.values())
+        assert "1/8/32/128 rows x 96 x 64" in str(found)
+    else:
+        assert str(found) == ONEDNN
+
+
+def test_a_kind_that_computes_something_else_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("roseplay.kernels.cpu.matmul.multiply", lambda x, *_: torch.zeros(len(x), 64))
+    assert choose(torch.float32, [(96, 64)]) == Products(strips=False)
+    if caplog.records:  # where there are such products at all
+        assert "AVX-512 are wrong on this CPU" in caplog.text
+
+
+MASKED = """
+import torch
+from roseplay.kernels.cpu import features, products
+assert features.has("avx2", "fma") and not features.has("avx512f") and not features.has_amx()
+for dtype in (torch.float32, torch.bfloat16):
+    assert products.choose(dtype, [(96, 64)]) == products.Products(strips=False)
+"""
+
+
+def test_a_machine_can_stand_in_for_a_lesser_one() -> None:
+    mask = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,-avx512f"}
+    subprocess.run([sys.executable, "-c", MASKED], env=os.environ | mask, check=True, timeout=120)
