@@ -43,7 +43,7 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         products = products or default_products(weight.dtype)
         self.strips = products.strips and matmul is not None and matmul.fits(weight)
-        self.tiles_from = products.tiles_from
+        self.products, self.tiles_from = products, products.tiles_from
         if self.strips:
             self.packed = matmul.lay_out(weight.detach())
             self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * STRIP)

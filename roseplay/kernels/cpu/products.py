@@ -31,8 +31,7 @@ ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a p
 _REPEATS = 3
 _MOST_BYTES = 2**23  # of a weight that is measured; a larger one is cut to fewer outputs
 _ALL_BYTES = 2**25  # of the weights that are read in turn, so that they come from memory
-# Strips are left only for what is clearly faster: the rest of a recorded step runs in the same threads as their products.
-_CLEARLY = 0.85
+_CLEARLY = 0.85  # of the time: what is measured varies from start to start
 
 Microseconds = Mapping[str, Mapping[int, float]]
 
@@ -53,18 +52,26 @@ class Products:
     measured: Microseconds = field(default_factory=dict)
     size: tuple[int, int] = (0, 0)
 
-    def __str__(self) -> str:
+    @property
+    def used(self) -> str:
+        """What multiplies, in words."""
         if not self.strips:
-            used = ONEDNN
-        elif self.tiles_from is None:
-            used = VECTORS
-        else:
-            used = TILES if self.tiles_from <= 1 else f"{VECTORS}, {TILES} from {self.tiles_from} rows on"
+            return ONEDNN
+        if self.tiles_from is None:
+            return VECTORS
+        return TILES if self.tiles_from <= 1 else f"{VECTORS}, {TILES} from {self.tiles_from} rows on"
+
+    @property
+    def times(self) -> str:
+        """What was measured, in words; empty where nothing was."""
         if not self.measured:
-            return used
+            return ""
         times = (f"{kind} {'/'.join(f'{of[rows]:.0f}' for rows in ROWS)}" for kind, of in self.measured.items())
         inner, outer = self.size
-        return f"{used} (µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)})"
+        return f"µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)}"
+
+    def __str__(self) -> str:
+        return f"{self.used} ({self.times})" if self.times else self.used
 
 
 def default_products(dtype: torch.dtype) -> Products:
@@ -91,25 +98,29 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]]) -> Products:
 
 
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
-    """Returns the fastest products by the geometric mean over the numbers of rows."""
+    """Returns the fastest products by the geometric mean over the numbers of rows.
+
+    Tiles alone, or else vectors alone, are left only for what is clearly faster: then a request's tokens depend neither on
+    what else is in its steps nor on what a start happened to measure, and all of a recorded step runs in the same threads.
+    """
 
     def mean_log(of: Mapping[int, float]) -> float:
         return statistics.fmean(math.log(of[rows]) for rows in ROWS)
 
-    vectors, tiles = measured.get(VECTORS), measured.get(TILES)
-    ours: dict[int | None, Mapping[int, float]] = {}
+    vectors, tiles, theirs = (measured.get(kind) for kind in (VECTORS, TILES, ONEDNN))
+    found: dict[tuple[bool, int | None], float] = {}
     if tiles is not None:
-        ours[1] = tiles
+        found[True, 1] = mean_log(tiles)
+    if vectors is not None:
+        found[True, None] = mean_log(vectors)
     if vectors is not None and tiles is not None:
         for least in ROWS[1:]:
-            ours[least] = {rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS}
-    if vectors is not None:
-        ours[None] = vectors
-    tiles_from = min(ours, key=lambda least: mean_log(ours[least]))
-    theirs = measured.get(ONEDNN)
-    if theirs is not None and mean_log(theirs) < mean_log(ours[tiles_from]) + math.log(_CLEARLY):
-        return Products(False, None, measured, size)
-    return Products(True, tiles_from, measured, size)
+            found[True, least] = mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
+    if theirs is not None:
+        found[False, None] = mean_log(theirs)
+    simple, best = next(iter(found)), min(found, key=found.__getitem__)
+    strips, tiles_from = best if found[best] < found[simple] + math.log(_CLEARLY) else simple
+    return Products(strips, tiles_from, measured, size)
 
 
 Run = Callable[[torch.Tensor, int], torch.Tensor]
