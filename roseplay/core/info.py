@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from roseplay.core.budget import check_fits
+
+_BRIEF = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one part of a step is computed on this machine.
+
+    Attributes:
+        part: of the step, such as "linear layers".
+        chosen: what computes it.
+        why: what was measured, or the setting that asked for it; empty where there is nothing to say.
+        slow: why it is slower than it could be, and what to do about it; None where it is not, or where a setting asked for it.
+    """
+
+    part: str
+    chosen: str
+    why: str = ""
+    slow: str | None = None
+
+    @staticmethod
+    def brief(why: str) -> str:
+        """The first line of a message, which may be an error's of any length."""
+        return why.strip().partition("\n")[0][:_BRIEF]
 
 
 @dataclass(slots=True)
@@ -18,6 +44,7 @@ class EngineInfo:
         no_cuda_graphs: why a GPU's steps are not, None when they are, or where there is no GPU.
         max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
             computes in about ten seconds; None is unlimited.
+        choices: how the parts of a step are computed here.
     """
 
     model: str
@@ -36,6 +63,17 @@ class EngineInfo:
     cuda_graphs: int = 0
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
+    choices: tuple[Choice, ...] = field(default=())
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> EngineInfo:
+        """From what ``dataclasses.asdict`` made of one, once through JSON."""
+        return cls(**{**values, "choices": tuple(Choice(**choice) for choice in values.get("choices", ()))})
+
+    @property
+    def slow(self) -> list[str]:
+        """What makes steps slower than this machine could compute them, each reason once."""
+        return list(dict.fromkeys(choice.slow for choice in self.choices if choice.slow))
 
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""

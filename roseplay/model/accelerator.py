@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
@@ -48,6 +49,10 @@ class Accelerator:
     ) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None
+
+    def choices(self) -> tuple[Choice, ...]:
+        """How the parts of a step are computed, for people who want to know what their machine does."""
+        return ()
 
     @property
     def replays(self) -> bool:

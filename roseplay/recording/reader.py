@@ -42,7 +42,7 @@ class Recording:
 
     @property
     def info(self) -> EngineInfo:
-        return EngineInfo(**self.header["info"])
+        return EngineInfo.of(self.header["info"])
 
 
 @cache

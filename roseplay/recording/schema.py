@@ -31,6 +31,7 @@ _LONG_TEXT = 4_000_000
 _MS = number(null=True)
 _SCALAR = scalar()
 
+_CHOICE = object_of({"part": text(), "chosen": text(), "why": text(), "slow": text(null=True)})
 _INFO = object_of(
     {
         **dict.fromkeys(("model", "architecture", "device", "dtype", "attention"), text()),
@@ -41,6 +42,7 @@ _INFO = object_of(
         **optional(whole(), "cuda_graphs"),
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
+        **optional(list_of(_CHOICE), "choices"),
     }
 )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
+from roseplay.kernels.cpu.choices import choices_of, no_kernels
 from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps, RecordingOptions
 from roseplay.kernels.replace_modules import replace_gelus
@@ -22,6 +26,8 @@ try:
     from roseplay.kernels.cpu import argmax, fuse
 except ImportError:  # Numba is an extra
     argmax = fuse = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
 
 
 class CPUAccelerator(Accelerator):
@@ -44,10 +50,17 @@ class CPUAccelerator(Accelerator):
     ) -> None:
         super().__init__(forward, loaded, backend, config, reporter)
         self.recorded: RecordedSteps | None = None
+        self._model, self._backend, self._config = loaded.model, backend, config
+        missing = no_kernels(loaded.dtype)
+        if missing is not None:
+            logger.warning("%s", missing)
         if config.record_steps and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size), self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up(reporter)
+
+    def choices(self) -> tuple[Choice, ...]:
+        return choices_of(self._model, self._backend, self._config, self.recorded)
 
     @property
     def replays(self) -> bool:

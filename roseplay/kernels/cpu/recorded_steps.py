@@ -234,4 +234,4 @@ class RecordedSteps:
         self.refused = why
         self._steps.clear()
         self._arena, self._tables = Arena(), self._tables[:0].copy()
-        logger.info("decode steps are not replayed: %s", why)
+        logger.warning("steps are not replayed, the model's code runs in each: %s", why)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
 from transformers import PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend
@@ -17,6 +19,8 @@ from roseplay.model.accelerator import Accelerator, Forward, register_accelerato
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.loaded_model import LoadedModel
+
+logger = logging.getLogger(__name__)
 
 _WARM_UP_TILE = 128  # tokens of a prompt that is computed with the largest tiles
 
@@ -41,6 +45,11 @@ class CudaAccelerator(Accelerator):
         reporter: Reporter,
     ) -> None:
         super().__init__(forward, loaded, backend, config, reporter)
+        self._attention, self._fuse_ops = backend.name, config.fuse_ops
+        self._no_triton = None
+        if config.attention == "auto" and not isinstance(backend, TritonBackend):
+            self._no_triton = "Triton is not installed: attention gathers KV blocks first"
+            logger.warning("%s", self._no_triton)
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
         self.graphs = StepGraphs(
@@ -62,6 +71,16 @@ class CudaAccelerator(Accelerator):
     def graph_factory(device: torch.device) -> Callable[[], Graph]:
         """Returns a function that makes empty graphs."""
         return cuda_graphs(device)
+
+    def choices(self) -> tuple[Choice, ...]:
+        fused = "norms, activations, rotary"
+        refused = self.no_graphs and f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
+        graphs = f"CUDA graphs of {self.num_graphs} sizes" if self.num_graphs else "launched one by one"
+        return (
+            Choice("attention", self._attention, slow=self._no_triton),
+            Choice(fused, "one pass each") if self._fuse_ops else Choice(fused, "torch", "fuse_ops is off"),
+            Choice("steps", graphs, slow=refused),
+        )
 
     @property
     def replays(self) -> bool:
