@@ -81,7 +81,9 @@ FOOT = (
 HELP = (
     '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>Keys</h2><dl>'
     + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
-    + '</dl><h2>Words</h2><dl class="words">'
+    + '</dl><section class="machine" hidden><h2>This machine</h2><dl></dl><p>In a terminal, <code>roseplay doctor</code> measures it '
+    "and says what is missing.</p></section>"
+    '<h2>Words</h2><dl class="words">'
     + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in TERMS.items())
     + "</dl><button>Close</button></form></dialog>"
 )

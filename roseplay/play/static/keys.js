@@ -2,6 +2,7 @@
 import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
+import { mountMachine } from "./live/machine.js";
 import { labelControls } from "./live/terms.js";
 
 const TEXT = /^(text|number|search|email|url|password|)$/;
@@ -57,6 +58,7 @@ document.addEventListener("input", () => setTimeout(showBurst, 50));
 export function mount(element) {
   element.querySelector("#rp-theme").onclick = () => document.dispatchEvent(new Event("roseplay-theme"));
   element.querySelector("#rp-help-button").onclick = help;
+  mountMachine(element);
   document.addEventListener("click", (/** @type {any} */ event) => {
     const button = document.getElementById("rp-knobs-button");
     if (!button || !button.contains(event.target)) return;

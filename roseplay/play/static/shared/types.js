@@ -128,10 +128,11 @@
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
+/** @typedef {{part: string, chosen: string, why: string, slow: string | null}} Choice how a part of a step runs */
 /**
  * `EngineInfo` of the engine, or of the one that was recorded.
  * @typedef {Record<"num_blocks" | "block_size" | "max_model_len" | "num_parameters", number> &
- *   Record<"model" | "device" | "dtype", string>} Info
+ *   Record<"model" | "device" | "dtype", string> & {choices?: Choice[]}} Info
  */
 
 /**
