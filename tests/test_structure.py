@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "serve": SHARED | {"core", "engine", "traffic", "recording", "lab"},
     "play": SHARED | {"core", "engine", "traffic", "recording", "lab", "serve"},
     "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
-    "cli": {"recording", "lab", "play", "serve", "bench"},
+    "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
+    "cli": {"recording", "lab", "play", "serve", "bench", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
 }

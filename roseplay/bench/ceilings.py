@@ -27,11 +27,11 @@ def read_bandwidth(device: str = "cpu") -> float:
     return _BYTES / median_seconds(memory.sum, device)
 
 
-def matmul_flops(device: str, size: int) -> float:
-    """Returns floating-point operations a second of a square matrix product of random numbers in bfloat16."""
+def matmul_flops(device: str, size: int, dtype: str = "bfloat16") -> float:
+    """Returns floating-point operations a second of a square matrix product of random numbers."""
     import torch
 
-    a, b = (torch.randn((size, size), dtype=torch.bfloat16, device=device) for _ in range(2))
+    a, b = (torch.randn((size, size), dtype=getattr(torch, dtype), device=device) for _ in range(2))
     return 2.0 * size**3 / median_seconds(lambda: a @ b, device)
 
 

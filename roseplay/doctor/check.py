@@ -1,0 +1,72 @@
+"""Whether what makes steps faster on this machine computes what plain torch does."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from roseplay.arguments import DEFAULT_MODEL
+from roseplay.config import Knobs, SamplingParams
+from roseplay.engine.client import Engine
+from roseplay.engine.stream import Stream
+
+# Off, so that torch alone computes every step.
+PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "reference"}
+# How far a log-probability may lie from plain torch's: rounding, through all layers.
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.25}
+_PROMPTS = (5, 40, 300)  # tokens: read as decodes, by one kernel, and by several of its pieces
+_NEW_TOKENS = 24
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class Check:
+    """The answers of one device in one dtype beside those of plain torch.
+
+    Attributes:
+        ok: whether they agree.
+        difference: the largest between log-probabilities of the same tokens.
+        compared: tokens that were compared.
+    """
+
+    device: str
+    dtype: str
+    ok: bool
+    difference: float
+    compared: int
+
+    def __str__(self) -> str:
+        verdict = "as plain torch's" if self.ok else "WRONG: not plain torch's"
+        return f"{verdict} ({self.compared} tokens, log-probabilities within {self.difference:.1g})"
+
+
+def check(device: str, dtype: str) -> Check:
+    """Compares greedy answers of the embedded model, all of it fast against none; takes a few seconds."""
+    plain, fast = _answers(device, dtype, PLAIN), _answers(device, dtype, {})
+    tolerance, difference, compared, ok = TOLERANCES[dtype], 0.0, 0, True
+    for expected, found in zip(plain, fast, strict=True):
+        for ours, theirs, at in zip(found.token_ids, expected.token_ids, range(_NEW_TOKENS), strict=False):
+            likeliest = dict(expected.logprobs[at].top)
+            if ours not in likeliest:
+                ok = False
+                break
+            compared += 1
+            difference = max(difference, abs(found.logprobs[at].logprob - likeliest[ours]))
+            if ours != theirs:  # two tokens that are equally likely up to rounding; what follows differs
+                ok = ok and likeliest[theirs] - likeliest[ours] <= tolerance
+                break
+    return Check(device, dtype, ok and compared > 0 and difference <= tolerance, difference, compared)
+
+
+def _answers(device: str, dtype: str, settings: dict[str, Any]) -> list[Stream]:
+    chance = random.Random(_SEED)
+    params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
+    knobs = Knobs(cuda_graphs=not settings)
+    with Engine(DEFAULT_MODEL, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
+        # Ids below this are bytes, special tokens and the commonest pieces in most vocabularies.
+        prompts = [[chance.randrange(100, engine.info.vocab_size) for _ in range(length)] for length in _PROMPTS]
+        streams = [engine.submit(prompt, params) for prompt in prompts]
+        for stream in streams:
+            stream.result()
+    return streams

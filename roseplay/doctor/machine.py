@@ -1,0 +1,80 @@
+"""What this machine has and what it reaches: versions, instructions, read bandwidth and matrix rate, and its GPU."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from roseplay.bench.ceilings import matmul_flops, read_bandwidth
+from roseplay.traffic.environment import environment
+
+PACKAGES = ("torch", "transformers", "numba", "triton", "gradio")
+# What the kernels ask for, by LLVM's names.
+FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8", "neon")
+_CPU_MATRIX, _GPU_MATRIX = 1024, 8192
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that models can run on.
+
+    Attributes:
+        bandwidth: bytes a second: a CPU's of reading, a GPU's of a copy, read and write together.
+        matmul_flops: of a large product, operations a second, by dtype.
+    """
+
+    name: str
+    device: str
+    bandwidth: float
+    matmul_flops: dict[str, float]
+
+
+def packages() -> dict[str, str | None]:
+    """Returns the installed versions of what the engine uses; None for what is not installed."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def features() -> list[str]:
+    """Returns which of ``FEATURES`` the kernels use on this CPU; without Numba, torch's name for what it uses."""
+    try:
+        from roseplay.kernels.cpu.features import has, has_amx
+    except ImportError:  # Numba is an extra
+        import torch
+
+        return [torch.backends.cpu.get_cpu_capability()]
+    found = [name for name in FEATURES if has(name)]
+    return found if has_amx() else [name for name in found if not name.startswith("amx")]
+
+
+def devices() -> list[Device]:
+    """Measures the CPU, and the GPU that torch can use, if there is one; takes a few seconds."""
+    import torch
+
+    about = environment(threads=torch.get_num_threads(), device="cpu")
+    found = [_measure(f"{about['cpu']}, {about['cores']} cores", "cpu", ("float32", "bfloat16"), _CPU_MATRIX)]
+    if torch.cuda.is_available():
+        found.append(_measure(torch.cuda.get_device_name(), "cuda", ("bfloat16",), _GPU_MATRIX))
+    return found
+
+
+def missing_gpu() -> str | None:
+    """Returns what to do where there is a GPU that torch cannot use; None otherwise."""
+    import torch
+
+    if torch.cuda.is_available() or shutil.which("nvidia-smi") is None:
+        return None
+    return f"There is an NVIDIA driver, but torch {torch.__version__} cannot use it: install a CUDA build of torch"
+
+
+def _measure(name: str, device: str, dtypes: tuple[str, ...], size: int) -> Device:
+    rates = {dtype: matmul_flops(device, size, dtype) for dtype in dtypes}
+    return Device(name, device, read_bandwidth(device), rates)
+
+
+def _version(package: str) -> Any:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

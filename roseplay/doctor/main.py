@@ -1,0 +1,56 @@
+"""The command: gathers what there is to say about this machine, and prints it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from roseplay.arguments import Parser
+from roseplay.bench import flags
+from roseplay.config import Knobs
+
+if TYPE_CHECKING:
+    from roseplay.doctor.report import Findings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns 0; 1 when answers on this machine are wrong, 2 when the flags or the model are."""
+    args = _parser().parse_args(argv)
+    try:
+        flags.engine_config(args)  # bad values are told before torch has loaded
+        findings = _examine(args)
+    except (ValueError, OSError) as error:  # EngineStartError is a ValueError
+        print(f"roseplay doctor: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(findings.document(), indent=2) if args.json else findings.text())
+    return 0 if findings.ok else 1
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="roseplay doctor",
+        description="What this machine has, how the engine computes a model on it and why, whether its answers are those of "
+        "plain torch, and what is missing. Takes about half a minute; offline.",
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON, for programs")
+    flags.add_engine_flags(parser)
+    return parser
+
+
+def _examine(args: argparse.Namespace) -> Findings:
+    from roseplay.doctor import machine
+    from roseplay.doctor.check import TOLERANCES, check
+    from roseplay.doctor.report import Findings
+
+    with flags.open_engine(args, Knobs(), worker="thread") as engine:
+        info = engine.info
+    devices = machine.devices()
+    checks = [check(device.device, dtype) for device in devices for dtype in TOLERANCES if dtype in device.matmul_flops]
+    gpu = machine.missing_gpu()
+    missing = [*info.slow, *([gpu] if gpu else [])]
+    return Findings(machine.packages(), machine.features(), devices, info, checks, missing)

@@ -1,0 +1,71 @@
+"""What the doctor found, as text and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from roseplay.core.info import EngineInfo
+from roseplay.doctor.check import Check
+from roseplay.doctor.machine import Device
+
+_WIDTH, _LABEL = 118, 30
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found: see ``machine``, ``EngineInfo`` and ``check``. ``missing`` says what would make it faster."""
+
+    versions: Mapping[str, str | None]
+    features: list[str]
+    devices: list[Device]
+    engine: EngineInfo
+    checks: list[Check]
+    missing: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every answer was right."""
+        return all(check.ok for check in self.checks)
+
+    def document(self) -> dict[str, Any]:
+        """Everything, fit for JSON: bytes and operations a second, seconds, plain numbers."""
+        return {
+            "versions": dict(self.versions),
+            "cpu_features": self.features,
+            "devices": [asdict(device) for device in self.devices],
+            "engine": asdict(self.engine),
+            "checks": [asdict(check) for check in self.checks],
+            "missing": self.missing,
+        }
+
+    def text(self) -> str:
+        """The same for a terminal."""
+        versions = ", ".join(f"{name} {version or '(not installed)'}" for name, version in self.versions.items())
+        lines = [*_entry("versions", versions), ""]
+        for device in self.devices:
+            rates = " and ".join(f"{rate / 1e12:.3g} in {dtype}" for dtype, rate in device.matmul_flops.items())
+            verb = "reads" if device.device == "cpu" else "copies"
+            speed = f"{verb} {device.bandwidth / 1e9:.3g} GB/s, multiplies {rates} (TFLOPS)"
+            lines += _entry(device.device, f"{device.name}; {speed}")
+            if device.device == "cpu":
+                lines += _entry("", f"instructions: {', '.join(self.features) or 'none that the kernels know'}")
+        if all(device.device == "cpu" for device in self.devices):
+            lines += _entry("cuda", "no GPU that torch can use")
+        info = self.engine
+        lines += ["", f"{info.model} on {info.device} in {info.dtype}, {info.threads} threads:"]
+        for choice in info.choices:
+            lines += _entry(f"  {choice.part}", choice.chosen + (f" ({choice.why})" if choice.why else ""))
+        lines += ["", "answers of the embedded model:"]
+        for check in self.checks:
+            lines += _entry(f"  {check.device}, {check.dtype}", str(check))
+        lines += ["", *_entry("missing", self.missing[0] if self.missing else "nothing")]
+        for reason in self.missing[1:]:
+            lines += _entry("", reason)
+        return "\n".join(lines)
+
+
+def _entry(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
