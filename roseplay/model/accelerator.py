@@ -18,6 +18,7 @@ from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
+from roseplay.model.support import UnsupportedModelError
 
 Forward = Callable[[PagedBatch], torch.Tensor]
 
@@ -60,11 +61,14 @@ class Accelerator:
         return False
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
         """Change a model that was just loaded so that it is faster: lay out weights, fuse operations.
 
-        The parts of it are counted in the stage "kernels".
+        The parts of it are counted in the stage "kernels". Returns how many bytes less a step reads, where weights are
+        quantized. Raises ``UnsupportedModelError`` for a setting that the device does not have.
         """
+        no_quantization(config)
+        return 0
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:
@@ -81,6 +85,12 @@ class Accelerator:
         computed them; None if the model is to compute the step.
         """
         return None
+
+
+def no_quantization(config: EngineConfig) -> None:
+    """Raises ``UnsupportedModelError`` where weights were to be quantized."""
+    if config.quantization != "none":
+        raise UnsupportedModelError(f"quantization {config.quantization} needs a CPU: set device to cpu")
 
 
 _accelerators: dict[str, type[Accelerator]] = {}

@@ -103,7 +103,7 @@ def _finish(
     device, dtype = model.device, model.dtype
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
     reporter.begin("kernels", len(FIRST_SIZES))  # the first steps compile what was not prepared here
-    accelerator_for(device).prepare(model, config, reporter)
+    weight_bytes -= accelerator_for(device).prepare(model, config, reporter)
     return LoadedModel(
         model=model,
         config=model.config,

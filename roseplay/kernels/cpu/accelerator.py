@@ -12,7 +12,8 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.choices import choices_of, no_kernels
-from roseplay.kernels.cpu.pack import SharedInputs, can_pack, pack_linears
+from roseplay.kernels.cpu.int8_linear import saved_bytes
+from roseplay.kernels.cpu.pack import SharedInputs, can_pack, linear_sizes, pack_linears
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps, RecordingOptions
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
@@ -21,6 +22,7 @@ from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
+from roseplay.model.support import UnsupportedModelError
 
 try:
     from roseplay.kernels.cpu import argmax, fuse
@@ -67,14 +69,21 @@ class CPUAccelerator(Accelerator):
         return self.recorded is not None and self.recorded.refused is None
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
+        int8, saved = config.quantization == "int8", 0
+        packs = config.pack_weights and can_pack(model.device, model.dtype)
+        if int8 and not packs:
+            raise UnsupportedModelError(f"quantization int8 does not compute {model.dtype} here: set dtype to float32")
         replace_gelus(model)
-        if config.pack_weights and can_pack(model.device, model.dtype):
+        if packs:
             with SharedInputs(model) as inputs:
                 record_layout(model)
-            pack_linears(model, inputs.groups, reporter)
+            if int8:
+                saved = sum(saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups))
+            pack_linears(model, inputs.groups, reporter, int8=int8)
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)
+        return saved
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:

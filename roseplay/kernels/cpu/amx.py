@@ -1,8 +1,8 @@
-"""Up to 32 rows times one strip of 32 outputs in bfloat16 by AMX, whose registers are tiles of 16 rows of 64 bytes.
+"""Up to 32 rows times one strip of 32 outputs by AMX, whose registers are tiles of 16 rows of 64 bytes.
 
-One instruction multiplies a tile of x, rows of 32 numbers, by a tile of the strip, 16 pairs of numbers for 16 outputs, and
+One instruction multiplies a tile of x, rows of 32 bfloat16, by a tile of the strip, 16 pairs of numbers for 16 outputs, and
 adds to a tile of sums, rows of 16 float32. A strip as ``matmul.lay_out`` makes it holds such tiles already, two side by
-side. (Intel, Architectures Software Developer's Manual, volume 1, chapter 18.)
+side. The other instruction does so with rows of 64 int8, 16 fours of uint8, and sums in int32. (Intel, Architectures Software Developer's Manual, volume 1, chapter 18.)
 """
 
 from __future__ import annotations
@@ -65,20 +65,22 @@ def release(context):
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def multiply(context, x, row_bytes, strip, steps, sums, blocks, fetch):
-    """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``.
+    """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``, or int32 where x is int8.
 
     Args:
         row_bytes: from row to row of x.
-        steps: how many times 32 numbers a row has.
+        steps: how many times 64 bytes a row has.
         blocks: 1 or 2 (a literal) blocks of up to 16 rows, as configured.
         fetch: 1 (a literal) to prefetch the strip.
     """
 
     def generate(context, builder, signature, args):
         x, row_bytes, strip, steps, sums = args[:5]
-        _Tiles(builder).product(x, row_bytes, strip, steps, sums, blocks.literal_value, bool(fetch.literal_value))
+        name = "tdpbsud" if int8 else "tdpbf16ps"
+        _Tiles(builder).product(name, x, row_bytes, strip, steps, sums, blocks.literal_value, bool(fetch.literal_value))
         return context.get_dummy_value()
 
+    int8 = x.dtype.bitwidth == 8
     return types.void(x, row_bytes, strip, steps, sums, blocks, fetch), generate
 
 
@@ -114,7 +116,9 @@ class _Tiles:
         constraints = ",".join([*("r" for _ in args), "~{memory}"])
         self.builder.asm(kind, text, constraints, args, side_effect=True)
 
-    def product(self, x: Any, row_bytes: Any, strip: Any, steps: Any, sums: Any, blocks: int, fetch: bool) -> None:
+    def product(
+        self, name: str, x: Any, row_bytes: Any, strip: Any, steps: Any, sums: Any, blocks: int, fetch: bool
+    ) -> None:
         b = self.builder
         byte = ir.IntType(8).as_pointer()
         pair = ir.Constant(ir.IntType(64), _PAIR_BYTES)
@@ -127,7 +131,7 @@ class _Tiles:
         for block in range(blocks):
             lines.append(f"tileloadd (${3 + block},$2), %tmm{_X[block]}")
             lines += [
-                f"tdpbf16ps %tmm{half}, %tmm{_X[block]}, %tmm{tile}"
+                f"{name} %tmm{half}, %tmm{_X[block]}, %tmm{tile}"
                 for half, tile in zip(_STRIP, _SUMS[block], strict=True)
             ]
         if fetch:

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.kernels.cpu.attention.backend import CPUBackend
+from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.pack import PackedLinear
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
 from roseplay.model.attention import AttentionBackend
@@ -50,9 +51,9 @@ def no_kernels(dtype: torch.dtype) -> str | None:
 
 def _linear_layers(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> Choice:
     part = "linear layers"
-    packed = next((module for module in model.modules() if isinstance(module, PackedLinear)), None)
+    packed = next((module for module in model.modules() if isinstance(module, (PackedLinear, Int8Linear))), None)
     if packed is not None:
-        return Choice(part, packed.products.used, packed.products.times, missing)
+        return Choice(part, packed.used, packed.products.times, missing)
     if not config.pack_weights:
         return Choice(part, "torch", "pack_weights is off")
     return Choice(part, "torch", slow=missing or "This build of torch has no packed products of oneDNN")

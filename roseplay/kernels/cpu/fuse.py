@@ -115,7 +115,8 @@ class FusedGate(nn.Module):
         if not alike or len(gate.merged.sizes) != 2:
             return None
         found, linear = cls(module, gate.merged), gate.merged.linear
-        return found if agrees(module, found, linear.in_features, linear.packed) else None
+        like = torch.empty(0, dtype=linear.weight.dtype)
+        return found if agrees(module, found, linear.in_features, like) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         product = self._both[0].linear(x)

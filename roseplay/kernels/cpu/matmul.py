@@ -20,7 +20,7 @@ from numba import types
 from roseplay.kernels.cpu import amx
 from roseplay.kernels.cpu.features import has_amx
 from roseplay.kernels.cpu.parallel import share_out
-from roseplay.kernels.cpu.rows import copy_row
+from roseplay.kernels.cpu.rows import copy_row, copy_rows
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_rows
 
@@ -74,14 +74,14 @@ def multiply(
     rows = x.numel() // inner
     by_tiles = tiles_from is not None and rows >= tiles_from
     tiles = by_tiles and x.dtype == torch.bfloat16 and inner % amx.STEP == 0 and has_amx()
-    blocks, groups = _partition(rows, strips, amx.MOST_ROWS if tiles else MOST_ROWS)
+    blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else MOST_ROWS)
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
     kernel = _tile_product() if tiles else _product(x.dtype)
     share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups)
     return out
 
 
-def _partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
+def partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
     """How many blocks of rows and groups of strips a product is split into, each pair a piece of work: blocks that fit
     the second-level cache, and no more groups than keep all threads busy, because each reads the rows of its block again."""
     threads, bytes_of_row = torch.get_num_threads(), strips[0].numel() // STRIP * strips.element_size()
@@ -136,7 +136,7 @@ def _product(dtype: torch.dtype) -> Any:
                     advance(weight, following), 64 // tiles + (tiles > 1), count, most,
                 )  # fmt: skip
                 if columns < STRIP:
-                    _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
+                    copy_rows(spare, STRIP, numba.carray(to, (count - 1) * outer + columns), outer, count, columns)
 
     return kernel(product)
 
@@ -179,14 +179,7 @@ def _tile_product() -> Any:
                     outer if whole else STRIP, count,
                 )  # fmt: skip
                 if not whole:
-                    _copy(numba.carray(to, (count - 1) * outer + columns), outer, spare, count, columns)
+                    copy_rows(spare, STRIP, numba.carray(to, (count - 1) * outer + columns), outer, count, columns)
         amx.release()
 
     return kernel(product)
-
-
-@numba.njit(inline="always")
-def _copy(out, outer, spare, rows, columns):
-    for row in range(rows):
-        for column in range(columns):
-            out[row * outer + column] = spare[row * STRIP + column]

@@ -8,7 +8,8 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from roseplay.core.progress import Reporter
+from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.products import Products, choose, default_products
 
 try:
@@ -25,6 +27,7 @@ try:
 except ImportError:  # Numba is an extra
     matmul = None  # type: ignore[assignment]
 
+Make = Callable[[torch.Tensor, torch.Tensor | None], "PackedLinear | Int8Linear"]  # of a weight and a bias
 _DTYPES = (torch.float32, torch.bfloat16)
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,11 @@ class PackedLinear(nn.Module):
         # Some models read the dtype or shape of a layer's weight; its values are only in `packed`.
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
+    @property
+    def used(self) -> str:
+        """What multiplies, in words."""
+        return self.products.used
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.strips and self.bias is not None:
             return matmul.multiply(x, self.packed, self.bias, self.out_features, self.tiles_from)
@@ -79,15 +87,18 @@ class MergedLinear:
 
     The model calls them one by one (``MergedPart``). The first call computes all of them; the others return their part of
     the result if their input is the same tensor, and else compute again.
+
+    Args:
+        make: of a weight and a bias the layer that computes them, by default ``PackedLinear``.
     """
 
-    def __init__(self, layers: list[nn.Linear], products: Products | None = None) -> None:
+    def __init__(self, layers: list[nn.Linear], make: Make | None = None) -> None:
         self.sizes = [layer.out_features for layer in layers]
         bias = None
         if any(layer.bias is not None for layer in layers):
             zeros = (torch.zeros(layer.out_features, dtype=layer.weight.dtype) for layer in layers)
             bias = torch.cat([x if y.bias is None else y.bias for x, y in zip(zeros, layers, strict=True)])
-        self.linear = PackedLinear(torch.cat(tuple(layer.weight for layer in layers)), bias, products)
+        self.linear = (make or PackedLinear)(torch.cat(tuple(layer.weight for layer in layers)), bias)
         self._last: tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None = None
 
     def part(self, x: torch.Tensor, number: int) -> torch.Tensor:
@@ -117,7 +128,13 @@ class MergedPart(nn.Module):
 
 
 @torch.no_grad()
-def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], reporter: Reporter | None = None) -> int:
+def pack_linears(
+    model: PreTrainedModel,
+    together: list[list[nn.Linear]],
+    reporter: Reporter | None = None,
+    *,
+    int8: bool = False,
+) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
     The plain weights are freed one by one, except those that something else refers to: a tied embedding, or a model that
@@ -126,11 +143,13 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], report
     Args:
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
         reporter: counts the layers.
+        int8: round their weights to int8.
     """
     if not can_pack(model.device, model.dtype):
         return 0
-    products = choose(model.dtype, _sizes(model, together))
+    products = choose(model.dtype, linear_sizes(model, together), quantized=int8)
     logger.info("linear layers are multiplied by %s", products)
+    make: Make = partial(Int8Linear if int8 else PackedLinear, products=products)
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
@@ -141,14 +160,14 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], report
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
                 group = groups.get(id(child))
                 if group is None:
-                    setattr(module, name, PackedLinear(child.weight, child.bias, products))
+                    setattr(module, name, make(child.weight, child.bias))
                 else:
                     if id(group) not in merged:
-                        merged[id(group)] = MergedLinear(group, products)
+                        merged[id(group)] = MergedLinear(group, make)
                     number = next(i for i, layer in enumerate(group) if layer is child)
                     setattr(module, name, MergedPart(merged[id(group)], number, child.weight))
             elif type(child) is Conv1D and child.weight.dtype in _DTYPES:
-                setattr(module, name, PackedLinear(child.weight.T, child.bias, products))
+                setattr(module, name, make(child.weight.T, child.bias))
             else:
                 continue
             packed += 1
@@ -156,7 +175,7 @@ def pack_linears(model: PreTrainedModel, together: list[list[nn.Linear]], report
     return packed
 
 
-def _sizes(model: PreTrainedModel, together: list[list[nn.Linear]]) -> Iterator[tuple[int, int]]:
+def linear_sizes(model: PreTrainedModel, together: list[list[nn.Linear]]) -> Iterator[tuple[int, int]]:
     """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed."""
     grouped = {id(layer) for group in together for layer in group}
     for group in together:

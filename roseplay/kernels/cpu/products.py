@@ -18,11 +18,11 @@ import torch
 from torch.nn import functional
 
 try:
-    from roseplay.kernels.cpu import amx, matmul
+    from roseplay.kernels.cpu import amx, int8, matmul
     from roseplay.kernels.cpu.features import has_amx
     from roseplay.kernels.cpu.tiles import STRIP, available
 except ImportError:  # Numba is an extra
-    matmul = None  # type: ignore[assignment]
+    matmul = int8 = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +74,22 @@ class Products:
         return f"{self.used} ({self.times})" if self.times else self.used
 
 
-def default_products(dtype: torch.dtype) -> Products:
-    """Returns what is used where nothing was measured."""
+def default_products(dtype: torch.dtype, *, quantized: bool = False) -> Products:
+    """Returns what is used where nothing was measured, for weights of a dtype or for those in int8."""
+    if quantized:
+        strips = int8 is not None and int8.available()
+        return Products(strips, 1 if strips and int8.has_tiles() else None)
     strips = matmul is not None and available(dtype)
     return Products(strips, 1 if strips and dtype == torch.bfloat16 and has_amx() else None)
 
 
-def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]]) -> Products:
-    """Returns the fastest products for layers of these sizes, ``(in, out)`` each; takes tens of milliseconds."""
-    by_default = default_products(dtype)
+def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], *, quantized: bool = False) -> Products:
+    """Returns the fastest products for layers of these sizes, ``(in, out)`` each; takes tens of milliseconds.
+
+    Args:
+        quantized: whether their weights are in int8; ``dtype`` is then only x's.
+    """
+    by_default = default_products(dtype, quantized=quantized)
     weight = Counter[tuple[int, int]]()
     for inner, outer in sizes:
         weight[inner, outer] += inner * outer
@@ -91,7 +98,7 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]]) -> Products:
     inner, outer = weight.most_common(1)[0][0]
     item = torch.empty(0, dtype=dtype).element_size()
     outer = max(1, min(outer, _MOST_BYTES // (inner * item)))
-    kinds = _kinds(dtype, inner, outer)
+    kinds = _kinds_of_int8(inner, outer) if quantized else _kinds(dtype, inner, outer)
     if not kinds.keys() & {TILES, VECTORS}:
         return Products(False)
     return decide(_measure(kinds, dtype, inner), (inner, outer))
@@ -142,9 +149,30 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int) -> dict[str, Run]:
     kinds[VECTORS] = by_strips(None)
     packed = [torch.ops.mkldnn._reorder_linear_weight(weight, None) for _ in range(copies)]
     kinds[ONEDNN] = lambda x, i: torch.ops.mkldnn._linear_pointwise(x, packed[i % copies], None, "none", [], "")
+    return _right(kinds, weight.float(), dtype)
+
+
+def _kinds_of_int8(inner: int, outer: int) -> dict[str, Run]:
+    """The same for weights in int8."""
+    weight = (torch.arange(inner * outer, dtype=torch.int32) % 251 - 125).to(torch.int8).view(outer, inner)
+    copies = max(1, _ALL_BYTES // weight.numel())
+    strips = [int8.lay_out(weight) for _ in range(copies)]
+    scales = torch.full((len(strips[0]) * STRIP,), 1 / 125)
+    bias = torch.zeros_like(scales)
+
+    def by_strips(tiles_from: int | None) -> Run:
+        return lambda x, i: int8.multiply(x, strips[i % copies], scales, bias, (inner, outer), tiles_from)
+
+    kinds = {TILES: by_strips(1)} if int8.has_tiles() else {}
+    return _right({**kinds, VECTORS: by_strips(None)}, weight.float() / 125, torch.float32)
+
+
+def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> dict[str, Run]:
+    """Returns those kinds that compute the product with ``weight``, float32 ``[out, in]``."""
+    inner = weight.shape[1]
     for kind, run in list(kinds.items()):
         x = torch.linspace(-1, 1, 3 * inner).to(dtype).view(3, inner)
-        found, expected = run(x, 0), functional.linear(x.float(), weight.float())
+        found, expected = run(x, 0), functional.linear(x.float(), weight)
         if not torch.allclose(found.float(), expected, rtol=0.02, atol=0.02 * inner**0.5):
             logger.warning("products by %s are wrong on this CPU, and are not used", kind)
             del kinds[kind]

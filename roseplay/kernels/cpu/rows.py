@@ -86,3 +86,11 @@ def round_row(numbers):
 def copy_row(row, to):
     for i in range(to.shape[0]):
         to[i] = row[i]
+
+
+@numba.njit(inline="always")
+def copy_rows(rows, stride, to, to_stride, count, columns):
+    """Copy the first ``columns`` numbers of ``count`` rows; strides are from row to row, in numbers."""
+    for row in range(count):
+        for column in range(columns):
+            to[row * to_stride + column] = rows[row * stride + column]

@@ -1,6 +1,7 @@
 """A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512 registers.
 
-A strip is float32 ``[steps, 32]``, or bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane.
+A strip is float32 ``[steps, 32]``, bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane, or uint8
+``[steps, 32, 4]``, where it multiplies four, by the int8 of x, seen as int32 ``[rows, steps]``. Sums of the last are int32.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def multiply_rows(
             block = builder.append_basic_block(f"rows_{count}")
             choice.add_case(ir.Constant(rows.type, count), block)
             with builder.goto_block(block):
-                _Tile(builder, count, bf16=x.dtype.bitwidth == 16).write(*places)
+                _Tile(builder, count, _instruction(x.dtype)).write(*places)
                 builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -63,21 +64,27 @@ def multiply_tile(context, x, x_stride, strip, initial, initial_stride, steps, o
     """The same for ``rows`` rows (a literal), without prefetching, for strips that are in the cache."""
 
     def generate(context, builder, signature, args):
-        _Tile(builder, rows.literal_value, bf16=x.dtype.bitwidth == 16).write(*args[:-1])
+        _Tile(builder, rows.literal_value, _instruction(x.dtype)).write(*args[:-1])
         return context.get_dummy_value()
 
     return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows), generate
 
 
+def _instruction(dtype: Any) -> str:
+    if isinstance(dtype, types.Float):
+        return "vfmadd231ps"
+    return "vdpbf16ps" if dtype.bitwidth == 16 else "vpdpbusd"
+
+
 class _Tile(Emitter):
-    """Emits the product for a fixed number of rows, of bfloat16 numbers with ``bf16``.
+    """Emits the product for a fixed number of rows by an instruction of three vectors.
 
     The inner loop is inline assembly, because LLVM spills registers when it compiles the same instructions.
     """
 
-    def __init__(self, builder: Any, rows: int, bf16: bool) -> None:
+    def __init__(self, builder: Any, rows: int, instruction: str) -> None:
         super().__init__(builder)
-        self.rows, self.bf16 = rows, bf16
+        self.rows, self.instruction = rows, instruction
         self.unrolled = 4 if rows <= 4 else 2
 
     def write(self, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead=None, line=None):
@@ -86,7 +93,7 @@ class _Tile(Emitter):
         self.ahead = ahead and b.bitcast(ahead, ir.IntType(8).as_pointer())
         starts = (b.gep(x, [b.mul(x_stride, self.int64(row))]) for row in range(0, self.rows, 3))
         self.starts = [b.bitcast(start, INT.as_pointer()) for start in starts]
-        self.row_bytes = b.mul(x_stride, self.int64(2 if self.bf16 else 4))
+        self.row_bytes = b.mul(x_stride, self.int64(2 if self.instruction == "vdpbf16ps" else 4))
         self.sums = []  # LLVM keeps them in registers
         for row in range(self.rows):
             first = b.gep(initial, [b.mul(initial_stride, self.int64(row))])
@@ -131,12 +138,11 @@ class _Tile(Emitter):
         )
         stride = f"${outputs + len(given) - 1}"
         row_places = [f"(${starts[row // 3]}{('', f',{stride}', f',{stride},2')[row % 3]})" for row in range(self.rows)]
-        name = "vdpbf16ps" if self.bf16 else "vfmadd231ps"
         lines = []
         for step in range(count):
             lines += [f"vmovups {128 * step + 64 * i}({strip}), ${vectors[i]}" for i in range(2)]
             lines += [
-                f"{name} {4 * step}{place}{{1to16}}, ${vectors[i]}, ${2 * row + i}"
+                f"{self.instruction} {4 * step}{place}{{1to16}}, ${vectors[i]}, ${2 * row + i}"
                 for row, place in enumerate(row_places)
                 for i in range(2)
             ]

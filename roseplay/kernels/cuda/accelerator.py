@@ -15,7 +15,7 @@ from roseplay.kernels.cuda import fuse
 from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.graphs import Graph, StepGraphs, cuda_graphs, make_buckets
 from roseplay.kernels.replace_modules import replace_gelus
-from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
+from roseplay.model.accelerator import Accelerator, Forward, no_quantization, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.loaded_model import LoadedModel
@@ -87,10 +87,12 @@ class CudaAccelerator(Accelerator):
         return True
 
     @staticmethod
-    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> None:
+    def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
+        no_quantization(config)
         replace_gelus(model)
         if config.fuse_ops:
             fuse.fuse(model)
+        return 0
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
         bucket = self.graphs.find(host)
