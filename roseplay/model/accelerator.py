@@ -71,6 +71,12 @@ class Accelerator:
         return 0
 
     @staticmethod
+    def multiplies_bfloat16() -> bool:
+        """Whether a CPU has bfloat16 instructions (AVX512-BF16 or AMX); without them bfloat16 is slower than float32."""
+        checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+        return any(check() for check in checks if check is not None)
+
+    @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:
         """The same as ``sampler.likeliest``."""
         return likeliest(logits)

@@ -227,14 +227,10 @@ def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dty
     if isinstance(own, str):
         own = getattr(torch, own, None)
     if device.type == "cpu":
-        return torch.bfloat16 if own == torch.bfloat16 and _multiplies_bfloat16() else torch.float32
+        return (
+            torch.bfloat16 if own == torch.bfloat16 and accelerator_for(device).multiplies_bfloat16() else torch.float32
+        )
     return torch.float32 if own is None else own
-
-
-def _multiplies_bfloat16() -> bool:
-    """Whether the CPU has bfloat16 instructions (AVX512-BF16 or AMX); without them bfloat16 is slower than float32."""
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(check() for check in checks if check is not None)
 
 
 def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:

@@ -76,6 +76,9 @@ MASKED = """
 import torch
 from roseplay.kernels.cpu import features, products
 assert features.has("avx2", "fma") and not features.has("avx512f") and not features.has_amx()
+from roseplay.model.accelerator import accelerator_for
+import roseplay.kernels
+assert not accelerator_for(torch.device("cpu")).multiplies_bfloat16()
 for dtype in (torch.float32, torch.bfloat16):
     assert products.choose(dtype, [(96, 64)]) == products.Products(strips=False)
 """

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
 from roseplay.model import source
+from roseplay.model.accelerator import accelerator_for
 from roseplay.model.loader import UnsupportedModelError, load_model, load_tokenizer
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, step_of
@@ -35,7 +36,7 @@ def config_only(directory: Path) -> str:
 def test_auto_is_bfloat16_where_it_is_the_models_own_and_the_cpu_is_made_for_it(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
 ):
-    monkeypatch.setattr("roseplay.model.loader._multiplies_bfloat16", lambda: multiplies)
+    monkeypatch.setattr(accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: multiplies)
     expected = torch.bfloat16 if multiplies else torch.float32
     assert load_model(str(checkpoint), EngineConfig(device="cpu")).dtype == expected
     other = config_only(tmp_path)
@@ -43,7 +44,7 @@ def test_auto_is_bfloat16_where_it_is_the_models_own_and_the_cpu_is_made_for_it(
 
 
 def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roseplay.model.loader._multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: False)
     loaded = load_model(str(checkpoint), EngineConfig(device="cpu"))
     assert loaded.dtype == torch.float32  # auto, on a CPU
     assert loaded.max_model_len == 64

@@ -25,9 +25,9 @@ from roseplay.model.sampler import likeliest
 from roseplay.model.support import UnsupportedModelError
 
 try:
-    from roseplay.kernels.cpu import argmax, fuse
+    from roseplay.kernels.cpu import argmax, features, fuse
 except ImportError:  # Numba is an extra
-    argmax = fuse = None  # type: ignore[assignment]
+    argmax = features = fuse = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,12 @@ class CPUAccelerator(Accelerator):
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)
         return saved
+
+    @staticmethod
+    def multiplies_bfloat16() -> bool:
+        return (
+            Accelerator.multiplies_bfloat16() if features is None else features.has("avx512bf16") or features.has_amx()
+        )
 
     @staticmethod
     def argmax(logits: torch.Tensor) -> torch.Tensor:
