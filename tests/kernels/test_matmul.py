@@ -8,9 +8,9 @@ from torch.nn import functional
 
 matmul = pytest.importorskip("roseplay.kernels.cpu.matmul", reason="Numba is not installed")
 
-STRIP, available = matmul.STRIP, matmul.available
+STRIP, most_rows = matmul.STRIP, matmul.most_rows
 DTYPES = [
-    pytest.param(dtype, marks=pytest.mark.skipif(not available(dtype), reason="this CPU has no such vectors"))
+    pytest.param(dtype, marks=pytest.mark.skipif(not most_rows(dtype), reason="this CPU has no such vectors"))
     for dtype in (torch.float32, torch.bfloat16)
 ]
 

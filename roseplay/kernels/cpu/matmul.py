@@ -1,4 +1,4 @@
-"""Matrix products of a few rows with a weight, in explicit vectors, for CPUs with 512-bit vectors.
+"""Matrix products of a few rows with a weight, in explicit vectors, for CPUs with 512-bit vectors or AVX2.
 
 A decode step multiplies every weight by a few rows, which should take no longer than reading the weight. The weight is
 laid out in strips of 32 outputs, in the order in which it is read. The sums of a tile, a few rows times one strip, stay
@@ -22,7 +22,7 @@ from roseplay.kernels.cpu.features import has_amx
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import copy_row, copy_rows
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
-from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_rows
+from roseplay.kernels.cpu.tiles import STRIP, most_rows, multiply_rows
 
 # Most tiles, and bytes, of a block of rows of x, which stays in the second-level cache while all strips pass.
 _TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
@@ -40,7 +40,7 @@ _KERNEL, _X, _WEIGHT, _BIAS, _OUT, _ROWS, _INNER, _OUTER, _BLOCKS, _GROUPS = ran
 
 def fits(weight: torch.Tensor) -> bool:
     """Whether a weight ``[out, in]`` can be laid out: float32, or bfloat16 of an even ``in``."""
-    return available(weight.dtype) and (weight.dtype == torch.float32 or weight.shape[1] % 2 == 0)
+    return most_rows(weight.dtype) > 0 and (weight.dtype == torch.float32 or weight.shape[1] % 2 == 0)
 
 
 def lay_out(weight: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,7 @@ def multiply(
     rows = x.numel() // inner
     by_tiles = tiles_from is not None and rows >= tiles_from
     tiles = by_tiles and x.dtype == torch.bfloat16 and inner % amx.STEP == 0 and has_amx()
-    blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else MOST_ROWS)
+    blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else most_rows(x.dtype))
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
     kernel = _tile_product() if tiles else _product(x.dtype)
     share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups)
@@ -95,7 +95,7 @@ def partition(rows: int, strips: torch.Tensor, most: int) -> tuple[int, int]:
 @cache
 def _product(dtype: torch.dtype) -> Any:
     """The kernel; a piece of its work is one block of rows times one group of strips."""
-    bf16, most = dtype == torch.bfloat16, MOST_ROWS
+    bf16, most = dtype == torch.bfloat16, most_rows(dtype)
     item, bits = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
     step, size_of = (2, 2) if bf16 else (1, 4)
     ahead, gap = _AHEAD // size_of, _LINE // size_of

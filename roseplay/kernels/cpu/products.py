@@ -19,14 +19,15 @@ from torch.nn import functional
 
 try:
     from roseplay.kernels.cpu import amx, int8, matmul
-    from roseplay.kernels.cpu.features import has_amx
-    from roseplay.kernels.cpu.tiles import STRIP, available
+    from roseplay.kernels.cpu.features import has, has_amx
+    from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
     matmul = int8 = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
-TILES, VECTORS, ONEDNN = "AMX tiles", "AVX-512", "oneDNN"
+TILES, ONEDNN = "AMX tiles", "oneDNN"
+VECTORS = "AVX2" if matmul is not None and not has("avx512f") else "AVX-512"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
 _MOST_BYTES = 2**23  # of a weight that is measured; a larger one is cut to fewer outputs
@@ -79,7 +80,7 @@ def default_products(dtype: torch.dtype, *, quantized: bool = False) -> Products
     if quantized:
         strips = int8 is not None and int8.available()
         return Products(strips, 1 if strips and int8.has_tiles() else None)
-    strips = matmul is not None and available(dtype)
+    strips = matmul is not None and most_rows(dtype) > 0
     return Products(strips, 1 if strips and dtype == torch.bfloat16 and has_amx() else None)
 
 

@@ -1,4 +1,4 @@
-"""A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512 registers.
+"""A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512's registers or AVX2's.
 
 A strip is float32 ``[steps, 32]``, bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane, or uint8
 ``[steps, 32, 4]``, where it multiplies four, by the int8 of x, seen as int32 ``[rows, steps]``. Sums of the last are int32.
@@ -16,19 +16,28 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from roseplay.kernels.cpu.features import has
-from roseplay.kernels.cpu.simd import FLOAT, FLOATS, INT, LANES, Emitter
+from roseplay.kernels.cpu.simd import FLOAT, INT, LANES, Emitter
 
 STRIP = 2 * LANES  # outputs
 binding.initialize_native_asmparser()
 
 MOST_ROWS = 12  # of a tile: its sums and two vectors of the strip are 26 of the 32 registers
+_MOST_ROWS_NARROW = 3
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
 @cache
 def available(dtype: torch.dtype) -> bool:
-    """Whether this CPU has the instructions for a dtype."""
+    """Whether this CPU has the instructions for a dtype in 512-bit vectors."""
     return dtype in _DTYPES and has("avx512f" if dtype == torch.float32 else "avx512bf16")
+
+
+@cache
+def most_rows(dtype: torch.dtype) -> int:
+    """Most rows of a tile of this dtype on this CPU; 0 where ``multiply_rows`` has no instructions for it."""
+    if available(dtype):
+        return MOST_ROWS
+    return _MOST_ROWS_NARROW if dtype == torch.float32 and has("avx2", "fma") else 0
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -49,7 +58,8 @@ def multiply_rows(
             block = builder.append_basic_block(f"rows_{count}")
             choice.add_case(ir.Constant(rows.type, count), block)
             with builder.goto_block(block):
-                _Tile(builder, count, _instruction(x.dtype)).write(*places)
+                tile = _Tile(builder, count, _instruction(x.dtype)) if has("avx512f") else _NarrowTile(builder, count)
+                tile.write(*places)
                 builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -80,12 +90,20 @@ class _Tile(Emitter):
     """Emits the product for a fixed number of rows by an instruction of three vectors.
 
     The inner loop is inline assembly, because LLVM spills registers when it compiles the same instructions.
+
+    Attributes:
+        lanes: float32 numbers of a register.
+        register: how assembly calls such registers.
+        spare: registers beside the sums.
     """
+
+    lanes, register, spare = LANES, "v", 2
 
     def __init__(self, builder: Any, rows: int, instruction: str) -> None:
         super().__init__(builder)
         self.rows, self.instruction = rows, instruction
         self.unrolled = 4 if rows <= 4 else 2
+        self.parts = STRIP // self.lanes
 
     def write(self, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead=None, line=None):
         b = self.builder
@@ -97,7 +115,7 @@ class _Tile(Emitter):
         self.sums = []  # LLVM keeps them in registers
         for row in range(self.rows):
             first = b.gep(initial, [b.mul(initial_stride, self.int64(row))])
-            numbers = (self.load(first, LANES * i, FLOAT, LANES) for i in range(2))
+            numbers = (self.load(first, self.lanes * i, FLOAT, self.lanes) for i in range(self.parts))
             self.sums += [cgutils.alloca_once_value(b, number) for number in numbers]
         rounds = b.udiv(steps, self.int64(self.unrolled))
         with cgutils.for_range(b, rounds) as loop:
@@ -106,8 +124,8 @@ class _Tile(Emitter):
         with cgutils.for_range(b, b.sub(steps, first)) as loop:
             self.steps(b.add(first, loop.index), 1)
         for number, total in enumerate(self.sums):
-            row, half = divmod(number, 2)
-            place = b.gep(out, [b.add(b.mul(out_stride, self.int64(row)), self.int64(LANES * half))])
+            row, part = divmod(number, self.parts)
+            place = b.gep(out, [b.add(b.mul(out_stride, self.int64(row)), self.int64(self.lanes * part))])
             result = self.rounded(b.load(total)) if out.type.pointee == ir.IntType(16) else b.load(total)
             b.store(result, b.bitcast(place, result.type.as_pointer()), align=2)
 
@@ -124,33 +142,53 @@ class _Tile(Emitter):
             b.store(b.extract_value(results, number), total)
 
     def multiply_add(self, given: list[Any], count: int) -> Any:
-        """Emit the inner loop's assembly; returns the sums and two vectors of the strip, after ``count`` steps.
+        """Emit the inner loop's assembly; returns the sums and the registers it works with, after ``count`` steps.
 
         ``given`` is the sums, pointers to the strip and to every third row of x, and the row stride in bytes: an address
-        of x86 can add one or two strides. The multiplying instruction broadcasts the number of x itself.
+        of x86 can add one or two strides.
         """
         sums = len(self.sums)
-        outputs = sums + 2
-        vectors, strip, starts = (
-            (sums, sums + 1),
-            f"${outputs + sums}",
-            range(outputs + sums + 1, outputs + len(given) - 1),
-        )
+        outputs = sums + self.spare
+        starts = range(outputs + sums + 1, outputs + len(given) - 1)
         stride = f"${outputs + len(given) - 1}"
-        row_places = [f"(${starts[row // 3]}{('', f',{stride}', f',{stride},2')[row % 3]})" for row in range(self.rows)]
+        places = [f"(${starts[row // 3]}{('', f',{stride}', f',{stride},2')[row % 3]})" for row in range(self.rows)]
+        registers = [f"${number}" for number in range(sums, outputs)]
         lines = []
         for step in range(count):
-            lines += [f"vmovups {128 * step + 64 * i}({strip}), ${vectors[i]}" for i in range(2)]
-            lines += [
-                f"{self.instruction} {4 * step}{place}{{1to16}}, ${vectors[i]}, ${2 * row + i}"
-                for row, place in enumerate(row_places)
-                for i in range(2)
-            ]
-        constraints = ["=v"] * sums + ["=&v"] * 2 + [str(i) for i in range(sums)] + ["r"] * (len(given) - sums)
-        kind = ir.FunctionType(ir.LiteralStructType([FLOATS] * outputs), [value.type for value in given])
-        constraints.append("~{memory}")
+            lines += self.lines(step, f"(${outputs + sums})", places, registers)
+        constraints = ["=" + self.register] * sums + ["=&" + self.register] * self.spare
+        constraints += [str(i) for i in range(sums)] + ["r"] * (len(given) - sums) + ["~{memory}"]
+        vector = ir.VectorType(FLOAT, self.lanes)
+        kind = ir.FunctionType(ir.LiteralStructType([vector] * outputs), [value.type for value in given])
         return self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
+
+    def lines(self, step: int, strip: str, places: list[str], registers: list[str]) -> list[str]:
+        """The assembly of one step: the multiplying instruction broadcasts the number of x itself."""
+        lines = [f"vmovups {128 * step + 64 * i}{strip}, {register}" for i, register in enumerate(registers)]
+        return lines + [
+            f"{self.instruction} {4 * step}{place}{{1to16}}, {register}, ${2 * row + i}"
+            for row, place in enumerate(places)
+            for i, register in enumerate(registers)
+        ]
 
     @staticmethod
     def int64(number: int) -> Any:
         return ir.Constant(ir.IntType(64), number)
+
+
+class _NarrowTile(_Tile):
+    """The same in AVX2's 16 registers of 8 float32: sums of 3 rows take 12 of them."""
+
+    lanes, register = LANES // 2, "x"
+
+    def __init__(self, builder: Any, rows: int) -> None:
+        super().__init__(builder, rows, "vfmadd231ps")
+        self.spare = 1 + rows
+
+    def lines(self, step: int, strip: str, places: list[str], registers: list[str]) -> list[str]:
+        part, *numbers = registers
+        lines = [f"vbroadcastss {4 * step}{place}, {x}" for place, x in zip(places, numbers, strict=True)]
+        for i in range(self.parts):
+            lines.append(f"vmovups {128 * step + 32 * i}{strip}, {part}")
+            lines += [f"vfmadd231ps {part}, {x}, ${self.parts * row + i}" for row, x in enumerate(numbers)]
+        return lines
