@@ -28,7 +28,7 @@ from roseplay.lab.spec import (
     parse_seed,
     scenario_arm,
 )
-from roseplay.settings import former_names, settings_of
+from roseplay.settings import Choice, former_names, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
 from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
 from roseplay.traffic.scenarios import SCENARIOS
@@ -222,7 +222,7 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         name = former_names(EngineConfig).get(name, name)
         if not equals or name not in (*knobs, *ARM_CONFIG):
             raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
-        changes["knobs" if name in knobs else "config"][name] = _value(text.strip())
+        changes["knobs" if name in knobs else "config"][name] = _value(name, text.strip())
     return changes
 
 
@@ -236,7 +236,10 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
     return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
+    setting = settings_of(EngineConfig).get(name)
+    if setting is not None and isinstance(setting.values, Choice):
+        return text  # "none" is one of its words
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):

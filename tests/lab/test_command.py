@@ -51,6 +51,13 @@ def test_a_change_of_an_arm_goes_over_what_the_scenario_sets() -> None:
     assert (arm.knobs.prefix_cache, arm.knobs.same_step_sharing, arm.knobs.prefill_max_tokens) == (True, False, None)
 
 
+def test_none_is_a_word_where_a_setting_has_it() -> None:
+    given = body("poisson", "--a", "quantization=none", "--a", "prefill_max_tokens=none", "--b", "quantization=int8")
+    arms = parse_experiment(given).arms
+    assert (arms["A"].config["quantization"], arms["B"].config["quantization"]) == ("none", "int8")
+    assert arms["A"].knobs.prefill_max_tokens is None
+
+
 def test_flags_go_over_the_file(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     saved = {"scenario": "poisson", "seed": 7, "repeats": 3, "params": {"num_requests": 5, "rate_per_s": 9}}
