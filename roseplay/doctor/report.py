@@ -46,9 +46,9 @@ class Findings:
         versions = ", ".join(f"{name} {version or '(not installed)'}" for name, version in self.versions.items())
         lines = [*_entry("versions", versions), ""]
         for device in self.devices:
-            rates = " and ".join(f"{rate / 1e12:.3g} in {dtype}" for dtype, rate in device.matmul_flops.items())
+            rates = " and ".join(f"{_flops(rate)} in {dtype}" for dtype, rate in device.matmul_flops.items())
             verb = "reads" if device.device == "cpu" else "copies"
-            speed = f"{verb} {device.bandwidth / 1e9:.3g} GB/s, multiplies {rates} (TFLOPS)"
+            speed = f"{verb} {device.bandwidth / 1e9:.3g} GB/s, multiplies at {rates}"
             lines += _entry(device.device, f"{device.name}; {speed}")
             if device.device == "cpu":
                 lines += _entry("", f"instructions: {', '.join(self.features) or 'none that the kernels know'}")
@@ -65,6 +65,10 @@ class Findings:
         for reason in self.missing[1:]:
             lines += _entry("", reason)
         return "\n".join(lines)
+
+
+def _flops(rate: float) -> str:
+    return f"{rate / 1e12:.3g} TFLOPS" if rate >= 1e12 else f"{rate / 1e9:.3g} GFLOPS"
 
 
 def _entry(label: str, text: str) -> list[str]:
