@@ -2,7 +2,8 @@
 
 One instruction multiplies a tile of x, rows of 32 bfloat16, by a tile of the strip, 16 pairs of numbers for 16 outputs, and
 adds to a tile of sums, rows of 16 float32. A strip as ``matmul.lay_out`` makes it holds such tiles already, two side by
-side. The other instruction does so with rows of 64 int8, 16 fours of uint8, and sums in int32. (Intel, Architectures Software Developer's Manual, volume 1, chapter 18.)
+side. The other instruction does so with rows of 64 int8, 16 fours of uint8, and sums in int32. (Intel, Architectures
+Software Developer's Manual, volume 1, chapter 18.)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.kernels.cpu.simd import FLOAT, LANES, Emitter
+from roseplay.kernels.cpu.simd import FLOAT, LANES, Emitter, address
 
 ROWS = 16  # of a tile
 MOST_ROWS = 2 * ROWS  # of a product: two tiles of x
@@ -82,6 +83,23 @@ def multiply(context, x, row_bytes, strip, steps, sums, blocks, fetch):
 
     int8 = x.dtype.bitwidth == 8
     return types.void(x, row_bytes, strip, steps, sums, blocks, fetch), generate
+
+
+@numba.njit(inline="always")
+def multiply_rows(config, configured, x, row_bytes, strip, steps, sums, rows, fetch):
+    """``multiply`` for up to 32 rows, whose number is configured where ``configured`` rows are; returns ``rows``."""
+    if rows != configured:
+        configure(config, rows)
+        load_config(address(config, 0))
+    if rows > ROWS and fetch:
+        multiply(x, row_bytes, strip, steps, sums, 2, 1)
+    elif rows > ROWS:
+        multiply(x, row_bytes, strip, steps, sums, 2, 0)
+    elif fetch:
+        multiply(x, row_bytes, strip, steps, sums, 1, 1)
+    else:
+        multiply(x, row_bytes, strip, steps, sums, 1, 0)
+    return rows
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -212,15 +212,10 @@ def _by_tiles(bf16: bool) -> Any:
             whole = columns == STRIP
             for first in range(begin, end, most):
                 count = min(most, end - first)
-                if count != configured:
-                    amx.configure(config, count)
-                    amx.load_config(address(config, 0))
-                    configured = count
                 tile, to = advance(x, first * stride), advance(out, first * outer + strip * STRIP)
-                if count > amx.ROWS:
-                    amx.multiply(tile, stride, at, steps, address(sums, 0), 2, 1)
-                else:
-                    amx.multiply(tile, stride, at, steps, address(sums, 0), 1, 1)
+                configured = amx.multiply_rows(
+                    config, configured, tile, stride, at, steps, address(sums, 0), count, first == begin
+                )
                 scale_rows(
                     address(sums, 0), advance(x_scales, first), advance(x_sums, first), advance(scales, strip * STRIP),
                     advance(bias, strip * STRIP), to if whole else address(spare, 0), outer if whole else STRIP, count,

@@ -160,19 +160,11 @@ def _tile_product() -> Any:
             columns, at = min(STRIP, outer - strip * STRIP), advance(weight, strip * size)
             for first in range(begin, end, most):
                 count = min(most, end - first)
-                if count != configured:
-                    amx.configure(config, count)
-                    amx.load_config(address(config, 0))
-                    configured = count
                 tile, to = advance(x, first * inner), advance(out, first * outer + strip * STRIP)
-                if count > amx.ROWS and first == begin:
-                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 2, 1)
-                elif count > amx.ROWS:
-                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 2, 0)
-                elif first == begin:
-                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 1, 1)
-                else:
-                    amx.multiply(tile, 2 * inner, at, steps, address(sums, 0), 1, 0)
+                # The first rows bring the strip from memory, all others find it in a cache.
+                configured = amx.multiply_rows(
+                    config, configured, tile, 2 * inner, at, steps, address(sums, 0), count, first == begin
+                )
                 whole = columns == STRIP
                 amx.finish(
                     address(sums, 0), advance(bias, strip * STRIP), to if whole else address(spare, 0),
