@@ -64,7 +64,7 @@ def _answers(device: str, dtype: str, settings: dict[str, Any]) -> list[Stream]:
     params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
     knobs = Knobs(cuda_graphs=not settings)
     with Engine(DEFAULT_MODEL, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
-        # Ids below this are bytes, special tokens and the commonest pieces in most vocabularies.
+        # The embedded model's first ids are special tokens and single characters.
         prompts = [[chance.randrange(100, engine.info.vocab_size) for _ in range(length)] for length in _PROMPTS]
         streams = [engine.submit(prompt, params) for prompt in prompts]
         for stream in streams:

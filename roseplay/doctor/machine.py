@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from importlib import metadata
-from typing import Any
 
 from roseplay.bench.ceilings import matmul_flops, read_bandwidth
-from roseplay.traffic.environment import environment
+from roseplay.traffic.environment import environment, version
 
 PACKAGES = ("torch", "transformers", "numba", "triton", "gradio")
 # What the kernels ask for, by LLVM's names.
-FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8", "neon")
+FEATURES = ("avx2", "fma", "avx512f", "avx512bf16", "avx512vnni", "amx-tile", "amx-bf16", "amx-int8")
 _CPU_MATRIX, _GPU_MATRIX = 1024, 8192
 
 
@@ -33,7 +31,7 @@ class Device:
 
 def packages() -> dict[str, str | None]:
     """Returns the installed versions of what the engine uses; None for what is not installed."""
-    return {name: _version(name) for name in PACKAGES}
+    return {name: version(name) for name in PACKAGES}
 
 
 def features() -> list[str]:
@@ -71,10 +69,3 @@ def missing_gpu() -> str | None:
 def _measure(name: str, device: str, dtypes: tuple[str, ...], size: int) -> Device:
     rates = {dtype: matmul_flops(device, size, dtype) for dtype in dtypes}
     return Device(name, device, read_bandwidth(device), rates)
-
-
-def _version(package: str) -> Any:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -237,7 +237,7 @@ def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mappin
 
 
 def _value(name: str, text: str) -> Any:
-    setting = settings_of(EngineConfig).get(name)
+    setting = {**settings_of(Knobs), **settings_of(EngineConfig)}.get(name)
     if setting is not None and isinstance(setting.values, Choice):
         return text  # "none" is one of its words
     if text.lower() in _WORDS:

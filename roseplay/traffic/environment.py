@@ -21,8 +21,8 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
     return {
         "roseplay": roseplay.__version__,
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "transformers": _version("transformers"),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -32,7 +32,8 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Returns the installed version of a package; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
