@@ -24,7 +24,7 @@ STEP = 32  # numbers of a row that one instruction multiplies
 CONFIG_BYTES = 64
 _PAIR_BYTES = 128  # of a strip: two numbers for each of 32 outputs
 _STEP_BYTES = STEP // 2 * _PAIR_BYTES
-_AHEAD = 2048  # bytes that a strip is prefetched ahead
+_AHEAD = 4096  # bytes that a strip is prefetched ahead: two steps
 
 # Registers: sums of two blocks of rows by two halves of the strip, then two tiles of x and two of the strip.
 _SUMS, _X, _STRIP = ((0, 1), (2, 3)), (4, 5), (6, 7)
