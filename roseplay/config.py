@@ -161,8 +161,8 @@ class EngineConfig:
         Switch(),
         "Replayed steps",
         "engine: few tokens",
-        "Record steps of decodes and short prompts once for some numbers of tokens and replay them in one call of all "
-        "threads, where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
+        "Record steps of up to 512 tokens once for some numbers of tokens and replay them in one call of all threads, "
+        "where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
         needs="a CPU",
         formerly="replay_steps",
     )

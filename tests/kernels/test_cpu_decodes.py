@@ -63,7 +63,8 @@ def case(
 
 
 def attended(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, **more: Any) -> torch.Tensor:
-    rows = Decodes(np.arange(len(q)), *(more.pop(name) for name in ("tables", "seq_lens", "firsts")))
+    tables, *lengths = (more.pop(name) for name in ("tables", "seq_lens", "firsts"))
+    rows = Decodes(np.arange(len(q)), tables, np.array([len(q)]), *lengths)
     out = torch.empty(*q.shape[:2], values.shape[-1], dtype=q.dtype)
     calls.attend_in_place(q, out, keys, values, rows, AttentionParams(**more))
     return out
@@ -175,7 +176,7 @@ def test_torch_keeps_the_number_of_threads_it_was_given() -> None:
         "from roseplay.model.attention import AttentionParams\n"
         "torch.set_num_threads(1)\n"
         "q, blocks, one = torch.ones(1, 1, 8), torch.ones(2, 1, 4, 8), np.ones(1, np.int64)\n"
-        "rows = Decodes(one - 1, one[:, None], one, one - 1)\n"
+        "rows = Decodes(one - 1, one[:, None], one, one, one - 1)\n"
         "attend_in_place(q, q.clone(), blocks, blocks, rows, AttentionParams(1.0))\n"
         "print(torch.get_num_threads())"
     )

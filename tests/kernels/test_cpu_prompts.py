@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,12 +52,9 @@ class Prompts:
         self.starts = np.concatenate([[0], np.cumsum(counts)])
 
     def attended(self, **settings: Any) -> torch.Tensor:
-        batch: Any = SimpleNamespace(
-            host_cu_seqlens_q=self.starts, host_seq_lens=self.seq_lens, host_block_tables=self.tables
-        )
         span = calls.prompt_span(self.q, self.keys)
         assert span is not None
-        spans = Plan(batch).spans(span)
+        spans = Plan(self.starts, self.seq_lens, self.tables).spans(span)
         out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
         params = AttentionParams(self.q.shape[-1] ** -0.5, **settings)
         calls.attend_prompts(self.q, out, self.keys, self.values, spans, params)

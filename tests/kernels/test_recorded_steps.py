@@ -27,6 +27,12 @@ from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens, 
 needs_numba = pytest.mark.skipif(
     not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
 )
+needs_prompt_kernel = pytest.mark.skipif(
+    calls.prompt_span(torch.empty(1, 1, 8), torch.empty(1, 1, 1, 8)) is None
+    if calls.available(torch.float32, torch.device("cpu"))
+    else True,
+    reason="prompts are not attended to in place on this CPU",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +45,7 @@ def soon() -> Iterator[None]:
 def drivers(model: PreTrainedModel, lengths: list[int]) -> tuple[Driver, Driver]:
     """One whose steps are replayed, and one whose steps are not."""
     tokens = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(lengths)]
-    made = [Driver(make_runner(model, record_steps=replays), tokens) for replays in (True, False)]
+    made = [Driver(make_runner(model, num_blocks=256, record_steps=replays), tokens) for replays in (True, False)]
     return made[0], made[1]
 
 
@@ -116,8 +122,85 @@ def test_a_few_tokens_of_a_prompt_are_replayed_as_decodes_are(family: str) -> No
     assert graphs == [False, False, False, True, True, True, True]
 
 
+@needs_prompt_kernel
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("llama", torch.bfloat16),
+        *((name, torch.float32) for name in ("gpt2", "llama", "gemma2", "gpt_oss")),
+    ],
+)
+def test_prompts_are_replayed_beside_decodes(family: str, dtype: torch.dtype) -> None:
+    """One recording serves every split of its tokens into prompts, short chunks and decodes, and of a few fewer tokens."""
+    model = tiny_model(FAMILIES[family]()).to(dtype)
+    long = SHORT_QUERIES + 1
+    splits = [
+        {0: 40, 1: 20, 2: 4},
+        {0: 1, 1: 3, 3: 60},  # recorded
+        {2: 35, 4: 29},  # checked
+        {0: 1, 1: 1, 2: 1, 5: 57},
+        {0: 1, 4: 1, 6: 25, 7: long},
+        {0: 1, 6: 34, 8: 23},
+        {8: long, 7: 24},
+        {9: 56},
+        dict.fromkeys(range(10), 1),
+    ]
+    replaying, plain = drivers(model, [LENGTH - 1] * 10)
+    graphs = []
+    for counts in splits:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            tolerance = 1e-4 if dtype == torch.float32 else 3e-2
+            torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
+    recorded = replaying.runner.accelerator.recorded
+    assert recorded is not None and recorded.refused is None and len(recorded) == 1
+    assert graphs == [False, False, False, True, True, True, True, True, False]  # 10 are too few for this one
+    for ours, theirs in zip(replaying.runner.cache.keys.values(), plain.runner.cache.keys.values(), strict=True):
+        torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-2, atol=1e-2)
+
+
+@needs_prompt_kernel
+def test_logits_that_nobody_wants_are_not_computed() -> None:
+    rows = []
+
+    class Counting(nn.Module):
+        def __init__(self, plain: nn.Module) -> None:
+            super().__init__()
+            self.plain = plain
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows.append(x.shape[-2])
+            return self.plain(x)
+
+    config = EngineConfig(num_blocks=128, block_size=BLOCK_SIZE)
+    loaded = load_model(tiny_model(FAMILIES["llama"]()), config)
+    loaded.model.lm_head = Counting(loaded.model.lm_head)
+    driver = Driver(ModelRunner(loaded, config), [random_tokens(60, VOCABULARY, seed) for seed in range(5)])
+    del rows[:]
+    for i in range(5):
+        driver.step({i: 48})
+    assert driver.result.graph
+    assert rows == [1, 8, 1]  # as it is; recorded; checked. A replay calls no module
+
+
 @needs_numba
-def test_what_runs_as_it_is() -> None:
+def test_prompts_run_as_they_are_where_a_call_cannot_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "prompt_span", lambda q, keys: None)
+    replaying, plain = drivers(tiny_model(FAMILIES["mistral"]()), [LENGTH - 1] * 7)
+    graphs = []
+    for counts in [*({i: 40} for i in range(4)), *[{4: 2, 5: 1}] * 4, *[{6: 1, **dict.fromkeys(range(4), 1)}] * 4]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert graphs == [*[False] * 7, True, *[False] * 3, True]
+    recorded = replaying.runner.accelerator.recorded
+    assert recorded is not None and recorded.refused is None
+
+
+@needs_numba
+def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60] * 7)
     for _ in range(4):
         replaying.step({0: 1, 1: 1})
@@ -126,13 +209,11 @@ def test_what_runs_as_it_is() -> None:
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph is False
     replaying.batched_append = True
-    for i in range(2, 7):
-        replaying.step({i: SHORT_QUERIES + 1})  # tokens of a chunk
-    assert replaying.result.graph is False
-    with recording_options(max_unwanted=2):
-        replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [60])
+    replaying.step({0: 1, 1: 1})
+    assert replaying.result.graph
+    monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.SIZES", (1, 2, 3))
     for _ in range(5):
-        replaying.step({0: 4})
+        replaying.step({0: 1, 1: 3})
     assert replaying.result.graph is False
 
 

@@ -57,7 +57,7 @@ class CPUAccelerator(Accelerator):
         if missing is not None:
             logger.warning("%s", missing)
         if config.record_steps and isinstance(backend, CPUBackend) and backend.in_place:
-            self.recorded = RecordedSteps(forward, -(-loaded.max_model_len // config.block_size), self.recording)
+            self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up(reporter)
 

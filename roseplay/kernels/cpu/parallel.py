@@ -24,21 +24,29 @@ from numba.extending import intrinsic
 
 from roseplay.kernels.cpu import simd, tape
 from roseplay.kernels.cpu.simd import address, advance, call, compiled, pointer
+from roseplay.model.batch import Ints
 
 # Numba's simplest threading layer allows one call at a time; two engines of a process would only slow each other down.
 _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
-# A kernel's row in a program, in int64: the address of its arguments and the number of its pieces in one cache line, the
-# counters of pieces taken and of pieces done in the next.
-_ARGUMENTS, _PIECES, _TAKEN, _DONE, _ROW = 0, 1, 8, 9, 16
+# A kernel's row in a program, in int64: the address of its arguments, the pieces of a row and the address of the number of
+# rows in one cache line, the counters of pieces taken and of pieces done in the next.
+_ARGUMENTS, _PIECES, _ROWS, _TAKEN, _DONE, _ROW = 0, 1, 2, 8, 9, 16
+_ONE = np.ones(1, np.int64)
 _LINE = 64  # bytes
 # Reads of a counter, about ten microseconds, before a waiting thread yields its core.
 SPIN_LIMIT = 500
 
 
 def share_out(
-    kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), *, light: bool = False
+    kernel: Any,
+    arguments: Sequence[int],
+    pieces: int,
+    hold: tuple[Any, ...] = (),
+    *,
+    light: bool = False,
+    rows: Ints | None = None,
 ) -> None:
     """Call a kernel for each of its pieces, on as many threads as torch uses.
 
@@ -47,22 +55,31 @@ def share_out(
             number of a piece.
         hold: objects that own memory the arguments point to; referenced as long as the call can be repeated.
         light: the kernel is done sooner than a thread wakes up, so that it wakes none.
+        rows: int64 ``[1]``: there are ``pieces`` for each of so many rows, a number that may change between calls.
     """
-    tape.run(Work(kernel, arguments, pieces, hold, light))
+    tape.run(Work(kernel, arguments, pieces, hold, light, rows))
 
 
 class Work:
     """A kernel with its arguments, as for ``share_out``; calling it computes all pieces."""
 
     def __init__(
-        self, kernel: Any, arguments: Sequence[int], pieces: int, hold: tuple[Any, ...] = (), light: bool = False
+        self,
+        kernel: Any,
+        arguments: Sequence[int],
+        pieces: int,
+        hold: tuple[Any, ...] = (),
+        light: bool = False,
+        rows: Ints | None = None,
     ) -> None:
         self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
-        self.hold, self.light = hold, light
+        self.rows = _ONE if rows is None else rows
+        self.hold, self.light = hold, light or (pieces == 1 and rows is None)
 
     def __call__(self) -> None:
-        if self.light or self.pieces == 1 or torch.get_num_threads() == 1:
-            serial_for()(self.arguments, self.pieces)
+        pieces = self.pieces * int(self.rows[0])
+        if self.light or pieces <= 1 or torch.get_num_threads() == 1:
+            serial_for()(self.arguments, pieces)
         else:
             Program([self])()
 
@@ -76,10 +93,11 @@ class Program:
 
     def __init__(self, works: list[Work]) -> None:
         self._works = works
-        self._light = all(work.light or work.pieces == 1 for work in works)
+        self._light = all(work.light for work in works)
         self._rows = _aligned(len(works) * _ROW).reshape(-1, _ROW)
         self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
         self._rows[:, _PIECES] = [work.pieces for work in works]
+        self._rows[:, _ROWS] = [work.rows.ctypes.data for work in works]
         self._arguments = np.array([_program_loop().address, self._rows.ctypes.data, len(works), _yield_address()])
 
     def __call__(self) -> None:
@@ -187,7 +205,8 @@ def _program_loop() -> Any:
         rows = pointer(args[1], types.int64)
         for number in range(args[2]):
             row = advance(rows, number * _ROW)
-            arguments, pieces = pointer(row[_ARGUMENTS], types.int64), row[_PIECES]
+            arguments = pointer(row[_ARGUMENTS], types.int64)
+            pieces = row[_PIECES] * pointer(row[_ROWS], types.int64)[0]
             taken, done = advance(row, _TAKEN), advance(row, _DONE)
             piece = atomic_increment(taken)
             while piece < pieces:

@@ -4,8 +4,8 @@ A decode step of a small model spends more time in the Python code of its module
 computing. For a given number of tokens this is always the same list of operations on tensors of the same shapes. The
 list is recorded once for each of some sizes, and other sizes are padded to these. While a step is recorded, each
 operation is intercepted (``recorder``) and its result gets the memory that it has in all replays (``arena``). A replay
-writes tokens, positions and block tables to the static inputs and calls the list. The tokens of a short prompt are
-replayed as decodes, each of which sees those before it.
+writes tokens, positions and block tables to the static inputs and calls the list, in which the attention kernels find
+how many decodes and how many spans of prompts there are this time.
 
 A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
 logits of the model itself. A model whose operations depend on values is not recorded.
@@ -26,26 +26,22 @@ import torch
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.arena import Arena
-from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
+from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, StaticPlan
 from roseplay.kernels.cpu.recorder import NotReplayableError, Recorder
 from roseplay.kernels.replace_modules import same
 from roseplay.model.accelerator import Forward
-from roseplay.model.batch import HostBatch, Ints, PagedBatch, dummy_batch
+from roseplay.model.batch import HostBatch, Ints, dummy_batch, pad
 from roseplay.model.device_errors import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-# Tokens of the steps that are recorded. Sizes in between are padded, by 9% on average and at most by a third, below 12,
-# where a step takes as long as reading the weights. Above the last size, Python's part of a step is small.
-SIZES = (
-    *range(1, 9),
-    *range(12, 33, 4),
-    *range(40, 65, 8),
-    *range(80, 129, 16),
-    *range(160, 257, 32),
-    *range(320, 513, 64),
-)
+# Tokens of the steps that are recorded. Sizes in between are padded, by at most a third, below 12, where a step takes as
+# long as reading the weights, and by fewer tokens than Python's part of a step is worth. Above the last size it is small.
+SIZES = (*range(1, 9), *range(12, 33, 4), *range(40, 65, 8), *range(80, 513, 16))
 MAX_PADDING = 2  # a step is padded to at most this many times its size while a better-fitting size is not recorded
+# Of how many tokens logits are computed where not all are wanted: with few rows the last product takes as long as reading
+# its weight.
+_LOGITS = (8, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,8 @@ class RecordingOptions:
     Attributes:
         record_after: steps of a size that run unrecorded first: recording and checking take as long as a few steps,
             which delays tokens.
-        max_unwanted: most tokens of a step that are padding or whose logits are not wanted: a replay computes the
-            logits of these as well.
+        max_unwanted: most tokens of a step that are padding while a better-fitting size is not recorded, and most
+            whose logits are computed without being wanted.
         warm_up_tokens: largest size that is recorded at the start.
         warm_up_s: seconds after which no further size is recorded at the start.
     """
@@ -68,74 +64,69 @@ class RecordingOptions:
 
 
 class RecordedStep:
-    """A recorded step of one size: its static inputs, its tape, and the logits of each token.
+    """A recorded step of one size: its static inputs, its tape, and the logits that it computes.
 
     Args:
-        tables: ``[tokens, most blocks]``, the static block tables, whose memory all sizes share.
+        num_logits: of how many tokens it computes logits; as many as it has tokens for all of them.
+        tables: ``[tokens, most blocks]``, static block tables, whose memory all sizes share.
+
+    Attributes:
+        checked: whether a replay gave the model's logits, for steps without prompts and for steps with some.
     """
 
-    def __init__(self, tables: Ints) -> None:
+    def __init__(self, num_logits: int, tables: Ints, block_size: int) -> None:
         self.tape = tape.Tape()
-        self.logits = torch.empty(0)
-        self.checked = False
-        self._tables = tables
-        self._inputs = torch.zeros((3, len(tables)), dtype=torch.int64)
-        self._decodes: dict[int | None, Decodes] = {}
+        self.checked = {False: False, True: False}
+        self._tables, self._block_size = tables, block_size
+        self._arrays = np.zeros((3, len(tables)), np.int64)
+        self._inputs = torch.from_numpy(self._arrays)
+        self._logits_rows = torch.zeros(num_logits, dtype=torch.int64) if num_logits < len(tables) else None
+        self._logits = torch.empty(0)
+        self._plan: StaticPlan | None = None
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether prompts longer than ``SHORT_QUERIES`` can be replayed."""
+        return self._plan is not None and self._plan.in_place
 
     def record(self, host: HostBatch, arena: Arena, forward: Forward) -> torch.Tensor:
         """Run the step and record its calls; returns the wanted logits. Raises ``NotReplayableError``."""
-        seq_lens = self._load(host)
-        input_ids, positions, slots = self._inputs
-        bounds = np.arange(len(self._tables) + 1)
-        batch = PagedBatch(
-            input_ids=input_ids,
-            positions=positions,
-            slot_mapping=slots,
-            cu_seqlens_q=torch.from_numpy(bounds),
-            seq_lens=torch.from_numpy(seq_lens),
-            block_tables=torch.from_numpy(self._tables),
-            logits_rows=None,
-            host_cu_seqlens_q=bounds,
-            host_seq_lens=seq_lens,
-            host_block_tables=self._tables,
-        )
+        padded = self._load(host)
+        batch = padded.upload(torch.device("cpu"))
+        batch.input_ids, batch.positions, batch.slot_mapping = self._inputs
+        batch.logits_rows = self._logits_rows
+        self._plan = StaticPlan(batch, self._tables)
         arena.reset()
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
-            self.logits = forward(batch)
+            self._logits = forward(batch)
         self.tape.join()
-        found = Plan.of(batch).decodes_of.items()
-        self._decodes = {window: decodes for window, decodes in found if decodes is not None}
         batch.memo.clear()
         return self._wanted(host)
 
     def replay(self, host: HostBatch) -> torch.Tensor:
         """Replay the step with another batch; returns the wanted logits, valid until the next replay of any size."""
-        seq_lens = self._load(host)
-        for window, decodes in self._decodes.items():
-            decodes.refill(seq_lens, window)
+        assert self._plan is not None, "record it first"
+        self._plan.refill(self._load(host))
         self.tape.replay()
         return self._wanted(host)
 
-    def _load(self, host: HostBatch) -> Ints:
-        """Copy the batch to the static inputs; returns how many tokens each token sees.
-
-        Padding tokens are the first tokens of requests in block 0.
-        """
-        inputs, tokens = self._inputs.numpy(), host.num_tokens
-        inputs[:, :tokens] = (host.input_ids, host.positions, host.slot_mapping)
-        inputs[:, tokens:] = 0
-        tables = host.block_tables
-        if not host.decodes_only:
-            tables = tables[np.repeat(np.arange(host.num_rows), np.diff(host.cu_seqlens_q))]
-        self._tables[:tokens, : tables.shape[1]] = tables
-        seq_lens: Ints = inputs[1] + 1
-        return seq_lens
+    def _load(self, host: HostBatch) -> HostBatch:
+        """Copy the batch to the static inputs; returns it as it is padded, by tokens that are written to block 0."""
+        size, wanted = len(self._tables), len(host.logits_rows)
+        num_logits = wanted if self._logits_rows is None else len(self._logits_rows)
+        if host.num_tokens < size or wanted < num_logits:
+            rows = size if host.decodes_only else host.num_rows + (host.num_tokens < size)
+            host = pad(host, num_tokens=size, num_rows=rows, num_logits=num_logits, block_size=self._block_size)
+        self._arrays[0], self._arrays[1], self._arrays[2] = host.input_ids, host.positions, host.slot_mapping
+        if self._logits_rows is not None:
+            self._logits_rows.numpy()[:] = host.logits_rows
+        return host
 
     def _wanted(self, host: HostBatch) -> torch.Tensor:
         rows = host.logits_rows
-        if np.array_equal(rows, np.arange(len(rows))):
-            return self.logits[: len(rows)]
-        return self.logits.index_select(0, torch.from_numpy(rows))
+        if self._logits_rows is not None or np.array_equal(rows, np.arange(len(rows))):
+            return self._logits[: len(rows)]
+        return self._logits.index_select(0, torch.from_numpy(rows))
 
 
 class RecordedSteps:
@@ -143,20 +134,22 @@ class RecordedSteps:
 
     Args:
         forward: computes a batch's logits, ``[wanted, vocabulary]``.
-        columns: blocks of the longest request.
+        max_model_len: tokens of the longest request; ``block_size``: of a block.
         options: when to record and replay.
 
     Attributes:
         refused: why steps are not recorded, None when they are.
     """
 
-    def __init__(self, forward: Forward, columns: int, options: RecordingOptions) -> None:
-        self._forward, self._options = forward, options
+    def __init__(self, forward: Forward, max_model_len: int, block_size: int, options: RecordingOptions) -> None:
+        self._forward, self._block_size, self._options = forward, block_size, options
+        longest = max(max_model_len, options.max_unwanted)  # of a request, or of padding
         # Rows that are never written take no memory: the system allocates pages when they are written.
-        self._tables = np.zeros((SIZES[-1], columns), np.int64)
+        self._tables = np.zeros((SIZES[-1], -(-longest // block_size)), np.int64)
         self._arena = Arena()
-        self._steps: dict[int, RecordedStep] = {}
-        self._seen: Counter[int] = Counter()
+        self._steps: dict[tuple[int, int], RecordedStep] = {}  # by numbers of tokens and of logits
+        self._seen: Counter[tuple[int, int]] = Counter()
+        self._takes_prompts = True  # until a recording shows that they cannot be
         self.refused: str | None = None
 
     def __len__(self) -> int:
@@ -171,7 +164,7 @@ class RecordedSteps:
             for position in (0, 1):  # the first run records, the second checks
                 if self.refused or time.perf_counter() >= until:
                     return
-                self._seen[size] = self._options.record_after
+                self._seen[size, size] = self._options.record_after
                 self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
                 reporter.advance()
 
@@ -180,43 +173,55 @@ class RecordedSteps:
         if self.refused or not self._fits(host):
             return None
         at = bisect_left(SIZES, host.num_tokens)
-        size = SIZES[at]
-        step = self._steps.get(size)
-        if step is None or not step.checked:
+        key, prompts = self._key(SIZES[at], host), _has_prompts(host)
+        step = self._steps.get(key)
+        if step is None or not step.checked[prompts]:
             if not len(host.logits_rows):
                 return None  # without logits a recording cannot be checked
             try:
                 if step is not None:
                     return self._check(step, host), False
-                self._seen[size] += 1
-                if self._seen[size] > self._options.record_after:
-                    return self._record(size, host), False
+                self._seen[key] += 1
+                if self._seen[key] > self._options.record_after:
+                    logits = self._record(key, host)
+                    return None if logits is None else (logits, False)
             except Exception as error:  # an error of the step itself is raised again when the model runs it
                 if is_out_of_memory(error):
                     raise
                 self._refuse(str(error))
                 return None
             most = min(MAX_PADDING * host.num_tokens, host.num_tokens + self._options.max_unwanted)
-            larger = (self._steps.get(other) for other in SIZES[at:] if other <= most)
-            step = next((step for step in larger if step is not None and step.checked), None)
+            larger = (self._steps.get(self._key(other, host)) for other in SIZES[at:] if other <= most)
+            step = next((step for step in larger if step is not None and step.checked[prompts]), None)
         return None if step is None else (step.replay(host), True)
 
     def _fits(self, host: HostBatch) -> bool:
-        """Whether the step may be run as if all its tokens were decodes."""
+        """Whether a recorded step can compute the batch."""
         if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
             return False
-        if host.num_tokens - len(host.logits_rows) > self._options.max_unwanted:
-            return False
-        return host.decodes_only or int(np.diff(host.cu_seqlens_q).max()) <= SHORT_QUERIES
+        return self._takes_prompts or not _has_prompts(host)
 
-    def _record(self, size: int, host: HostBatch) -> torch.Tensor:
-        step = RecordedStep(self._tables[:size])
+    def _key(self, size: int, host: HostBatch) -> tuple[int, int]:
+        """The numbers of tokens and of logits of the recording that computes the batch with ``size`` tokens."""
+        wanted = len(host.logits_rows)
+        if size - wanted <= self._options.max_unwanted:
+            return size, size
+        return size, min(size, _LOGITS[bisect_left(_LOGITS, wanted)])
+
+    def _record(self, key: tuple[int, int], host: HostBatch) -> torch.Tensor | None:
+        """Record a step; returns the wanted logits, None where it turns out that prompts cannot be recorded."""
+        size, num_logits = key
+        step = RecordedStep(num_logits, self._tables[:size], self._block_size)
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()
         if self._arena.in_use != 1:  # only the logits may be left
             raise NotReplayableError("it keeps tensors of a step for the next one")
-        self._steps[size] = step
+        if not step.takes_prompts:
+            self._takes_prompts = False
+            if _has_prompts(host):
+                return None
+        self._steps[key] = step
         return logits
 
     def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
@@ -227,7 +232,7 @@ class RecordedSteps:
             return logits  # they cannot be compared
         if not same(logits, replayed):
             raise NotReplayableError("a replay gave other logits")
-        step.checked = True
+        step.checked[_has_prompts(host)] = True
         return logits
 
     def _refuse(self, why: str) -> None:
@@ -235,3 +240,8 @@ class RecordedSteps:
         self._steps.clear()
         self._arena, self._tables = Arena(), self._tables[:0].copy()
         logger.warning("steps are not replayed, the model's code runs in each: %s", why)
+
+
+def _has_prompts(host: HostBatch) -> bool:
+    """Whether some rows attend in spans of queries, not token by token."""
+    return not host.decodes_only and int(np.diff(host.cu_seqlens_q).max()) > SHORT_QUERIES

@@ -43,10 +43,10 @@ class CPUBackend(GatherBackend):
         decodes = plan.decodes(params.window)
         if decodes is not None:
             calls.attend_in_place(q, out, keys, values, decodes, params)
-        if plan.prompts.size:
+        if plan.has_prompts:
             most = calls.prompt_span(q, keys)
             if most is None:
-                self.attend_rows(plan.prompts.tolist(), layer, q, k, v, batch, params, out)
+                self.attend_rows(plan.prompt_rows(), layer, q, k, v, batch, params, out)
             else:
                 calls.attend_prompts(q, out, keys, values, plan.spans(most), params)
         return out

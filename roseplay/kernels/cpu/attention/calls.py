@@ -87,7 +87,7 @@ def attend_in_place(
     # Sinks that were converted are a tensor of the step, which a replay computes again: a reference would keep its memory
     # from being reused.
     hold = (floats, decodes, sink if params.sinks is None else None)
-    share_out(kernel, arguments, len(decodes.tokens) * shares, hold)
+    share_out(kernel, arguments, shares, hold, rows=decodes.count)
 
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
@@ -122,7 +122,7 @@ def attend_prompts(
         params.window or 0,
         *spans.arguments(),
     ]
-    share_out(kernel, arguments, len(spans.tokens) * kv_heads, hold=(floats, spans, sink))
+    share_out(kernel, arguments, kv_heads, hold=(floats, spans, sink), rows=spans.count)
 
 
 def _floats(params: AttentionParams) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel,
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
     _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, SHARES, NUM_SINKS, THREADS,
-    TOKENS, TABLES, SEQ_LENS, FIRSTS, ROWS, WIDTH,
+    TOKENS, SEQ_LENS, FIRSTS, TABLES, ROWS, WIDTH,
 ) = range(18)  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
     item, item_q = (types.uint16 if small else types.float32 for small in (bf16, bf16_q))
 
     def attend(args, piece):
-        rows, kv_heads, shares = args[ROWS], args[KV_HEADS], args[SHARES]
+        rows, kv_heads, shares = pointer(args[ROWS], types.int64)[0], args[KV_HEADS], args[SHARES]
         share, row = piece // rows, piece % rows
         count = kv_heads // shares
         heads = count * group

@@ -5,132 +5,218 @@ Kernels get the arrays by address.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from roseplay.model.batch import Ints, PagedBatch
+from roseplay.model.batch import HostBatch, Ints, PagedBatch
 
 # Rows of up to this many tokens attend token by token, each as if it were a decode.
 SHORT_QUERIES = 32
+_MEMO = "plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Decodes:
+class Rows:
+    """Rows of an attention kernel; all arrays are contiguous int64.
+
+    Attributes:
+        tokens: ``[rows]``, each row's (first) token in the batch.
+        tables: ``[rows, most blocks]``, block tables.
+        count: ``[1]``, how many of the rows there are: arrays may be longer.
+    """
+
+    tokens: Ints
+    tables: Ints
+    count: Ints
+    _arguments: list[int] = field(default_factory=list, init=False)
+
+    def numbers(self) -> tuple[Ints, ...]:
+        """The arrays ``[rows]``, in the order in which kernels get them."""
+        return (self.tokens,)
+
+    def arguments(self) -> list[int]:
+        """The kernel's arguments: the addresses of the arrays and of the count, the width of the tables."""
+        if not self._arguments:
+            arrays = (*self.numbers(), self.tables, self.count)
+            self._arguments.extend([*(array.ctypes.data for array in arrays), self.tables.shape[1]])
+        return self._arguments
+
+    def refill(self, rows: Rows | None) -> None:
+        """Overwrite the rows with others of the same kind, None for none; there must be space for them."""
+        if rows is None:
+            self.count[0] = 0
+            return
+        count = self.count[0] = rows.count[0]
+        for mine, others in zip(self.numbers(), rows.numbers(), strict=True):
+            mine[:count] = others[:count]
+        self.tables[:count, : rows.tables.shape[1]] = rows.tables[:count]
+
+
+@dataclass(frozen=True, slots=True)
+class Decodes(Rows):
     """Single tokens, each a row of the decode kernel.
 
     Attributes:
-        tokens: ``[rows]``, each row's token in the batch; all arrays are contiguous int64.
-        tables: ``[rows, most blocks]``, block tables.
         seq_lens, firsts: ``[rows]``: the row sees its request's tokens ``firsts`` to ``seq_lens - 1``.
     """
 
-    tokens: Ints
-    tables: Ints
     seq_lens: Ints
     firsts: Ints
-    _arguments: list[int] = field(default_factory=list)
 
-    def arguments(self) -> list[int]:
-        """The kernel's arguments: the arrays' addresses, the number of rows, the width of the tables."""
-        if not self._arguments:
-            arrays = (self.tokens, self.tables, self.seq_lens, self.firsts)
-            self._arguments.extend([*(array.ctypes.data for array in arrays), *self.tables.shape])
-        return self._arguments
-
-    def refill(self, seq_lens: Ints, window: int | None) -> None:
-        """Overwrite the arrays with as many rows of another step, ``seq_lens`` ``[rows]``.
-
-        ``tables`` are then not copied: they are the batch's own, because all its rows are decodes.
-        """
-        self.seq_lens[:] = seq_lens
-        self.firsts[:] = np.maximum(0, seq_lens - window) if window else 0
+    def numbers(self) -> tuple[Ints, ...]:
+        return self.tokens, self.seq_lens, self.firsts
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
-    """Consecutive queries of one request, each span a row of the prompt kernel; all arrays are contiguous int64.
+class Spans(Rows):
+    """Consecutive queries of one request, each span a row of the prompt kernel.
 
     Attributes:
-        tokens: ``[spans]``, the token in the batch of each span's first query.
-        counts: ``[spans]``, the number of its queries.
-        positions: ``[spans]``, the position of its first query in the request.
-        tables: ``[spans, most blocks]``, block tables.
+        counts: ``[rows]``, the number of its queries.
+        positions: ``[rows]``, the position of its first query in the request.
     """
 
-    tokens: Ints
     counts: Ints
     positions: Ints
-    tables: Ints
 
-    def arguments(self) -> list[int]:
-        """The kernel's arguments: the arrays' addresses, the number of spans, the width of the tables."""
-        arrays = (self.tokens, self.counts, self.positions, self.tables)
-        return [*(array.ctypes.data for array in arrays), *self.tables.shape]
+    def numbers(self) -> tuple[Ints, ...]:
+        return self.tokens, self.counts, self.positions
 
 
 class Plan:
-    """How the tokens of one batch attend.
+    """How the tokens of one batch attend. Arguments are as in ``HostBatch``."""
 
-    Attributes:
-        prompts: rows of more than ``SHORT_QUERIES`` tokens.
-        decodes_of: by window, the tokens of all other rows; None where there are none.
-    """
-
-    def __init__(self, batch: PagedBatch) -> None:
-        self._batch = batch
-        self._counts = np.diff(batch.host_cu_seqlens_q)
+    def __init__(self, cu_seqlens_q: Ints, seq_lens: Ints, block_tables: Ints) -> None:
+        self._cu_seqlens_q, self._seq_lens, self._block_tables = cu_seqlens_q, seq_lens, block_tables
+        self._decodes_only = cu_seqlens_q.size - 1 == cu_seqlens_q[-1]
+        self._decodes: dict[int | None, Decodes | None] = {}
         self._spans: dict[int, Spans] = {}
-        self.prompts = np.flatnonzero(self._counts > SHORT_QUERIES)
-        self.decodes_of: dict[int | None, Decodes | None] = {}
 
     @classmethod
-    def of(cls, batch: PagedBatch) -> Plan:
+    def of(cls, batch: PagedBatch) -> Plan | StaticPlan:
         """The batch's plan, which all layers share."""
-        plan: Plan | None = batch.memo.get("plan")
+        plan: Plan | StaticPlan | None = batch.memo.get(_MEMO)
         if plan is None:
-            plan = batch.memo["plan"] = cls(batch)
+            plan = batch.memo[_MEMO] = cls(batch.host_cu_seqlens_q, batch.host_seq_lens, batch.host_block_tables)
         return plan
+
+    @cached_property
+    def _counts(self) -> Ints:
+        return np.diff(self._cu_seqlens_q)
+
+    @cached_property
+    def _prompts(self) -> Ints:
+        return np.flatnonzero(self._counts > SHORT_QUERIES)
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether some rows have more than ``SHORT_QUERIES`` tokens."""
+        return not self._decodes_only and self._prompts.size > 0
+
+    def prompt_rows(self) -> Sequence[int]:
+        """The batch's rows that are prompts, for a backend that attends to each by itself."""
+        rows: list[int] = self._prompts.tolist()
+        return rows
 
     def decodes(self, window: int | None) -> Decodes | None:
         """The tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
-        if window not in self.decodes_of:
-            self.decodes_of[window] = self._plan_decodes(window)
-        return self.decodes_of[window]
+        if window not in self._decodes:
+            self._decodes[window] = self._plan_decodes(window)
+        return self._decodes[window]
 
     def spans(self, most: int) -> Spans:
-        """The tokens of ``prompts``, ``most`` queries at a time."""
+        """The tokens of prompts, ``most`` queries at a time."""
         if most not in self._spans:
             self._spans[most] = self._plan_spans(most)
         return self._spans[most]
 
     def _plan_decodes(self, window: int | None) -> Decodes | None:
-        batch, counts = self._batch, self._counts
-        rows = np.flatnonzero(counts <= SHORT_QUERIES)
-        if not rows.size:
-            return None
-        if rows.size == len(counts) and batch.num_tokens == rows.size:
-            tokens, seq_lens, tables = np.arange(rows.size), batch.host_seq_lens.copy(), batch.host_block_tables
+        seq_lens, tables = self._seq_lens, self._block_tables
+        if self._decodes_only:
+            tokens = np.arange(seq_lens.size)
         else:
-            counts = counts[rows]
-            back = (
-                np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1
-            )  # how many tokens of its row follow
-            tokens = np.repeat(batch.host_cu_seqlens_q[rows + 1], counts) - 1 - back
-            seq_lens = np.repeat(batch.host_seq_lens[rows], counts) - back
-            tables = np.repeat(batch.host_block_tables[rows], counts, axis=0)
+            rows = np.flatnonzero(self._counts <= SHORT_QUERIES)
+            if not rows.size:
+                return None
+            counts = self._counts[rows]
+            # How many tokens of its row follow each token.
+            back = np.repeat(np.cumsum(counts), counts) - np.arange(counts.sum()) - 1
+            tokens = np.repeat(self._cu_seqlens_q[rows + 1], counts) - 1 - back
+            seq_lens = np.repeat(seq_lens[rows], counts) - back
+            tables = np.repeat(tables[rows], counts, axis=0)
         firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
-        return Decodes(tokens, np.ascontiguousarray(tables), seq_lens, firsts)
+        tables, seq_lens = np.ascontiguousarray(tables), np.ascontiguousarray(seq_lens)
+        return Decodes(tokens, tables, np.array([tokens.size]), seq_lens, firsts)
 
     def _plan_spans(self, most: int) -> Spans:
-        batch, counts = self._batch, self._counts
-        rows = np.repeat(self.prompts, -(-counts[self.prompts] // most))
-        first_of_row = np.concatenate([[True], np.diff(rows) > 0])
+        counts = self._counts
+        rows = np.repeat(self._prompts, -(-counts[self._prompts] // most))
+        first_of_row = np.concatenate([[True], np.diff(rows) > 0])[: rows.size]
         number = np.arange(rows.size)
         begins = (number - np.maximum.accumulate(np.where(first_of_row, number, 0))) * most  # offset in the row
         return Spans(
-            batch.host_cu_seqlens_q[rows] + begins,
+            self._cu_seqlens_q[rows] + begins,
+            np.ascontiguousarray(self._block_tables[rows]),
+            np.array([rows.size]),
             np.minimum(most, counts[rows] - begins),
-            batch.host_seq_lens[rows] - counts[rows] + begins,
-            np.ascontiguousarray(batch.host_block_tables[rows]),
+            self._seq_lens[rows] - counts[rows] + begins,
         )
+
+
+class StaticPlan:
+    """The plan of a recorded step: its arrays stay where they are, and are refilled for each batch.
+
+    Calls are as for ``Plan``.
+
+    Args:
+        batch: the first one.
+        tables: ``[tokens, most blocks]``, memory for block tables, as many as the step has tokens.
+
+    Attributes:
+        in_place: whether all layers attend to prompts by calls that can be repeated. Where one asked for ``prompt_rows``
+            instead, it got none, and a step that has prompts is wrong.
+    """
+
+    def __init__(self, batch: PagedBatch, tables: Ints) -> None:
+        self._tables = tables
+        self._plan = Plan(batch.host_cu_seqlens_q, batch.host_seq_lens, batch.host_block_tables)
+        self._decodes: dict[int | None, Decodes] = {}
+        self._spans: dict[int, Spans] = {}
+        self.in_place = True
+        batch.memo[_MEMO] = self
+
+    @property
+    def has_prompts(self) -> bool:
+        return len(self._tables) > SHORT_QUERIES
+
+    def prompt_rows(self) -> Sequence[int]:
+        self.in_place = False
+        return ()
+
+    def decodes(self, window: int | None) -> Decodes:
+        if window not in self._decodes:
+            tokens, seq_lens, firsts = np.zeros((3, len(self._tables)), np.int64)
+            made = self._decodes[window] = Decodes(tokens, self._tables, np.zeros(1, np.int64), seq_lens, firsts)
+            made.refill(self._plan.decodes(window))
+        return self._decodes[window]
+
+    def spans(self, most: int) -> Spans:
+        if most not in self._spans:
+            size, columns = self._tables.shape
+            rows = size // most + size // (SHORT_QUERIES + 1) + 1  # each prompt's last span may be short
+            tokens, counts, positions = np.zeros((3, rows), np.int64)
+            tables = np.zeros((rows, columns), np.int64)
+            made = self._spans[most] = Spans(tokens, tables, np.zeros(1, np.int64), counts, positions)
+            made.refill(self._plan.spans(most))
+        return self._spans[most]
+
+    def refill(self, host: HostBatch) -> None:
+        """Overwrite the arrays with those of a batch of at most as many tokens."""
+        self._plan = Plan(host.cu_seqlens_q, host.seq_lens, host.block_tables)
+        for window, decodes in self._decodes.items():
+            decodes.refill(self._plan.decodes(window))
+        for most, spans in self._spans.items():
+            spans.refill(self._plan.spans(most))

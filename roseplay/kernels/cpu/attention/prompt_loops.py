@@ -104,7 +104,7 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
     def attend(args, piece):
         kv_heads, window = args[KV_HEADS], args[WINDOW]
         # The last spans see the most tokens, and are started first.
-        span, head = args[SPANS] - 1 - piece // kv_heads, piece % kv_heads
+        span, head = pointer(args[SPANS], types.int64)[0] - 1 - piece // kv_heads, piece % kv_heads
         token = pointer(args[TOKENS], types.int64)[span]
         count = pointer(args[COUNTS], types.int64)[span]
         position = pointer(args[POSITIONS], types.int64)[span]
