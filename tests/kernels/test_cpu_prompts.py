@@ -14,12 +14,15 @@ from roseplay.model.attention import AttentionParams
 
 prompt_loops = pytest.importorskip("roseplay.kernels.cpu.attention.prompt_loops", reason="Numba is not installed")
 
-DTYPES = [
-    pytest.param(
-        dtype, marks=pytest.mark.skipif(not prompt_loops.fits(dtype, 2), reason="this CPU has no such vectors")
-    )
-    for dtype in (torch.float32, torch.bfloat16)
-]
+
+@pytest.fixture(params=[(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)], ids=str)
+def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
+    """Each dtype, bfloat16 multiplied by vectors and by AMX's tiles."""
+    found, tiled = request.param
+    if not prompt_loops.fits(found, 2) or (tiled and not prompt_loops.by_tiles(found)):
+        pytest.skip("this CPU has no such instructions")
+    monkeypatch.setattr(prompt_loops, "by_tiles", lambda dtype: tiled)
+    return found  # type: ignore[no-any-return]
 
 
 class Prompts:
@@ -87,7 +90,6 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-2 if narrow else 1e-5, atol=1e-2 if narrow else 1e-5)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("heads", "dims", "block_size", "window", "softcap", "sinks"),
     [
@@ -113,7 +115,6 @@ def test_it_is_the_same_as_spelled_out(
     close(prompts.attended(**asked), prompts.spelled_out(**asked))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_query_sees_the_same_in_any_chunk_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
     """Bit for bit: what is answered must not depend on how the scheduler cuts a prompt."""
     whole, part = Prompts(dtype, [300], [0]), Prompts(dtype, [300], [0])
@@ -127,7 +128,6 @@ def test_a_query_sees_the_same_in_any_chunk_and_with_any_number_of_threads(dtype
     assert torch.equal(part.attended(window=170), expected[217:])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_short_rows_are_left_to_the_decodes_kernel(dtype: torch.dtype) -> None:
     prompts = Prompts(dtype, [SHORT_QUERIES, SHORT_QUERIES + 1, 1], [3, 0, 9])
     found, expected = prompts.attended(), prompts.spelled_out()
@@ -136,7 +136,6 @@ def test_short_rows_are_left_to_the_decodes_kernel(dtype: torch.dtype) -> None:
     assert (found[:begin] == 7).all() and (found[end:] == 7).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_queries_that_do_not_lie_in_one_piece_and_large_scores(dtype: torch.dtype) -> None:
     prompts = Prompts(dtype, [40], [0], (4, 4))
     together = torch.stack([prompts.q * 300, prompts.q], 1)

@@ -8,6 +8,7 @@ Software Developer's Manual, volume 1, chapter 18.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -65,24 +66,25 @@ def release(context):
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def multiply(context, x, row_bytes, strip, steps, sums, blocks, fetch):
+def multiply(context, x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch, add):
     """Write rows of x times a strip to ``sums``, float32 ``[rows, 32]``, or int32 where x is int8.
 
     Args:
-        row_bytes: from row to row of x.
+        row_bytes: from row to row of x; ``sum_bytes``: of the sums.
         steps: how many times 64 bytes a row has.
         blocks: 1 or 2 (a literal) blocks of up to 16 rows, as configured.
         fetch: 1 (a literal) to prefetch the strip.
+        add: 1 (a literal) to add to the sums.
     """
 
     def generate(context, builder, signature, args):
-        x, row_bytes, strip, steps, sums = args[:5]
         name = "tdpbsud" if int8 else "tdpbf16ps"
-        _Tiles(builder).product(name, x, row_bytes, strip, steps, sums, blocks.literal_value, bool(fetch.literal_value))
+        choices = [literal.literal_value for literal in (blocks, fetch, add)]
+        _Tiles(builder).product(name, args[:6], *choices)
         return context.get_dummy_value()
 
     int8 = x.dtype.bitwidth == 8
-    return types.void(x, row_bytes, strip, steps, sums, blocks, fetch), generate
+    return types.void(x, row_bytes, strip, steps, sums, sum_bytes, blocks, fetch, add), generate
 
 
 @numba.njit(inline="always")
@@ -92,13 +94,13 @@ def multiply_rows(config, configured, x, row_bytes, strip, steps, sums, rows, fe
         configure(config, rows)
         load_config(address(config, 0))
     if rows > ROWS and fetch:
-        multiply(x, row_bytes, strip, steps, sums, 2, 1)
+        multiply(x, row_bytes, strip, steps, sums, _PAIR_BYTES, 2, 1, 0)
     elif rows > ROWS:
-        multiply(x, row_bytes, strip, steps, sums, 2, 0)
+        multiply(x, row_bytes, strip, steps, sums, _PAIR_BYTES, 2, 0, 0)
     elif fetch:
-        multiply(x, row_bytes, strip, steps, sums, 1, 1)
+        multiply(x, row_bytes, strip, steps, sums, _PAIR_BYTES, 1, 1, 0)
     else:
-        multiply(x, row_bytes, strip, steps, sums, 1, 0)
+        multiply(x, row_bytes, strip, steps, sums, _PAIR_BYTES, 1, 0, 0)
     return rows
 
 
@@ -135,8 +137,14 @@ class _Tiles:
         self.builder.asm(kind, text, constraints, args, side_effect=True)
 
     def product(
-        self, name: str, x: Any, row_bytes: Any, strip: Any, steps: Any, sums: Any, blocks: int, fetch: bool
+        self,
+        name: str,
+        operands: Sequence[Any],
+        blocks: int,
+        fetch: int,
+        add: int,
     ) -> None:
+        x, row_bytes, strip, steps, sums, sum_bytes = operands
         b = self.builder
         byte = ir.IntType(8).as_pointer()
         pair = ir.Constant(ir.IntType(64), _PAIR_BYTES)
@@ -144,7 +152,14 @@ class _Tiles:
         if blocks == 2:
             rows.append(b.gep(rows[0], [b.mul(row_bytes, ir.Constant(row_bytes.type, ROWS))]))
         strip = b.bitcast(strip, byte)
-        self.asm("\n".join(f"tilezero %tmm{tile}" for block in range(blocks) for tile in _SUMS[block]))
+        to = b.bitcast(sums, byte)
+        places = [b.gep(to, [b.mul(sum_bytes, ir.Constant(sum_bytes.type, block * ROWS))]) for block in range(blocks)]
+        for block, place in enumerate(places):
+            first, second = _SUMS[block]
+            if add:
+                self.asm(f"tileloadd ($0,$1), %tmm{first}\ntileloadd 64($0,$1), %tmm{second}", place, sum_bytes)
+            else:
+                self.asm(f"tilezero %tmm{first}\ntilezero %tmm{second}")
         lines = ["tileloadd ($0,$1), %tmm6", "tileloadd 64($0,$1), %tmm7"]
         for block in range(blocks):
             lines.append(f"tileloadd (${3 + block},$2), %tmm{_X[block]}")
@@ -158,9 +173,6 @@ class _Tiles:
             at = b.gep(strip, [b.mul(loop.index, ir.Constant(loop.index.type, _STEP_BYTES))])
             offset = b.mul(loop.index, ir.Constant(loop.index.type, 2 * STEP))
             self.asm("\n".join(lines), at, pair, row_bytes, *(b.gep(row, [offset]) for row in rows))
-        to = b.bitcast(sums, byte)
-        for block in range(blocks):
-            place = b.gep(to, [ir.Constant(ir.IntType(64), block * ROWS * _PAIR_BYTES)])
-            self.asm(
-                f"tilestored %tmm{_SUMS[block][0]}, ($0,$1)\ntilestored %tmm{_SUMS[block][1]}, 64($0,$1)", place, pair
-            )
+        for block, place in enumerate(places):
+            first, second = _SUMS[block]
+            self.asm(f"tilestored %tmm{first}, ($0,$1)\ntilestored %tmm{second}, 64($0,$1)", place, sum_bytes)

@@ -111,7 +111,9 @@ def attend_prompts(
     """
     kv_heads, block_size, k_dim = keys.shape[1:]
     group, v_dim = q.shape[1] // kv_heads, values.shape[-1]
-    kernel = prompt_loops.attend(q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(params.softcap))
+    kernel = prompt_loops.attend(
+        q.dtype == torch.bfloat16, group, k_dim, v_dim, block_size, bool(params.softcap), prompt_loops.by_tiles(q.dtype)
+    )
     q = _heads_dense(q)
     floats, sink = _floats(params)
     arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]

@@ -1,7 +1,7 @@
 """The compiled loops of prompt attention: many queries of one request attend to its cached tokens.
 
 After FlashAttention (Dao et al. 2022). Both products, queries with keys and probabilities with values, are computed by the
-tiles of ``cpu.tiles``. A piece of work is a span of queries under one KV head. It goes through the cached tokens in
+tiles of ``cpu.tiles``, bfloat16 by those of ``cpu.amx`` where the CPU has them. A piece of work is a span of queries under one KV head. It goes through the cached tokens in
 chunks: it lays a chunk's keys and values out as strips, which all tiles of its queries then read from the second-level
 cache. Tiles whose queries see no token of a chunk skip it.
 """
@@ -16,15 +16,18 @@ import numpy as np
 import torch
 from numba import types
 
+from roseplay.kernels.cpu import amx
 from roseplay.kernels.cpu.attention.decode_loops import add_sinks
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST
 from roseplay.kernels.cpu.attention.prompt_vectors import interleave_pairs, online_softmax_update, transpose_16x16
+from roseplay.kernels.cpu.features import has_amx
 from roseplay.kernels.cpu.rows import copy_row, write_row
 from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel, pointer
 from roseplay.kernels.cpu.tiles import MOST_ROWS, STRIP, available, multiply_tile
 
 KEY_CHUNK = 128  # cached tokens, a multiple of STRIP
 _SPAN_ROWS = 192  # rows of a span, queries times heads of a group, which share the cost of laying out a chunk
+_FLOAT_BYTES = 4
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
@@ -36,6 +39,11 @@ _SPAN_ROWS = 192  # rows of a span, queries times heads of a group, which share 
 def fits(dtype: torch.dtype, k_dim: int) -> bool:
     """Whether the kernel can run on this CPU, with heads of ``k_dim`` numbers."""
     return available(dtype) and (dtype == torch.float32 or k_dim % 2 == 0)
+
+
+def by_tiles(dtype: torch.dtype) -> bool:
+    """Whether AMX multiplies numbers of this dtype on this CPU."""
+    return dtype == torch.bfloat16 and has_amx()
 
 
 def span_queries(group: int) -> int:
@@ -85,17 +93,37 @@ def _write_out(out, total, weight, group, heads, bf16):
         write_row(total[row], out[row // group * heads + row % group], bf16)
 
 
+@numba.njit(inline="always")
+def _multiply(x, stride, strip, words, out, out_stride, zeros, rows, tiled):
+    """Write ``rows`` rows of x times a strip to ``out``: those of a tile (a literal)."""
+    if tiled:
+        amx.multiply(x, 2 * stride, strip, words // LANES, out, _FLOAT_BYTES * out_stride, 2, 0, 0)
+    else:
+        multiply_tile(x, stride, strip, zeros, 0, words, out, out_stride, rows)
+
+
+@numba.njit(inline="always")
+def _multiply_add(x, stride, strip, words, out, out_stride, rows, tiled):
+    """The same, added to ``out``."""
+    if tiled:
+        amx.multiply(x, 2 * stride, strip, words // LANES, out, _FLOAT_BYTES * out_stride, 2, 0, 1)
+    else:
+        multiply_tile(x, stride, strip, out, out_stride, words, out, out_stride, rows)
+
+
 @cache
-def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
+def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool, tiled: bool) -> Any:
     """The kernel for one shape of layer; a piece of its work is one KV head of one span.
 
     Args:
         bf16: queries, keys, values and out are bfloat16 (as uint16), else float32.
         group, capped: as in ``decode_loops.attend``.
+        tiled: bfloat16 is multiplied by AMX's tiles.
     """
-    most, step = MOST_ROWS, 2 if bf16 else 1
+    most, step = amx.MOST_ROWS if tiled else MOST_ROWS, 2 if bf16 else 1
     k_words = k_dim // step  # a word is what a lane multiplies: a float32 or two bfloat16
     k_wide = -(-k_words // LANES) * LANES * step
+    k_words = k_wide // step if tiled else k_words
     v_wide = -(-v_dim // STRIP) * STRIP
     v_strips = v_wide // STRIP
     item, zero = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
@@ -114,10 +142,10 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
         rows = count * group
         tiles = (rows + most - 1) // most
 
-        query = np.zeros((tiles * most, k_dim), zero)
+        query = np.zeros((tiles * most, k_wide), zero)
         for row in range(rows):
             begin = (token + row // group) * args[Q_STRIDE] + (head * group + row % group) * k_dim
-            copy_row(array_at(args[Q], item, begin, k_dim), query[row])
+            copy_row(array_at(args[Q], item, begin, k_dim), query[row, :k_dim])
         total, weight = np.zeros((tiles * most, v_wide), np.float32), np.zeros(tiles * most, np.float32)
         top = np.full(tiles * most, LOWEST, np.float32)
         keys, values = np.zeros((KEY_CHUNK, k_wide), zero), np.zeros((KEY_CHUNK, v_wide), zero)
@@ -125,6 +153,10 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
         value_strips = np.empty((v_strips, KEY_CHUNK * STRIP), zero)
         scores, probabilities = np.empty((most, KEY_CHUNK), np.float32), np.empty((most, KEY_CHUNK), zero)
         zeros = np.zeros(STRIP, np.float32)
+        if tiled:
+            config = np.zeros(amx.CONFIG_BYTES, np.uint8)
+            amx.configure(config, most)
+            amx.load_config(address(config, 0))
 
         first = max(0, position + 1 - window) // KEY_CHUNK * KEY_CHUNK if window else 0
         for begin in range(first, position + count, KEY_CHUNK):
@@ -141,9 +173,9 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
                     continue
                 strips = (end + STRIP - 1) // STRIP
                 for strip in range(strips):
-                    multiply_tile(
-                        address(query, at * k_dim), k_dim, address(key_strips, strip * k_wide * STRIP), address(zeros, 0), 0,
-                        k_words, address(scores, strip * STRIP), KEY_CHUNK, most,
+                    _multiply(
+                        address(query, at * k_wide), k_wide, address(key_strips, strip * k_wide * STRIP), k_words,
+                        address(scores, strip * STRIP), KEY_CHUNK, address(zeros, 0), most, tiled,
                     )  # fmt: skip
                 for row in range(most):
                     last = position + (at + row) // group + 1 - begin if at + row < rows else 0
@@ -156,12 +188,13 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
                         for d in range(v_wide):
                             total[at + row, d] *= rescale
                 for strip in range(v_strips):
-                    to = address(total, at * v_wide + strip * STRIP)
-                    multiply_tile(
-                        address(probabilities, 0), KEY_CHUNK, address(value_strips, strip * KEY_CHUNK * STRIP), to, v_wide,
-                        strips * STRIP // step, to, v_wide, most,
+                    _multiply_add(
+                        address(probabilities, 0), KEY_CHUNK, address(value_strips, strip * KEY_CHUNK * STRIP),
+                        strips * STRIP // step, address(total, at * v_wide + strip * STRIP), v_wide, most, tiled,
                     )  # fmt: skip
 
+        if tiled:
+            amx.release()
         if args[NUM_SINKS]:
             add_sinks(total[:rows], weight, top, array_at(args[SINKS], types.float32, head * group, group))
         first_out = advance(pointer(args[OUT], item), (token * kv_heads + head) * group * v_dim)
