@@ -1,8 +1,9 @@
 """``roseplay bench gpu``: a GPU, and how near it comes to its limits.
 
-A table, a row at a time, each against the copy bandwidth or the matrix rate measured in the same run. What has been found
-is written after every row; a row that fails says why, and the rest goes on. Whether a GPU's answers are right is another
-question: ``pytest tests/gpu`` in a clone.
+First the embedded model's answers are compared with plain torch's: where they are wrong, nothing is measured, and ``pytest
+tests/gpu`` in a clone finds out where. Then a table, a row at a time, each against the copy bandwidth or the matrix rate
+measured in the same run, beside the share it should reach and shares that others published. What has been found is written
+after every row; a row that fails says why, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roseplay.bench import flags, gpu_rows
+from roseplay.bench import answers, flags, gpu_rows
 from roseplay.bench.ceilings import matmul_flops, read_bandwidth
 from roseplay.bench.gpu_machine import Group, Machine, Row
+from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
 
 _LATE = {"skipped": "the time was up"}
+_DTYPES = ("float32", "bfloat16")  # whose answers are checked
+# Shares of the bandwidth or of the matrix rate that rows should reach.
+_ONE_SMALL, _EIGHT_BILLION, _PREFILL, _ATTENTION = 0.55, 0.7, 0.5, 0.8
+_SMALL_PUBLISHED = "serving engines, 0.6 to 1B, one stream: 12 to 52%; single-kernel decoders 67 to 78%"
 
 
 def groups() -> list[Group]:
@@ -30,15 +37,21 @@ def groups() -> list[Group]:
     decode = gpu_rows.decode_row
     return [
         Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)]),
-        Group([decode(f"qwen3-0.6b batch {batch}", batch, 1024) for batch in (1, 8, 64, 256)], "qwen3-0.6b"),
-        Group([decode("llama-3.2-1b batch 1", 1, 128)], "llama-3.2-1b"),
         Group(
             [
-                decode("llama-3.1-8b batch 1", 1, 1024),
-                decode("llama-3.1-8b batch 32", 32, 1024),
-                Row("llama-3.1-8b prefill 8k", gpu_rows.long_prompt),
+                decode("qwen3-0.6b batch 1", 1, 1024, _ONE_SMALL, _SMALL_PUBLISHED),
+                *(decode(f"qwen3-0.6b batch {batch}", batch, 1024) for batch in (8, 64, 256)),
             ],
-            "llama-3.1-8b",
+            "qwen3-0.6b",
+        ),
+        Group([decode("llama-3.2-1b batch 1", 1, 128, _ONE_SMALL, _SMALL_PUBLISHED)], "llama-3.2-1b"),
+        Group(
+            [
+                decode("qwen3-8b batch 1", 1, 1024, _EIGHT_BILLION, "vLLM 0.30 on an H100: 66%"),
+                decode("qwen3-8b batch 32", 32, 1024, _EIGHT_BILLION, "vLLM 0.30 on an H100: 67%"),
+                Row("qwen3-8b prefill 8k", gpu_rows.long_prompt, _PREFILL),
+            ],
+            "qwen3-8b",
             {"max_model_len": 9216},
         ),
         Group(
@@ -50,7 +63,7 @@ def groups() -> list[Group]:
             {"dtype": "float16", "max_model_len": 1024},
         ),
         Group([Row("idle while qwen3-0.6b decodes 64", gpu_rows.idle_share)]),
-        Group([Row("kernels", gpu_rows.kernels)]),
+        Group([Row("kernels", gpu_rows.kernels, _ATTENTION)]),
     ]
 
 
@@ -60,19 +73,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--tiny", action="store_true", help="a small model, few tokens: for tests, to see that everything runs"
     )
     parser.add_argument("--only", default="", metavar="WORDS", help="rows whose name holds one of these, with commas")
-    parser.add_argument("--no-checks", action="store_true", help=argparse.SUPPRESS)  # there were checks once
+    parser.add_argument("--no-checks", action="store_true", help="measure without checking answers first")
     flags.add(parser, "--repeat-runs", 3, "runs of each setting, taken in turn")
     flags.add(parser, "--time-limit-s", 540.0, "no row is begun after so many seconds, for a GPU lent by the minute")
     flags.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure, print and return everything."""
+    """Measure, print and return everything. Raises ``BenchmarkError`` where the answers are wrong."""
     _require_gpu(args)
     began = time.monotonic()
+    checks = [] if args.no_checks else _checked(args.device)
     document: dict[str, Any] = {
         "environment": environment(threads=0, device=args.device),
         "tiny": args.tiny,
+        "checks": [asdict(found) for found in checks],
         "rows": {},
     }
     words = [word for word in args.only.split(",") if word] or [""]
@@ -89,6 +104,17 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 if args.json is not None:
                     args.json.write_text(json.dumps(document, indent=2) + "\n")
     return document
+
+
+def _checked(device: str) -> list[answers.Check]:
+    """The answers of the embedded model on a device. Raises ``BenchmarkError`` where they are wrong."""
+    found = []
+    for dtype in _DTYPES:
+        found.append(answers.check(device, dtype))
+        print(f"answers in {dtype:<23} {found[-1]}", flush=True)
+    if not all(check.ok for check in found):
+        raise BenchmarkError("answers are wrong, so that nothing is measured: pytest tests/gpu in a clone says where")
+    return found
 
 
 def _require_gpu(args: argparse.Namespace) -> None:
@@ -132,7 +158,14 @@ def _measure(
             info = engine.info
             about = {"attention": info.attention, "graphs": info.cuda_graphs, "no_graphs": info.no_cuda_graphs}
         for row in rows:
-            yield row, {**about, **(_LATE if late() else _attempt(partial(row.measure, machine, engine)))}
+            yield row, {**about, **(_LATE if late() else _judged(row, _attempt(partial(row.measure, machine, engine))))}
+
+
+def _judged(row: Row, found: dict[str, Any]) -> dict[str, Any]:
+    """What was found beside what should be reached and what others published."""
+    if row.goal is not None and "share" in found:
+        found |= {"goal": row.goal, "reached": found["share"] >= row.goal}
+    return {**found, "published": row.published} if row.published else found
 
 
 def _attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -153,3 +186,7 @@ def _print_row(row: Row, found: dict[str, Any]) -> None:
     if found.get("no_graphs") and "figure" in found:
         print(f"{'':<34} no graphs: {found['no_graphs']}", flush=True)
     print(f"{row.name:<34} {found.get('figure') or found.get('error') or found.get('skipped')}", flush=True)
+    beside = [f"goal {row.goal:.0%}, {'reached' if found['reached'] else 'missed'}"] if "reached" in found else []
+    beside += [row.published] if row.published and "figure" in found else []
+    if beside:
+        print(f"{'':<34} {'; '.join(beside)}", flush=True)

@@ -107,7 +107,8 @@ def measure(machine: Machine, engine: None) -> dict[str, Any]:
         "append": [against_bandwidth(s, _seconds(s, device, append=True), s.append_bytes) for s in appends],
     }
     first = document["decode"][0]
-    return {"figure": f"{first['name']} at {first['bandwidth_fraction']:.0%} of copy bandwidth", **document}
+    share = first["bandwidth_fraction"]
+    return {"share": share, "figure": f"{first['name']} at {share:.0%} of copy bandwidth", **document}
 
 
 def _seconds(shape: Shape, device: torch.device, *, append: bool = False) -> float:

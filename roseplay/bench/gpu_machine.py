@@ -70,10 +70,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class Row:
-    """One row; ``measure`` gives its figures, and ``figure``, what they come to in words."""
+    """One row of the table.
+
+    Attributes:
+        measure: gives its figures, ``figure``, what they come to in words, and ``share`` of what the GPU could do at best.
+        goal: the share it should reach; None for none.
+        published: shares that others published, in words.
+    """
 
     name: str
     measure: Callable[[Machine, Any], dict[str, Any]]
+    goal: float | None = None
+    published: str = ""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def _prompts(engine: Engine, lengths: Iterable[int], seed: int = 7) -> list[list
 # -- decodes against what their bytes cost
 
 
-def decode_row(title: str, batch_size: int, context: int) -> Row:
+def decode_row(title: str, batch_size: int, context: int, goal: float | None = None, published: str = "") -> Row:
     """A decode step's time as a share of the roofline: the bytes of weights and KV over the copy bandwidth."""
 
     def measure(machine: Machine, engine: Engine) -> dict[str, Any]:
@@ -73,10 +73,11 @@ def decode_row(title: str, batch_size: int, context: int) -> Row:
             "bytes_per_step": step_bytes,
             "floor_ms": floor_ms,
             "settings": figures,
+            "share": best["roofline"],
             "figure": f"{best['roofline']:.0%} of roofline, {best['step_ms']:.3f} ms, {best['output_tokens_per_s']:,.0f} tok/s",
         }
 
-    return Row(title, measure)
+    return Row(title, measure, goal, published)
 
 
 # -- throughput
@@ -160,7 +161,7 @@ def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
 def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     """A prompt of 8k tokens: its operations over the device's time, as a share of a large product's rate."""
     length = machine.size(8192, 200)
-    config = text_config(machine.model("llama-3.1-8b"))
+    config = text_config(machine.model("qwen3-8b"))
     head_numbers = config.vocab_size * config.hidden_size  # of the output layer, which one token needs
     numbers = engine.info.weight_bytes // (4 if engine.info.dtype == "float32" else 2)
     flops = 2 * (numbers - head_numbers) * length + 2 * head_numbers

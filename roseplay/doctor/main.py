@@ -43,8 +43,8 @@ def _parser() -> Parser:
 
 
 def _examine(args: argparse.Namespace) -> Findings:
+    from roseplay.bench.answers import TOLERANCES, check
     from roseplay.doctor import machine
-    from roseplay.doctor.check import TOLERANCES, check
     from roseplay.doctor.report import Findings
 
     with flags.open_engine(args, Knobs(), worker="thread") as engine:

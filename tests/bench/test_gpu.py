@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from roseplay.bench import gpu
+from roseplay.bench.answers import Check
 from roseplay.bench.gpu_kernels import measure
 from roseplay.bench.gpu_machine import Group, Machine, Row
 from roseplay.bench.gpu_rows import idle_of
@@ -50,8 +51,8 @@ def test_without_a_gpu_it_says_so_in_one_line(flags: list[str], message: str, ca
 
 
 def test_rows_of_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    found = bench(tmp_path, "--only", "qwen3-0.6b batch 8,prefill")
-    assert list(found["rows"]) == ["qwen3-0.6b batch 8", "llama-3.1-8b prefill 8k"]
+    found = bench(tmp_path, "--only", "qwen3-0.6b batch 8,prefill", "--no-checks")
+    assert list(found["rows"]) == ["qwen3-0.6b batch 8", "qwen3-8b prefill 8k"]
     decode = found["rows"]["qwen3-0.6b batch 8"]
     assert list(decode["settings"]) == ["all on", "overlap off", "graphs off"]
     assert [setting["replayed"] for setting in decode["settings"].values()] == [1.0, 1.0, 0.0]
@@ -81,15 +82,50 @@ def test_a_row_that_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.Monke
         ],
     )
     monkeypatch.setattr(Machine, "engine", lambda *args, **knobs: (_ for _ in ()).throw(ValueError("no engine")))
-    rows = bench(tmp_path)["rows"]
+    rows = bench(tmp_path, "--no-checks")["rows"]
     assert rows["one"]["error"] == "RuntimeError: out of luck"
     assert rows["two"]["figure"] == rows["four"]["figure"] == "1 tok/s"
     assert rows["three"]["error"] == "ValueError: no engine"
     assert [list(before) for before in written] == [["one"], ["one", "two", "three"]]  # row by row
 
 
+def test_rows_stand_beside_their_goals_and_what_others_published(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    checked = []
+
+    def right(device: str, dtype: str) -> Check:
+        checked.append((device, dtype))
+        return Check(device, dtype, True, 0.01, 72)
+
+    monkeypatch.setattr(gpu.answers, "check", right)
+    rows = [
+        Row("one", lambda machine, engine: {"share": 0.7, "figure": "70% of roofline"}, 0.7, "others: 66%"),
+        Row("two", lambda machine, engine: {"share": 0.49, "figure": "49% of the rate"}, 0.5),
+        Row("three", lambda machine, engine: {"share": 0.3, "figure": "30% of roofline"}),
+    ]
+    monkeypatch.setattr(gpu, "groups", lambda: [Group(rows)])
+    found = bench(tmp_path)
+    assert [(check["dtype"], check["ok"]) for check in found["checks"]] == [("float32", True), ("bfloat16", True)]
+    assert checked == [("cpu", "float32"), ("cpu", "bfloat16")]
+    assert found["rows"]["one"]["reached"] and not found["rows"]["two"]["reached"]
+    assert "reached" not in found["rows"]["three"]
+    said = capsys.readouterr().out
+    assert "goal 70%, reached; others: 66%" in said and "goal 50%, missed\n" in said
+
+
+def test_where_answers_are_wrong_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(gpu.answers, "check", lambda device, dtype: Check(device, dtype, dtype == "float32", 3.0, 72))
+    monkeypatch.setattr(gpu, "groups", lambda: pytest.fail("it measures"))
+    assert main(TINY) == 1
+    said = capsys.readouterr()
+    assert "WRONG" in said.out and "nothing is measured" in said.err
+
+
 def test_when_the_time_is_up_no_row_is_begun(tmp_path: Path):
-    rows = bench(tmp_path, "--time-limit-s", "0")["rows"]
+    rows = bench(tmp_path, "--no-checks", "--time-limit-s", "0")["rows"]
     assert len(rows) == sum(len(group.rows) for group in gpu.groups())
     assert all(row["skipped"] for row in rows.values())
 
@@ -114,7 +150,7 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
 
     millions = {
         "gpt2-124m": 124.4,
-        "llama-3.1-8b": 8030.3,
+        "qwen3-8b": 8190.7,
         "llama-3.2-1b": 1235.8,
         "qwen3-0.6b": 596.0,
         "smollm-135m": 134.5,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from roseplay.bench import answers as checks
 from roseplay.cli import main
 from roseplay.core.step import TokenLogprobs
-from roseplay.doctor import check as checks
 from roseplay.doctor import machine
 
 
