@@ -77,14 +77,18 @@ def test_a_kind_that_computes_something_else_is_not_used(
 
 MASKED = """
 import torch
-from torch.nn import functional
-from roseplay.kernels.cpu import features, matmul, products
+from roseplay.kernels.cpu import features, products
 from roseplay.model.accelerator import accelerator_for
 import roseplay.kernels
 assert features.has("avx2", "fma") and not features.has("avx512f") and not features.has_amx()
 assert not accelerator_for(torch.device("cpu")).multiplies_bfloat16()
 assert products.choose(torch.bfloat16, [(96, 64)]) == products.Products(strips=False)
 assert set(products.choose(torch.float32, [(96, 64)]).measured) == {"AVX2", "oneDNN"}
+"""
+RIGHT = """
+import torch
+from torch.nn import functional
+from roseplay.kernels.cpu import matmul
 for rows in (1, 2, 3, 4, 5, 40):
     for inner, outer in ((96, 64), (97, 50), (512, 33)):
         x, weight = torch.randn(rows, inner), torch.randn(outer, inner)
@@ -97,4 +101,44 @@ for rows in (1, 2, 3, 4, 5, 40):
 @pytest.mark.skipif(not HAS_AVX2, reason="this CPU cannot stand in for one with AVX2")
 def test_a_machine_can_stand_in_for_a_lesser_one() -> None:
     mask = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2,-avx512f"}
-    subprocess.run([sys.executable, "-c", MASKED], env=os.environ | mask, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", MASKED + RIGHT], env=os.environ | mask, check=True, timeout=120)
+
+
+AS_ON_ARM = """
+import platform
+platform.machine = lambda: "aarch64"
+import torch
+from roseplay.kernels.cpu import products
+assert set(products.choose(torch.float32, [(96, 64)]).measured) == {"NEON", "oneDNN"}
+"""
+ASSEMBLED = """
+import re
+from llvmlite import binding
+from numba import types
+from roseplay.kernels.cpu.simd import kernel, pointer
+from roseplay.kernels.cpu.tiles import most_rows, multiply_rows
+
+most = most_rows(torch.float32)
+
+def product(args, rows):
+    x, strip = pointer(args[1], types.float32), pointer(args[2], types.float32)
+    bias, out = pointer(args[3], types.float32), pointer(args[4], types.float32)
+    multiply_rows(x, args[5], strip, bias, 0, args[6], out, args[7], strip, 64, rows, most)
+
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(opt=3)
+text = kernel(product).inspect_llvm()
+text = re.sub('target (triple|datalayout) = .*|"target-(cpu|features)"="[^"]*"', "", text)
+module = binding.parse_assembly(text)
+module.triple, module.data_layout = machine.triple, str(machine.target_data)
+assembly = machine.emit_assembly(module)
+assert assembly.count("fmla\\tv") >= 8 * sum(range(1, most + 1)), assembly
+"""
+
+
+@pytest.mark.skipif(not HAS_AVX2, reason="this CPU cannot stand in for one with NEON")
+def test_products_for_neon_are_right_here_and_assemble_for_it() -> None:
+    mask = {"NUMBA_CPU_NAME": "sandybridge", "NUMBA_CPU_FEATURES": "+avx,+fma,-avx2,-avx512f"}
+    script = AS_ON_ARM + RIGHT + ASSEMBLED
+    subprocess.run([sys.executable, "-c", script], env=os.environ | mask, check=True, timeout=120)

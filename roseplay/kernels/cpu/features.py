@@ -25,6 +25,11 @@ def has(*names: str) -> bool:
     return all(found.get(name, False) for name in names)
 
 
+def has_neon() -> bool:
+    """Whether the CPU is an AArch64 one, all of which have NEON."""
+    return platform.machine().lower() in ("aarch64", "arm64")
+
+
 @cache
 def has_amx() -> bool:
     """Whether bfloat16 tiles can be multiplied: the CPU has AMX, and Linux lets this process use it."""

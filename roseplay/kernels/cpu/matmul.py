@@ -1,4 +1,4 @@
-"""Matrix products of a few rows with a weight, in explicit vectors, for CPUs with 512-bit vectors or AVX2.
+"""Matrix products of a few rows with a weight, in explicit vectors, for CPUs with 512-bit vectors, AVX2 or NEON.
 
 A decode step multiplies every weight by a few rows, which should take no longer than reading the weight. The weight is
 laid out in strips of 32 outputs, in the order in which it is read. The sums of a tile, a few rows times one strip, stay

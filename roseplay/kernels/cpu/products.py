@@ -1,6 +1,6 @@
 """Which kind of product is the fastest on this machine: measured when a model is loaded, on the size of its own layers.
 
-There are up to three kinds: AMX's tiles, AVX-512's vectors (both on ``matmul``'s strips), and oneDNN's. Which one wins
+There are up to three kinds: AMX's tiles, vectors of AVX-512, AVX2 or NEON (both on ``matmul``'s strips), and oneDNN's. Which one wins
 differs from CPU to CPU and with the number of rows, and no list of CPUs is ever complete.
 """
 
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 try:
     from roseplay.kernels.cpu import amx, int8, matmul
-    from roseplay.kernels.cpu.features import has, has_amx
+    from roseplay.kernels.cpu.features import has, has_amx, has_neon
     from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
     matmul = int8 = None  # type: ignore[assignment]
@@ -27,7 +27,7 @@ except ImportError:  # Numba is an extra
 logger = logging.getLogger(__name__)
 
 TILES, ONEDNN = "AMX tiles", "oneDNN"
-VECTORS = "AVX2" if matmul is not None and not has("avx512f") else "AVX-512"
+VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon() else "AVX2"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
 _MOST_BYTES = 2**23  # of a weight that is measured; a larger one is cut to fewer outputs

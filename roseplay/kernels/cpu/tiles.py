@@ -1,4 +1,4 @@
-"""A few rows times one strip of 32 outputs: the innermost part of every product, in AVX-512's registers or AVX2's.
+"""A few rows times one strip of 32 outputs: the innermost part of every product, in registers of AVX-512, AVX2 or NEON.
 
 A strip is float32 ``[steps, 32]``, bfloat16 ``[steps, 32, 2]``, where an instruction multiplies two numbers a lane, or uint8
 ``[steps, 32, 4]``, where it multiplies four, by the int8 of x, seen as int32 ``[rows, steps]``. Sums of the last are int32.
@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from roseplay.kernels.cpu.features import has
+from roseplay.kernels.cpu.features import has, has_neon
 from roseplay.kernels.cpu.simd import FLOAT, INT, LANES, Emitter
 
 STRIP = 2 * LANES  # outputs
@@ -37,7 +37,7 @@ def most_rows(dtype: torch.dtype) -> int:
     """Most rows of a tile of this dtype on this CPU; 0 where ``multiply_rows`` has no instructions for it."""
     if available(dtype):
         return MOST_ROWS
-    return _MOST_ROWS_NARROW if dtype == torch.float32 and has("avx2", "fma") else 0
+    return _MOST_ROWS_NARROW if dtype == torch.float32 and (has("avx2", "fma") or has_neon()) else 0
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -58,8 +58,7 @@ def multiply_rows(
             block = builder.append_basic_block(f"rows_{count}")
             choice.add_case(ir.Constant(rows.type, count), block)
             with builder.goto_block(block):
-                tile = _Tile(builder, count, _instruction(x.dtype)) if has("avx512f") else _NarrowTile(builder, count)
-                tile.write(*places)
+                _tile(builder, count, x.dtype).write(*places)
                 builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
@@ -78,6 +77,12 @@ def multiply_tile(context, x, x_stride, strip, initial, initial_stride, steps, o
         return context.get_dummy_value()
 
     return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows), generate
+
+
+def _tile(builder: Any, rows: int, dtype: Any) -> _Tile:
+    if has("avx512f"):
+        return _Tile(builder, rows, _instruction(dtype))
+    return _NarrowTile(builder, rows) if has("avx2", "fma") else _NeonTile(builder, rows)
 
 
 def _instruction(dtype: Any) -> str:
@@ -138,11 +143,11 @@ class _Tile(Emitter):
         places = [b.gep(self.strip, [b.mul(first, self.int64(STRIP))])]
         places += [b.gep(start, [first]) for start in self.starts]
         results = self.multiply_add([*(b.load(total) for total in self.sums), *places, self.row_bytes], count)
-        for number, total in enumerate(self.sums):
-            b.store(b.extract_value(results, number), total)
+        for result, total in zip(results, self.sums, strict=True):
+            b.store(result, total)
 
-    def multiply_add(self, given: list[Any], count: int) -> Any:
-        """Emit the inner loop's assembly; returns the sums and the registers it works with, after ``count`` steps.
+    def multiply_add(self, given: list[Any], count: int) -> list[Any]:
+        """Emit ``count`` steps of the inner loop, as assembly; returns the sums after them.
 
         ``given`` is the sums, pointers to the strip and to every third row of x, and the row stride in bytes: an address
         of x86 can add one or two strides.
@@ -160,7 +165,8 @@ class _Tile(Emitter):
         constraints += [str(i) for i in range(sums)] + ["r"] * (len(given) - sums) + ["~{memory}"]
         vector = ir.VectorType(FLOAT, self.lanes)
         kind = ir.FunctionType(ir.LiteralStructType([vector] * outputs), [value.type for value in given])
-        return self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
+        found = self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
+        return [self.builder.extract_value(found, number) for number in range(sums)]
 
     def lines(self, step: int, strip: str, places: list[str], registers: list[str]) -> list[str]:
         """The assembly of one step: the multiplying instruction broadcasts the number of x itself."""
@@ -192,3 +198,30 @@ class _NarrowTile(_Tile):
             lines.append(f"vmovups {128 * step + 32 * i}{strip}, {part}")
             lines += [f"vfmadd231ps {part}, {x}, ${self.parts * row + i}" for row, x in enumerate(numbers)]
         return lines
+
+
+class _NeonTile(_Tile):
+    """The same in NEON's 32 registers of 4 float32: sums of 3 rows take 24 of them. As LLVM's instructions, for any CPU."""
+
+    lanes = LANES // 4
+
+    def __init__(self, builder: Any, rows: int) -> None:
+        super().__init__(builder, rows, "")
+
+    def multiply_add(self, given: list[Any], count: int) -> list[Any]:
+        b, (*sums, strip, start, row_bytes) = self.builder, given
+        vector = ir.VectorType(FLOAT, self.lanes)
+        to_all = ir.Constant(ir.VectorType(INT, self.lanes), [0] * self.lanes)
+        first_of = b.bitcast(start, ir.IntType(8).as_pointer())
+        rows = [b.gep(first_of, [b.mul(row_bytes, self.int64(row))]) for row in range(self.rows)]
+        for step in range(count):
+            numbers = [b.bitcast(self.load(row, step, FLOAT, 1), FLOAT) for row in rows]
+            empty = ir.Constant(vector, ir.Undefined)
+            inserted = (b.insert_element(empty, number, ir.Constant(INT, 0)) for number in numbers)
+            broadcast = [b.shuffle_vector(one, empty, to_all) for one in inserted]
+            for part in range(self.parts):
+                weights = self.load(strip, STRIP * step + self.lanes * part, FLOAT, self.lanes)
+                for row, x in enumerate(broadcast):
+                    at = self.parts * row + part
+                    sums[at] = self.call(f"llvm.fma.v{self.lanes}f32", vector, x, weights, sums[at])
+        return sums
