@@ -37,11 +37,14 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig, reporter: Rep
     Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
     alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
     ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` is told of each stage and how far it is.
+    torch uses ``config.threads`` from now on, because what is measured here is measured with them.
 
     Raises ``UnsupportedModelError``, with a message of one line that says what to do, when the model is not found or not
     supported.
     """
     with exclusive.loading:
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
         return _load(model, config, reporter or Reporter())
 
 

@@ -216,3 +216,13 @@ def test_spelled_out_activations_are_fused_in_the_copy_alone(fuse_ops: bool):
     assert not isinstance(theirs, torch.nn.GELU)
     x = torch.linspace(-8, 8, 1001)
     assert (ours(x) - theirs(x)).abs().max() < 1e-5
+
+
+def test_what_is_measured_while_loading_is_measured_with_the_threads_of_the_config(monkeypatch: pytest.MonkeyPatch):
+    accelerator, threads = accelerator_for(torch.device("cpu")), []
+    prepare = accelerator.prepare
+    monkeypatch.setattr(
+        accelerator, "prepare", lambda *args: (threads.append(torch.get_num_threads()), prepare(*args))[1]
+    )
+    load_model(tiny_model(FAMILIES["llama"]()), EngineConfig(threads=2))
+    assert threads == [2]
