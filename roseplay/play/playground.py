@@ -27,10 +27,10 @@ from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
 from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import LOOPS, TrafficService
-from roseplay.play.web.submissions import Submissions
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
 
 FRAME_S = 0.1

@@ -13,8 +13,8 @@ from roseplay.engine.health import Health
 from roseplay.json_text import encode
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import Tabs
-from roseplay.play.web.submissions import Submissions
 from roseplay.recording.reader import RecordingError, parse
+from roseplay.serve.submissions import Submissions
 
 _NO_ENGINE = "this page replays a recording and has no engine: start it without --replay to send something"
 

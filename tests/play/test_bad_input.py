@@ -168,6 +168,7 @@ def check(answer: httpx.Response) -> None:
         if "json" in kind:
             told = answer.json()
             said = told.get("detail") or told.get("error")
+            said = said["message"] if isinstance(said, dict) else said  # OpenAI's shape
         assert isinstance(said, str) and said.strip(), about
         assert "\n" not in said.strip() and len(said) < 600, about
         assert "Traceback" not in said and "object at 0x" not in said, about

@@ -200,6 +200,13 @@ class TestServer:
         assert reply.json() == {"detail": "gpt2 is loading. Kernels, compiled once, then kept."}
         assert int(reply.headers["retry-after"]) > 0
 
+    def test_openais_clients_are_told_in_their_own_shape(self, slow: SlowStart, client: TestClient) -> None:
+        slow.at("kernels")
+        for reply in (client.get("/v1/models"), client.post("/v1/completions", json={})):
+            assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
+            assert reply.json()["error"]["message"] == "gpt2 is loading. Kernels, compiled once, then kept."
+            assert reply.json()["error"]["code"] == "starting"
+
     def test_foreign_hosts_are_refused_meanwhile_too(self, client: TestClient) -> None:
         assert client.get("/ui/delta", headers={"host": "evil.example"}).status_code == 403
 

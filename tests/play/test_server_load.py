@@ -16,7 +16,7 @@ from gradio_client.utils import Status
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
-from roseplay.play.web import submissions
+from roseplay.serve import submissions
 from tests.play.conftest import connect, serving
 from tests.play.fake_engine import FakeEngine
 from tests.play.inputs import tried

@@ -149,7 +149,8 @@ class Requests(Endpoints):
         yield stream.text
 
     async def _ask(self, prompt: Any, params: SamplingParams, **how: Any) -> TrackedRequest:
-        return await self.submissions.ask(partial(self.playground.ask, prompt, params, **how))
+        send = partial(self.playground.ask, prompt, params, **how)
+        return await self.submissions.ask(send, lambda tracked: tracked.stream.cancel())
 
 
 class Lanes(Endpoints):

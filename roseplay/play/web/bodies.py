@@ -10,6 +10,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from roseplay.serve.errors import refusal
+
 MAX_BODY = 1 << 20  # bytes, unless a route says otherwise
 BODY_WITHIN_S = 30.0
 DISCARDED = 64 << 20  # bytes of a refused body that are still read, so that its sender sees the refusal
@@ -63,7 +65,7 @@ def _announced(scope: Scope) -> int:
 
 
 async def _refuse(status: int, line: str, scope: Scope, receive: Receive, send: Send) -> None:
-    await JSONResponse({"detail": line}, status, {"Connection": "close"})(scope, receive, send)
+    await JSONResponse(refusal(scope["path"], status, line), status, {"Connection": "close"})(scope, receive, send)
 
 
 async def read_body(receive: Receive, limit: float = math.inf) -> bytes:

@@ -38,6 +38,7 @@ from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
+from roseplay.serve.api import api_router
 from roseplay.texts import one_line, shown
 from roseplay.traffic import own
 
@@ -84,6 +85,7 @@ def create_app(playground: Playground, hosts: Iterable[str], start: EngineStart 
     app.include_router(traffic_router(playground))
     if not playground.replaying:
         app.include_router(lab_router(playground.lab))
+        app.include_router(api_router(playground))
     add_recording_routes(app, playground)
     return gr.mount_gradio_app(
         app,

@@ -7,9 +7,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.play.engine_start import EngineStart
+from roseplay.serve.errors import refusal
 
 _FRESH = {"Cache-Control": "no-store"}
-_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/gradio_api/file=")
+_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/gradio_api/file=", "/v1/")
 _RETRY_AFTER_S = 2
 
 
@@ -39,7 +40,8 @@ class StartGate:
             await JSONResponse(figures, 503, _FRESH)(scope, receive, send)
         elif scope["type"] == "http" and (not reading or path.startswith(_NEEDS_ENGINE)):
             headers = {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)}
-            await JSONResponse({"detail": status.sentence}, 503, headers)(scope, receive, send)
+            body = refusal(path, 503, status.sentence, "starting")
+            await JSONResponse(body, 503, headers)(scope, receive, send)
         else:
             if path == "/" and "text/html" in Headers(scope=scope).get("accept", ""):
                 start.asked()

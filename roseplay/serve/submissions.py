@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import anyio.to_thread
 
 from roseplay.engine.errors import EngineBusyError
-from roseplay.recording.request_registry import TrackedRequest
 
 SUBMITTING = 16  # concurrent calls
 TURN_WITHIN_S = 10.0  # for further calls
@@ -49,23 +48,23 @@ class Submissions:
         work.add_done_callback(self._done)
         return await asyncio.shield(work)
 
-    async def ask(self, ask: Callable[[], TrackedRequest]) -> TrackedRequest:
-        """Submit a request in a thread; if this is cancelled, the request is aborted as soon as it exists."""
-        abandoned, made = threading.Event(), list[TrackedRequest]()
+    async def ask(self, submit: Callable[[], T], cancel: Callable[[T], object]) -> T:
+        """Submit requests in a thread; if this is cancelled, ``cancel`` aborts them as soon as they exist."""
+        abandoned, made = threading.Event(), list[T]()
 
-        def submit() -> TrackedRequest:
-            tracked = ask()
-            made.append(tracked)
+        def submit_unless_abandoned() -> T:
+            requests = submit()
+            made.append(requests)
             if abandoned.is_set():
-                tracked.stream.cancel()
-            return tracked
+                cancel(requests)
+            return requests
 
         try:
-            return await self.run(submit)
+            return await self.run(submit_unless_abandoned)
         except BaseException:
             abandoned.set()
-            for tracked in made:
-                tracked.stream.cancel()
+            for requests in made:
+                cancel(requests)
             raise
 
     def _done(self, work: asyncio.Future[Any]) -> None:

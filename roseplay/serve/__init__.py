@@ -1,0 +1,1 @@
+"""The engine's API for programs, in OpenAI's wire format."""

@@ -1,0 +1,167 @@
+"""Answers in OpenAI's shapes: whole ones, and streams of chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from roseplay.core.request import FinishReason
+from roseplay.engine.stream import Chunk, RequestMetrics, Stream
+from roseplay.json_text import encode
+from roseplay.serve.errors import ApiError
+from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
+from roseplay.serve.submitting import cancel_all
+
+_DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The streams of one request of a program, and what its answer is called.
+
+    Attributes:
+        chat: it is a chat's, else a completion's.
+        answers_each: how many streams answer the same prompt, one after the other.
+        tokenizer: for the texts of tokens.
+    """
+
+    streams: Sequence[Stream]
+    model: str
+    chat: bool
+    answers_each: int
+    tokenizer: Any | None
+    created: int = field(default_factory=lambda: int(time.time()))
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    async def whole(self) -> dict[str, Any]:
+        """Wait for all streams. Raises ``ApiError`` when one of them failed or was stopped."""
+        for stream in self.streams:
+            async for _ in stream:
+                pass
+            _raise_if_failed(stream)
+        choices = [self._choice(number, stream) for number, stream in enumerate(self.streams)]
+        return {
+            **self._head(),
+            "choices": choices,
+            "usage": self._usage(),
+            "metrics": metrics_of(self.streams[0].metrics),
+        }
+
+    async def events(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
+        """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
+        no_usage = {"usage": None} if include_usage else {}
+        sent = [0] * len(self.streams)
+
+        def event(number: int, text: str, tokens: int = 0, first: bool = False, reason: str | None = None) -> bytes:
+            stream, begin = self.streams[number], sent[number]
+            sent[number] = end = begin + tokens
+            part: dict[str, Any] = {"text": text}
+            if self.chat:
+                part = {"delta": {"role": "assistant", "content": ""} if first else {"content": text} if text else {}}
+            asked = stream.params.logprobs is not None
+            logprobs = self._logprobs(stream, begin, end) if asked and tokens else None
+            choice = {"index": number, **part, "logprobs": logprobs, "finish_reason": reason}
+            return _event({**self._head(streaming=True), "choices": [choice], **no_usage})
+
+        if self.chat:
+            for number in range(len(self.streams)):
+                yield event(number, "", first=True)
+        try:
+            async with aclosing(_merged(self.streams)) as merged:
+                async for number, chunk in merged:
+                    if chunk is not None:
+                        yield event(number, chunk.text, len(chunk.token_ids))
+                        continue
+                    _raise_if_failed(self.streams[number])
+                    yield event(number, "", reason=str(self.streams[number].finish_reason))
+            if include_usage:
+                yield _event({**self._head(streaming=True), "choices": [], "usage": self._usage()})
+        except ApiError as error:
+            cancel_all(self.streams)
+            yield _event(error.document())
+        yield _DONE
+
+    def _head(self, *, streaming: bool = False) -> dict[str, Any]:
+        kind = ("chat.completion.chunk" if streaming else "chat.completion") if self.chat else "text_completion"
+        prefix = "chatcmpl" if self.chat else "cmpl"
+        return {"id": f"{prefix}-{self.id}", "object": kind, "created": self.created, "model": self.model}
+
+    def _choice(self, number: int, stream: Stream) -> dict[str, Any]:
+        part: dict[str, Any] = {"text": stream.text}
+        if self.chat:
+            part = {"message": {"role": "assistant", "content": stream.text, "refusal": None}}
+        logprobs = self._logprobs(stream, 0, len(stream.logprobs)) if stream.params.logprobs is not None else None
+        return {"index": number, **part, "logprobs": logprobs, "finish_reason": str(stream.finish_reason)}
+
+    def _logprobs(self, stream: Stream, begin: int, end: int) -> dict[str, Any]:
+        write = chat_logprobs if self.chat else completion_logprobs
+        return write(TokenTexts(stream, self.tokenizer), stream, begin, end)
+
+    def _usage(self) -> dict[str, Any]:
+        """Counts each prompt once, however many answers it has."""
+        firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
+        prompt = sum(metrics.prompt_tokens for metrics in firsts)
+        completion = sum(stream.metrics.completion_tokens for stream in self.streams)
+        cached = sum(metrics.cached_tokens + metrics.shared_tokens for metrics in firsts)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+
+def metrics_of(metrics: RequestMetrics) -> dict[str, float | None]:
+    """Times of a request under vLLM's names (``--enable-per-request-metrics``)."""
+
+    def ms(seconds: float | None) -> float | None:
+        return None if seconds is None else round(seconds * 1e3, 3)
+
+    generation = None
+    if metrics.first_token_ns is not None and metrics.last_token_ns is not None:
+        generation = (metrics.last_token_ns - metrics.first_token_ns) / 1e9
+    rate = metrics.completion_tokens / metrics.e2e_s if metrics.e2e_s else None
+    return {
+        "time_to_first_token_ms": ms(metrics.ttft_s),
+        "generation_time_ms": ms(generation),
+        "queue_time_ms": ms(metrics.queue_s),
+        "mean_itl_ms": ms(metrics.tpot_s),
+        "tokens_per_second": None if rate is None else round(rate, 3),
+    }
+
+
+async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk | None]]:
+    """The chunks of all streams as they arrive, each stream's end as None."""
+    arrived: asyncio.Queue[tuple[int, Chunk | None]] = asyncio.Queue()
+
+    async def follow(number: int, stream: Stream) -> None:
+        async for chunk in stream:
+            arrived.put_nowait((number, chunk))
+        arrived.put_nowait((number, None))
+
+    tasks = [asyncio.ensure_future(follow(number, stream)) for number, stream in enumerate(streams)]
+    try:
+        left = len(tasks)
+        while left:
+            number, chunk = await arrived.get()
+            left -= chunk is None
+            yield number, chunk
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _raise_if_failed(stream: Stream) -> None:
+    if stream.finish_reason is FinishReason.ERROR:
+        raise ApiError(500, stream.error or "the request failed", code="request_failed")
+    if stream.finish_reason is FinishReason.ABORT:
+        raise ApiError(503, stream.error or "the request was stopped before its end", code="request_stopped")
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + encode(document) + b"\n\n"

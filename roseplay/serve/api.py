@@ -1,0 +1,110 @@
+"""``/v1``: models, completions and chats, as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from roseplay.engine.client import Engine
+from roseplay.engine.stream import Stream
+from roseplay.serve.answers import Answer
+from roseplay.serve.bodies import ChatBody, CompletionBody
+from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
+from roseplay.serve.submissions import Submissions
+from roseplay.serve.submitting import cancel_all, submit_chat, submit_completion
+
+_LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
+
+
+class Served(Protocol):
+    """What requests are sent to; asked for both with each request, since an engine may still be starting."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def submissions(self) -> Submissions: ...
+
+
+def api_router(served: Served) -> APIRouter:
+    """Returns the routes of an engine."""
+    router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+
+    @router.get("/models")
+    def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(served.engine)]}
+
+    @router.get("/models/{name:path}")
+    def model(name: str) -> dict[str, Any]:
+        _check_name(served.engine, name)
+        return _model(served.engine)
+
+    @router.post("/completions")
+    async def completions(body: CompletionBody, request: Request) -> Response:
+        return await _answer(served, body, request)
+
+    @router.post("/chat/completions")
+    async def chat_completions(body: ChatBody, request: Request) -> Response:
+        return await _answer(served, body, request)
+
+    @router.api_route("/{path:path}", methods=["GET", "POST"], include_in_schema=False)
+    def unknown(path: str, request: Request) -> Response:
+        served = "models, completions and chat/completions"
+        raise ApiError(404, f"{request.method} /v1/{path} is not served here: {served} are", code="unknown_url")
+
+    return router
+
+
+def _model(engine: Engine) -> dict[str, Any]:
+    info = engine.info
+    about = {"id": info.model, "object": "model", "created": 0, "owned_by": "roseplay"}
+    return {**about, "max_model_len": info.max_model_len}
+
+
+def _check_name(engine: Engine, name: str) -> None:
+    if name != engine.info.model:
+        message = f"there is no model {name!r} here: use {engine.info.model!r}"
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+
+async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request) -> Response:
+    engine, chat = served.engine, isinstance(body, ChatBody)
+    _check_name(engine, body.model)
+
+    def submit() -> list[Stream]:
+        return submit_chat(engine, body) if isinstance(body, ChatBody) else submit_completion(engine, body)
+
+    streams = await served.submissions.ask(submit, cancel_all)
+    answer = Answer(streams, body.model, chat, body.n, engine.tokenizer)
+    if body.stream:
+        return StreamingResponse(_until_left(answer, body.includes_usage), media_type="text/event-stream")
+    return await _whole(answer, request)
+
+
+async def _until_left(answer: Answer, include_usage: bool) -> AsyncIterator[bytes]:
+    """The answer's events; when the client leaves, this is closed, and the requests are aborted."""
+    try:
+        async with aclosing(answer.events(include_usage=include_usage)) as events:
+            async for event in events:
+                yield event
+    finally:
+        cancel_all(answer.streams)
+
+
+async def _whole(answer: Answer, request: Request) -> Response:
+    """The whole answer, unless the client leaves meanwhile."""
+    waiting = asyncio.ensure_future(answer.whole())
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=_LOOK_S)
+            if not waiting.done() and await request.is_disconnected():
+                return Response(status_code=499)  # nobody reads it
+        return JSONResponse(waiting.result())
+    finally:
+        waiting.cancel()
+        cancel_all(answer.streams)

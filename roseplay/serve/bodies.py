@@ -1,0 +1,155 @@
+"""What programs may send: OpenAI's request bodies, with the fields that vLLM adds.
+
+A field that has no effect here is refused by name, never ignored; null, and values that ask for nothing, are as if the field
+were not there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_ANSWERS = 64  # of one request: prompts times n
+# Values that ask for nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "functions": ([],),
+    "function_call": ("none",),
+    "logit_bias": ({},),
+    "metadata": ({},),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none",),
+    "tools": ([],),
+}
+_WHY = {
+    "audio": "this server reads and writes text",
+    "best_of": "use n",
+    "echo": "it is not implemented",
+    "function_call": "tools are not implemented",
+    "functions": "tools are not implemented",
+    "logit_bias": "it is not implemented",
+    "modalities": "this server writes text",
+    "prediction": "it is not implemented",
+    "reasoning_effort": "it has no effect on this model",
+    "response_format": "JSON schemas are not implemented",
+    "store": "nothing is stored",
+    "suffix": "it is not implemented",
+    "tool_choice": "tools are not implemented",
+    "tools": "tools are not implemented",
+    "web_search_options": "this server does not search",
+}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_asks_for_nothing(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        given = {name: value for name, value in body.items() if value is not None}
+        for name in [name for name in given if name not in cls.model_fields]:
+            if any(given[name] == neutral for neutral in _NEUTRAL.get(name, ())):
+                del given[name]
+            elif name in _WHY:
+                raise ValueError(f"{name} is not supported: {_WHY[name]}")
+        return given
+
+
+class StreamOptions(_Body):
+    """Whether the last chunk says how many tokens there were."""
+
+    include_usage: bool = False
+
+
+class Sampling(_Body):
+    """What completions and chats have in common. Ranges are those of ``SamplingParams``, which checks them."""
+
+    model: str
+    n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: str | None = None  # names the sender; changes nothing
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] = Field(default_factory=list)
+    # vLLM's
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    ignore_eos: bool = False
+    stop_token_ids: list[int] = Field(default_factory=list)
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with a chunk that counts tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @model_validator(mode="after")
+    def _options_of_streams(self) -> Sampling:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options are for streams: set stream to true, or leave them out")
+        return self
+
+
+class CompletionBody(Sampling):
+    """``POST /v1/completions``."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    max_tokens: int = 16
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt, as text or as token ids."""
+        if isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int)):
+            return [self.prompt]  # type: ignore[list-item]
+        return list(self.prompt)  # type: ignore[arg-type]
+
+
+class TextPart(_Body):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Body):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+    def as_prompt(self) -> dict[str, str]:
+        """The message as chat templates know it."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": content, **({"name": self.name} if self.name is not None else {})}
+
+
+class ChatBody(Sampling):
+    """``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @model_validator(mode="after")
+    def _log_probabilities(self) -> ChatBody:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
+        return self

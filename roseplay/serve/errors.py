@@ -1,0 +1,105 @@
+"""Refusals and failures in OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+
+from roseplay.core.budget import RequestTooLargeError
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.texts import one_line, shown
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "/v1"
+RETRY_AFTER_S = 1
+_TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
+
+
+class ApiError(Exception):
+    """What a program is told instead of an answer.
+
+    Args:
+        status: of HTTP.
+        message: one line that says what to do.
+        param: the field of the request that is wrong.
+        code: a word for programs.
+    """
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, one_line(message), param, code
+
+    def document(self) -> dict[str, Any]:
+        """The body, as OpenAI's clients read it."""
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if self.status == 429 else None
+        return JSONResponse(self.document(), self.status, headers)
+
+
+def refusal(path: str, status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    """Returns the body of a refusal before any route is reached: in OpenAI's shape for its clients, else in FastAPI's."""
+    if path.startswith(f"{PREFIX}/"):
+        return ApiError(status, message, code=code).document()
+    return {"detail": message}
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors all have OpenAI's shape."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_or_say_why(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Exception as error:
+                return api_error(error).response()
+
+        return handle_or_say_why
+
+
+def api_error(error: Exception) -> ApiError:
+    """Returns what a program is told of an error; one that nobody expected is logged."""
+    match error:
+        case ApiError():
+            return error
+        case RequestValidationError():
+            return _invalid(error)
+        case RequestTooLargeError():
+            return ApiError(400, str(error), code="context_length_exceeded")
+        case EngineBusyError():
+            return ApiError(429, str(error), code="queue_full")
+        case EngineError():
+            return ApiError(503, str(error), code="engine_failed")
+        case ValueError():
+            return ApiError(400, str(error))
+        case HTTPException():
+            return ApiError(error.status_code, str(error.detail))
+    logger.error("a request of the API failed", exc_info=error)
+    return ApiError(500, "the server failed; its log says why", code="server_error")
+
+
+def _invalid(error: RequestValidationError) -> ApiError:
+    """The first fault of a body that does not fit its model."""
+    fault = error.errors()[0]
+    places = [str(place) for place in fault["loc"][1:] if not str(place).startswith(("list[", "str", "function-"))]
+    param = ".".join(places) or None
+    if fault["type"] == "json_invalid" or (not places and fault["type"] == "model_attributes_type"):
+        return ApiError(400, "the body is not a JSON object: send one, with Content-Type: application/json")
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        return ApiError(400, f"{param} is not a parameter of this API: leave it out", param=param, code="unsupported")
+    if fault["type"] == "value_error":
+        return ApiError(400, message, param=param)
+    value = "" if fault["type"] == "missing" else f", not {shown(fault.get('input'))}"
+    return ApiError(400, f"{param or 'the body'}: {message}{value}", param=param)

@@ -1,0 +1,275 @@
+"""OpenAI's own client drives the API, and checks every answer against its types."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from roseplay.config import SamplingParams
+from roseplay.engine.client import Engine
+
+MODEL = "tiny-chat"
+QUESTION: list[Any] = [{"role": "user", "content": "What is a KV cache?"}]
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+def expected(engine: Engine, prompt: Any, most: int, **params: Any) -> Any:
+    """What the engine itself answers."""
+    return engine.submit(prompt, SamplingParams(max_new_tokens=most, **params)).result(60)
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 20) -> float:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout, "it did not come true in time"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def running(engine: Engine) -> int:
+    return len(engine._receiver.live())
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).id == MODEL
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-9' here: use 'tiny-chat'"):
+        client.models.retrieve("gpt-9")
+
+
+def test_a_chat_is_answered_as_the_engine_answers_it(client: openai.OpenAI, engine: Engine) -> None:
+    found = client.chat.completions.create(model=MODEL, messages=QUESTION, max_completion_tokens=24, temperature=0)
+    ours = expected(engine, QUESTION, 24)
+    (choice,) = found.choices
+    assert choice.message.content == ours.text and choice.message.role == "assistant"
+    assert choice.finish_reason == str(ours.finish_reason)
+    assert found.usage is not None
+    assert found.usage.prompt_tokens == len(ours.prompt_token_ids)
+    assert found.usage.completion_tokens == len(ours.token_ids)
+    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
+    again = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=1, temperature=0)
+    assert again.usage is not None and again.usage.prompt_tokens_details is not None
+    assert again.usage.prompt_tokens_details.cached_tokens == ours.metrics.prompt_tokens
+    times = (found.model_extra or {})["metrics"]
+    assert times["time_to_first_token_ms"] > 0 and times["tokens_per_second"] > 0
+
+
+def test_a_chat_without_a_limit_may_fill_the_context(client: openai.OpenAI, engine: Engine) -> None:
+    found = client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=0)
+    assert found.choices[0].finish_reason == "stop"
+    parts: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "a KV cache?"}]}
+    ]
+    assert client.chat.completions.create(model=MODEL, messages=parts, temperature=0).choices == found.choices
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_stream_is_the_whole_answer_in_parts(client: openai.OpenAI, n: int) -> None:
+    asked: Any = {"model": MODEL, "messages": QUESTION, "max_tokens": 20, "n": n, "seed": 5, "temperature": 3.0}
+    whole = client.chat.completions.create(**asked)
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert {chunk.id for chunk in chunks} == {chunks[0].id}
+    *parts, last = chunks
+    assert last.choices == [] and last.usage is not None and whole.usage is not None
+    assert last.usage.completion_tokens == whole.usage.completion_tokens
+    assert all(chunk.usage is None for chunk in parts)
+    for number in range(n):
+        mine = [chunk.choices[0] for chunk in parts if chunk.choices[0].index == number]
+        assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
+        assert "".join(choice.delta.content or "" for choice in mine) == whole.choices[number].message.content
+        assert [choice.finish_reason for choice in mine][:-1] == [None] * (len(mine) - 1)
+        assert mine[-1].finish_reason == whole.choices[number].finish_reason
+    assert len({choice.message.content for choice in whole.choices}) == n
+
+
+def test_log_probabilities_of_a_chat(client: openai.OpenAI, engine: Engine) -> None:
+    asked: Any = {"model": MODEL, "messages": QUESTION, "max_tokens": 12, "temperature": 0}
+    found = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3).choices[0]
+    ours = expected(engine, QUESTION, 12, logprobs=3)
+    assert found.logprobs is not None and found.logprobs.content is not None
+    tokens = found.logprobs.content
+    assert "".join(token.token for token in tokens) == found.message.content
+    assert [token.logprob for token in tokens] == pytest.approx([own.logprob for own in ours.logprobs])
+    assert all(bytes(token.bytes or []).decode() == token.token for token in tokens)
+    assert all(len(token.top_logprobs) == 3 for token in tokens)
+    assert all(token.top_logprobs[0].logprob == pytest.approx(token.logprob) for token in tokens)  # greedy
+    streamed = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3, stream=True)
+    parts = [chunk.choices[0].logprobs for chunk in streamed]
+    assert [token.token for part in parts if part for token in part.content or []] == [token.token for token in tokens]
+
+
+def test_completions_of_texts_and_of_token_ids(client: openai.OpenAI, engine: Engine) -> None:
+    texts = ["The scheduler", "A block of the cache"]
+    found = client.completions.create(model=MODEL, prompt=texts, max_tokens=10, temperature=0, n=2, logprobs=2)
+    ours = [expected(engine, text, 10, logprobs=2) for text in texts]
+    assert [choice.text for choice in found.choices] == [ours[0].text] * 2 + [ours[1].text] * 2
+    assert found.usage is not None
+    assert found.usage.prompt_tokens == sum(len(own.prompt_token_ids) for own in ours)
+    logprobs = found.choices[2].logprobs
+    assert logprobs is not None and logprobs.tokens is not None and logprobs.text_offset is not None
+    assert "".join(logprobs.tokens) == found.choices[2].text
+    assert logprobs.text_offset[:2] == [0, len(logprobs.tokens[0])]
+    assert logprobs.token_logprobs == pytest.approx([own.logprob for own in ours[1].logprobs])
+    assert all(len(top) == 2 and max(top.values()) <= 0 for top in logprobs.top_logprobs or [])
+    ids = [own.prompt_token_ids for own in ours]
+    again = client.completions.create(model=MODEL, prompt=ids, max_tokens=10, temperature=0)
+    assert [choice.text for choice in again.choices] == [own.text for own in ours]
+    # The client's type of a chunk has no null for finish_reason, which OpenAI's own server sends until the last one.
+    lenient = openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
+    streamed = list(lenient.completions.create(model=MODEL, prompt=ids[0], max_tokens=10, temperature=0, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in streamed) == ours[0].text
+    assert [chunk.choices[0].finish_reason for chunk in streamed][-2:] == [None, "length"]
+    assert len(client.completions.create(model=MODEL, prompt=ids[0]).choices[0].text) > 0
+
+
+def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -> None:
+    whole = expected(engine, QUESTION, 24)
+    word = whole.text.split()[3]
+    stopped = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=24, temperature=0, stop=word)
+    assert stopped.choices[0].message.content == whole.text[: whole.text.index(word)]
+    assert stopped.choices[0].finish_reason == "stop"
+    extra = {"stop_token_ids": [whole.token_ids[2]], "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    by_id = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=24, temperature=0, extra_body=extra
+    )
+    assert by_id.usage is not None and by_id.usage.completion_tokens == 3
+    endless = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=90, temperature=0, extra_body={"ignore_eos": True}
+    )
+    assert endless.choices[0].finish_reason == "length"
+    drawn = [
+        client.chat.completions.create(
+            model=MODEL, messages=QUESTION, max_tokens=16, seed=seed, temperature=3, top_p=0.95, presence_penalty=0.5
+        )
+        for seed in (1, 1, 2)
+    ]
+    texts = [answer.choices[0].message.content for answer in drawn]
+    assert texts[0] == texts[1] != texts[2]
+    one = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=12, temperature=1.5, logprobs=True, extra_body={"top_k": 1}
+    )
+    assert one.choices[0].message.content == expected(engine, QUESTION, 12).text
+    assert all(math.isfinite(token.logprob) for token in (one.choices[0].logprobs.content or []))  # type: ignore[union-attr]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are not implemented"),
+    ({"response_format": {"type": "json_schema"}}, "response_format is not supported: JSON schemas"),
+    ({"logit_bias": {"5": 1}}, "logit_bias is not supported"),
+    ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n"),
+    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API"),
+    ({"temperature": -1}, "temperature"),
+    ({"temperature": "warm"}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"n": 0}, "n: "),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 100_000}, "shorten the prompt"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages.0"),
+    ({"top_logprobs": 3}, "top_logprobs needs logprobs"),
+    ({"stream_options": {"include_usage": True}}, "stream_options are for streams"),
+    ({"model": None}, "model"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[next(iter(changes)) for changes, _ in REFUSED])
+def test_what_cannot_be_done_is_refused_by_name(client: openai.OpenAI, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(**{"model": MODEL, "messages": QUESTION, "max_tokens": 5, **changes})
+    assert message in refused.value.message
+    assert refused.value.body is not None and refused.value.type == "invalid_request_error"
+
+
+def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
+    extra: Any = {"echo": False, "best_of": 1, "tools": [], "store": False, "response_format": {"type": "text"}}
+    found = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=2, user="me", extra_body={**extra, "logit_bias": None}
+    )
+    assert found.usage is not None and found.usage.completion_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/embeddings", {"model": MODEL, "input": "x"}, 404),
+        ("/completions", "not an object", 400),
+        ("/completions", {"model": MODEL, "prompt": []}, 400),
+        ("/completions", {"model": MODEL, "prompt": ""}, 400),
+        ("/completions", {"model": MODEL, "prompt": [1, 10**9]}, 400),
+        ("/completions", {"model": MODEL, "prompt": ["a"] * 65}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "echo": True}, 400),
+    ],
+)
+def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, status: int) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.post(path, body=body, cast_to=object)
+    assert refused.value.status_code == status
+    assert isinstance(refused.value.body, dict) and set(refused.value.body) == {"message", "type", "param", "code"}
+    assert refused.value.body["message"]
+
+
+def test_a_full_queue_is_429_and_leaves_nothing_behind(
+    client: openai.OpenAI, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "config", dataclasses.replace(engine.config, max_waiting=2))
+    engine.pause()
+    try:
+        with pytest.raises(openai.RateLimitError, match="2 requests wait already") as refused:
+            client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=5, n=3)
+        assert refused.value.response.headers["retry-after"] == "1"
+    finally:
+        engine.resume()
+    wait_until(lambda: not running(engine))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_aborts_its_request_within_a_second(address: str, engine: Engine, stream: bool) -> None:
+    async def leave_early() -> None:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+            endless = client.chat.completions.create(
+                model=MODEL, messages=QUESTION, max_tokens=400, stream=stream, extra_body={"ignore_eos": True}
+            )
+            asking = asyncio.ensure_future(endless)
+            if stream:
+                chunks = await asking
+                async for _ in chunks:  # type: ignore[union-attr]
+                    break
+                await chunks.close()  # type: ignore[union-attr]
+            else:
+                while not running(engine):
+                    await asyncio.sleep(0.01)
+                asking.cancel()
+
+    asyncio.run(leave_early())
+    wait_until(lambda: not running(engine), timeout=2)
+
+
+def test_many_streams_at_once(address: str) -> None:
+    async def answers() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+
+            async def one(number: int) -> str:
+                stream = await client.chat.completions.create(
+                    model=MODEL, messages=QUESTION, max_tokens=16, temperature=3, seed=number % 4, stream=True
+                )
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+            return await asyncio.gather(*(one(number) for number in range(24)))
+
+    found = asyncio.run(answers())
+    assert len(set(found)) == 4 and all(found[number] == found[number % 4] for number in range(24))
