@@ -181,7 +181,7 @@ def test_logits_that_nobody_wants_are_not_computed() -> None:
     for i in range(5):
         driver.step({i: 48})
     assert driver.result.graph
-    assert rows == [1, 8, 1]  # as it is; recorded; checked. A replay calls no module
+    assert rows == [1, 16, 1]  # as it is; recorded; checked. A replay calls no module
 
 
 @needs_numba

@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 # Tokens of the steps that are recorded. Sizes in between are padded, by at most a third, below 12, where a step takes as
 # long as reading the weights, and by fewer tokens than Python's part of a step is worth. Above the last size it is small.
-SIZES = (*range(1, 9), *range(12, 33, 4), *range(40, 65, 8), *range(80, 513, 16))
+SIZES = (*range(1, 9), *range(12, 33, 4), *range(40, 65, 8), *range(80, 129, 16), *range(160, 513, 32))
 MAX_PADDING = 2  # a step is padded to at most this many times its size while a better-fitting size is not recorded
 # Of how many tokens logits are computed where not all are wanted: with few rows the last product takes as long as reading
 # its weight.
-_LOGITS = (8, 32, 64, 128, 256, 512)
+_LOGITS = (16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class RecordedSteps:
         self._tables = np.zeros((SIZES[-1], -(-longest // block_size)), np.int64)
         self._arena = Arena()
         self._steps: dict[tuple[int, int], RecordedStep] = {}  # by numbers of tokens and of logits
-        self._seen: Counter[tuple[int, int]] = Counter()
+        self._seen: Counter[int] = Counter()  # by the number of tokens
         self._takes_prompts = True  # until a recording shows that they cannot be
         self.refused: str | None = None
 
@@ -164,7 +164,7 @@ class RecordedSteps:
             for position in (0, 1):  # the first run records, the second checks
                 if self.refused or time.perf_counter() >= until:
                     return
-                self._seen[size, size] = self._options.record_after
+                self._seen[size] = self._options.record_after
                 self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
                 reporter.advance()
 
@@ -181,8 +181,8 @@ class RecordedSteps:
             try:
                 if step is not None:
                     return self._check(step, host), False
-                self._seen[key] += 1
-                if self._seen[key] > self._options.record_after:
+                self._seen[SIZES[at]] += 1
+                if self._seen[SIZES[at]] > self._options.record_after:
                     logits = self._record(key, host)
                     return None if logits is None else (logits, False)
             except Exception as error:  # an error of the step itself is raised again when the model runs it
