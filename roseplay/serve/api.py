@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
 from roseplay.serve.submissions import Submissions
 from roseplay.serve.submitting import cancel_all, submit_chat, submit_completion
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
 
 _LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roseplay.config import SamplingParams
-from roseplay.engine.client import Engine
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
 from roseplay.serve.bodies import MOST_ANSWERS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError
+
+if TYPE_CHECKING:  # a replay is served without the engine
+    from roseplay.engine.client import Engine
 
 # The API's names of our sampling parameters, for messages.
 _THEIR_NAMES = {"max_new_tokens": "max_tokens"}
