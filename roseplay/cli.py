@@ -10,6 +10,7 @@ import roseplay
 
 COMMANDS = {
     "play": ("roseplay.play.main", "open the page: watch the engine and steer it"),
+    "serve": ("roseplay.serve.main", "serve a model to OpenAI's clients, without a page"),
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
     "export": ("roseplay.recording.command", "make a trace, a table or a report of a recorded run"),
     "bench": ("roseplay.bench.main", "measure the engine"),

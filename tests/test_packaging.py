@@ -28,6 +28,7 @@ COMES_WITH = {
     "fastapi": "gradio",
     "PIL": "gradio",
     "gradio_client": "gradio",
+    "httpx": "gradio",
     "starlette": "gradio",
     "uvicorn": "gradio",
     "huggingface_hub": "transformers",
@@ -191,9 +192,13 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_used() -> None:
     }
     imported = third_party_imports()
     for name, path in imported.items():
-        assert COMES_WITH.get(name, name) in declared | extras, f"{path} imports {name}, which no dependency brings"
+        assert COMES_WITH.get(name, canonicalize_name(name)) in declared | extras, (
+            f"{path} imports {name}, which no dependency brings"
+        )
     # transformers reads the embedded model's weights with safetensors; nobody else needs to import it.
-    used = set(imported) | ({"safetensors"} if list(REPOSITORY.glob("assets/*/*.safetensors")) else set())
+    used = {canonicalize_name(name) for name in imported} | (
+        {"safetensors"} if list(REPOSITORY.glob("assets/*/*.safetensors")) else set()
+    )
     unused = declared - used
     assert not unused, f"declared and never imported: {unused}"
 

@@ -255,6 +255,11 @@ class Engine:
         """End every live request; returns how many there were."""
         return sum(self.abort(stream.request_id) for stream in self._receiver.live())
 
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that have been submitted and have not ended."""
+        return self._receiver.num_live
+
     # -- steering
 
     @property

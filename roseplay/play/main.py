@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import socket
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +16,16 @@ from roseplay.play.allocator import return_freed_memory
 from roseplay.play.engine_start import EngineStart, StartingPlayground, start_engine
 from roseplay.play.options import Options, parse
 from roseplay.play.start_console import StartConsole
+from roseplay.serve.listening import address_of, announce, answers, listen
+from roseplay.serve.main import warn_if_open
 
-PAGE_STARTS_WITHIN_S = 60.0
+READY_PATHS = ("/health", "/")  # what must answer before the page counts as ready
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page until interrupted; returns 2 if it could not start."""
     options = parse(argv)
+    options.server.configure_logging()
     if threading.current_thread() is threading.main_thread():
         _end_in_order_at_signals()
     try:
@@ -44,11 +43,10 @@ def _end_in_order_at_signals() -> None:
 
 def _main(options: Options) -> int:
     try:
-        listener = _listen(options.host, options.port)
+        listener = listen(options.server.host, options.server.port)
     except OSError as error:
-        return _refuse(
-            f"port {options.port} of {options.host} cannot be used: {error.strerror or error}; choose another with --port, 0 takes a free one"
-        )
+        return _refuse(str(error))
+    warn_if_open(options.server)
     with listener:
         return _replay(listener, options) if options.replay else _play(listener, options)
 
@@ -75,7 +73,7 @@ def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: s
     knobs = options.knobs.to_dict()
     server = _make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
     start.page_is_made.set()
-    address, ended = _address(options.host, listener.getsockname()[1]), threading.Event()
+    address, ended = address_of(listener, options.server.host), threading.Event()
     lasting = options.config.worker == "process"  # else the model is among this process's objects
     follow = threading.Thread(target=_follow, args=(start, console, server, address, ended, lasting), daemon=True)
     follow.start()
@@ -97,7 +95,7 @@ def _follow(
     Args:
         lasting: whether what this process has loaded by then lasts as long as the process.
     """
-    if not start.over and _answers(address + "/", server):
+    if not start.over and answers(address + "/", server):
         console.say(f"roseplay: the page is at {address}, the engine is not live yet")
     while not start.wait(0.1) and not ended.is_set():
         pass
@@ -108,7 +106,8 @@ def _follow(
 
             freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
         info = start.playground.engine.info
-        _announce(address, f"is live at {address} ({info.model}, {info.device}, {info.dtype})", server)
+        said = f"is live at {address} ({info.model}, {info.device}, {info.dtype})"
+        announce(address, READY_PATHS, said, server)
     elif start.status.failure is not None:
         _refuse(start.status.failure.message)
         start.tell_pages(ended)
@@ -144,63 +143,23 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind the port before the model is loaded: a port in use should be reported at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()  # a browser that comes at once waits for its answer
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
 def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
     """Run the server; ``said`` returns what it reports for its address."""
     server = _make_server(playground, options)
-    address = _address(options.host, listener.getsockname()[1])
-    threading.Thread(target=_announce, args=(address, said(address), server), daemon=True).start()
+    address = address_of(listener, options.server.host)
+    threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
     server.run(sockets=[listener])
 
 
 def _make_server(playground: Any, options: Options, start: EngineStart | None = None) -> Any:
     import uvicorn
 
-    from roseplay.play.web.guard import allowed_hosts
     from roseplay.play.web.server import create_app
+    from roseplay.serve.drain import Drain, DrainingServer
+    from roseplay.serve.guard import allowed_hosts
 
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    app = create_app(playground, allowed_hosts(options.host, options.allow_host), start)
-    return uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
-
-
-def _address(host: str, port: int) -> str:
-    """Returns the address for a browser on this machine."""
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{name}:{port}"
-
-
-def _announce(address: str, said: str, server: Any) -> None:
-    """Report that the page is ready once it answers."""
-    if all(_answers(address + path, server) for path in ("/health", "/")):
-        print(f"roseplay {said}", flush=True)
-    elif not server.should_exit:
-        print(f"roseplay: the page did not answer within {PAGE_STARTS_WITHIN_S:g} s", file=sys.stderr)
-        server.should_exit = True
-
-
-def _answers(address: str, server: Any) -> bool:
-    """Wait until an address answers; returns whether it did before its time was up or the server ended."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + PAGE_STARTS_WITHIN_S
-    while time.monotonic() < deadline and not server.should_exit:
-        try:
-            opener.open(address, timeout=10).read()
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-        else:
-            return True
-    return False
+    asked, drain = options.server, Drain()
+    hosts = allowed_hosts(asked.host, asked.allow_host)
+    app = create_app(playground, hosts, start, key=asked.api_key, drain=drain, log_requests=asked.log_requests)
+    config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
+    return DrainingServer(config, drain, asked.grace_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -10,11 +9,12 @@ from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
-from roseplay.play.web.guard import default_host
+from roseplay.serve.options import ServerOptions, add_server_flags, server_options
 
 # Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
 # the interpreter (``roseplay bench page`` measures it).
 _DEFAULTS = {"worker": "process"}
+PORT = 7860
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +22,7 @@ class Options:
     """What the command line asked for."""
 
     model: str
-    host: str
-    port: int
-    allow_host: tuple[str, ...]
+    server: ServerOptions
     config: EngineConfig
     knobs: Knobs
     record: str | None = None
@@ -43,9 +41,9 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     except ValueError as error:
         parser.error(str(error))
     return Options(
-        arguments["model"] or DEFAULT_MODEL, arguments["host"], arguments["port"], tuple(arguments["allow_host"]), config,
-        knobs, arguments["record"], arguments["replay"],
-    )  # fmt: skip
+        *(arguments["model"] or DEFAULT_MODEL, server_options(arguments), config, knobs),
+        *(arguments["record"], arguments["replay"]),
+    )
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
@@ -63,27 +61,13 @@ def _parser() -> Parser:
         description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
     )
     add_model_flag(parser)
-    parser.add_argument("--host", default=default_host(), help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=_port, default=7860, help="0 takes any free port (default: %(default)s)")
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another host name under which this server may be asked; may be repeated",
-    )
     parser.add_argument(
         "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"
     )
     parser.add_argument(
         "--replay", default=None, metavar="FILE", help="show a recorded run instead, without an engine or a model"
     )  # fmt: skip
+    add_server_flags(parser, PORT)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=_DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which the page changes while it runs"), Knobs)
     return parser
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 0 to 65535")
-    return int(text)

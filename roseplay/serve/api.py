@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -14,23 +14,13 @@ from roseplay.engine.stream import Stream
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
-from roseplay.serve.submissions import Submissions
+from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, submit_chat, submit_completion
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
 
 _LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
-
-
-class Served(Protocol):
-    """What requests are sent to; asked for both with each request, since an engine may still be starting."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    @property
-    def submissions(self) -> Submissions: ...
 
 
 def api_router(served: Served) -> APIRouter:

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError
@@ -83,6 +84,8 @@ def api_error(error: Exception) -> ApiError:
             return ApiError(503, str(error), code="engine_failed")
         case ValueError():
             return ApiError(400, str(error))
+        case HTTPException(status_code=400):  # nested too deeply, or not UTF-8
+            return ApiError(400, "the body cannot be parsed: send a JSON object")
         case HTTPException():
             return ApiError(error.status_code, str(error.detail))
     logger.error("a request of the API failed", exc_info=error)

@@ -19,11 +19,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording.exports import export
 from roseplay.recording.reader import read
 from roseplay.recording.run import Run
+from roseplay.serve.guard import allowed_hosts
 from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, answer_at_most, ask, serving, state, text
 from tests.play.fake_engine import FakeEngine
 

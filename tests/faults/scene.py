@@ -21,8 +21,8 @@ from roseplay.engine.telemetry import StepEvent
 from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.runner import ModelRunner
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 
 WAIT_S = 15.0  # for anything; a machine may be busy
 SOON_S = 5.0  # for what is to happen within a second

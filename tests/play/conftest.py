@@ -16,8 +16,8 @@ from gradio_client import Client
 from roseplay.config import Knobs
 from roseplay.play.engine_start import EngineStart
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from tests.play import inputs
 from tests.play.fake_engine import FakeEngine
 

@@ -91,6 +91,10 @@ class FakeEngine:
             self._finish(stream, FinishReason.ABORT)
             return True
 
+    @property
+    def num_unfinished(self) -> int:
+        return sum(not stream.finished for stream in self.streams.values())
+
     def abort_all(self) -> int:
         return sum(self.abort(request_id) for request_id in list(self.streams))
 

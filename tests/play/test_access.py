@@ -24,8 +24,8 @@ from roseplay.config import EngineConfig
 from roseplay.model.loader import UnsupportedModelError, load_model
 from roseplay.model.source import embedded_model
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from tests.play.app_routes import Place, places
 from tests.play.conftest import connect
 from tests.play.fake_engine import FakeEngine

@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockChange, BlockInfo
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from tests.play.fake_engine import FakeEngine
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"

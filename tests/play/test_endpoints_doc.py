@@ -9,8 +9,8 @@ import httpx
 from roseplay.config import Knobs
 from roseplay.play.playground import Playground
 from roseplay.play.settings import NAMES
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from roseplay.settings import settings_of
 from tests.play.app_routes import places
 from tests.play.conftest import serving

@@ -17,8 +17,8 @@ from roseplay.play.engine_start import EngineStart, StartingPlayground
 from roseplay.play.playground import Playground
 from roseplay.play.start_console import AGAIN_S, LOOK_S, StartConsole
 from roseplay.play.start_status import StartStatus
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from tests.play.slow_start import COMMAND, PATIENCE_S, SlowStart
 
 MB = 1_000_000

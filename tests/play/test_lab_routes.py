@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab import document as documents
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until

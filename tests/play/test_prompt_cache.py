@@ -11,11 +11,11 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.play.playground import Playground
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
+from roseplay.serve.guard import allowed_hosts
 from tests.play.fake_engine import FakeEngine
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"

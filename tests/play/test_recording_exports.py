@@ -24,7 +24,6 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
 from roseplay.recording import exports
 from roseplay.recording.command import main
@@ -32,6 +31,7 @@ from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import Recording, demo_path, parse
 from roseplay.recording.run import Run
 from roseplay.recording.run_statistics import run_statistics
+from roseplay.serve.guard import allowed_hosts
 from roseplay.traffic.own import parse_traffic
 from tests.play.conftest import connect, serving
 from tests.play.fake_engine import WORDS, FakeEngine

@@ -21,8 +21,8 @@ from starlette.testclient import TestClient
 from roseplay.config import SamplingParams
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
-from roseplay.play.web.guard import allowed_hosts
 from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
 from tests.play.conftest import serving, wait_until
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -76,7 +76,7 @@ def test_health_says_what_is_wrong(engine: FakeEngine) -> None:
 
 def test_health_answers_though_the_engine_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked by many at once it takes one thread, and every one of them is answered."""
-    monkeypatch.setattr("roseplay.play.web.server.HEALTH_WITHIN_S", 0.3)
+    monkeypatch.setattr("roseplay.serve.health.HEALTH_WITHIN_S", 0.3)
     engine, free, asked = FakeEngine(), threading.Event(), []
 
     def health(timeout: float = 1.0) -> Any:

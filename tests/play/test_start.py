@@ -13,7 +13,7 @@ from roseplay.play.stops import BUDGET, REQUESTS
 
 def test_defaults() -> None:
     options = parse([])
-    assert (options.model, options.host, options.port) == ("tiny-chat", "127.0.0.1", 7860)
+    assert (options.model, options.server.host, options.server.port) == ("tiny-chat", "127.0.0.1", 7860)
     assert options.knobs.prefill_max_tokens is None
 
 
@@ -22,7 +22,12 @@ def test_every_setting_is_a_flag() -> None:
         "--model gpt2 --device cpu --dtype bfloat16 --port 0 --num-blocks 99 --prefill-max-tokens 64 --max-batch-size 8"
         " --prefill-max-batch-size unlimited --no-prefix-cache --slow-motion 2.5 --admission blocking".split()
     )
-    assert (options.model, options.port, options.config.dtype, options.config.num_blocks) == ("gpt2", 0, "bfloat16", 99)
+    assert (options.model, options.server.port, options.config.dtype, options.config.num_blocks) == (
+        "gpt2",
+        0,
+        "bfloat16",
+        99,
+    )
     knobs = options.knobs
     assert (knobs.prefill_max_tokens, knobs.max_batch_size, knobs.prefill_max_batch_size) == (64, 8, None)
     assert (knobs.prefix_cache, knobs.slow_motion, knobs.admission) == (False, 2.5, "blocking")

@@ -1,4 +1,4 @@
-"""An engine with the embedded model behind its API, at a port of this machine."""
+"""An engine with the embedded model behind the API's own application, at a port of this machine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
 
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
-from roseplay.serve.api import api_router
-from roseplay.serve.submissions import Submissions
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain
+from roseplay.serve.guard import allowed_hosts
 
 
 @pytest.fixture(scope="package")
@@ -24,10 +25,10 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-@pytest.fixture(scope="package")
-def address(engine: Engine) -> Iterator[str]:
-    app = FastAPI()
-    app.include_router(api_router(SimpleNamespace(engine=engine, submissions=Submissions())))
+@contextmanager
+def serving(engine: Any, **options: Any) -> Iterator[str]:
+    """The API of an engine at a free port; gives its address."""
+    app = create_app(ServedEngine(engine), allowed_hosts("127.0.0.1"), drain=Drain(), **options)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
@@ -37,6 +38,14 @@ def address(engine: Engine) -> Iterator[str]:
         while not server.started:
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.02)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(timeout=10)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+@pytest.fixture(scope="package")
+def address(engine: Engine) -> Iterator[str]:
+    with serving(engine) as address:
+        yield address

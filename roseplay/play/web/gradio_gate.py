@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.json_text import strict_json
-from roseplay.play.web.bodies import ClientLeftError, read_body, replayed
+from roseplay.serve.body_limits import ClientLeftError, read_body, replayed
 from roseplay.texts import shown
 
-OURS = ("/ui/", "/health")
+OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics")
 # Gradio's routes that stay open, by method.
 _OPEN = {
     "GET": re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -16,7 +15,6 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # After each queued event it would aggregate all earlier ones, in the page's process.
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
-import anyio.to_thread
 import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -29,41 +27,57 @@ from roseplay.play.engine_start import EngineStart
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
-from roseplay.play.web.bodies import MAX_BODY, Bodies
 from roseplay.play.web.gradio_gate import GradioGate
-from roseplay.play.web.guard import Guard
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
-from roseplay.serve.api import api_router
+from roseplay.serve.app import add_gates, add_program_routes
+from roseplay.serve.body_limits import MAX_BODY, BodyLimits
+from roseplay.serve.drain import Drain
+from roseplay.serve.health import health_router
+from roseplay.serve.monitor import Monitor
 from roseplay.texts import one_line, shown
 from roseplay.traffic import own
 
 JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
 MAX_QUEUED = 1000
 SESSIONS = 64  # of which Gradio keeps a copy of the page's configuration, half a MB each; its default is 10,000
-HEALTH_S = 1.0  # for the engine to reply whether it is healthy
-HEALTH_WITHIN_S = 2.0  # for the route in any case
 GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
 
-def create_app(playground: Playground, hosts: Iterable[str], start: EngineStart | None = None) -> FastAPI:
+def create_app(
+    playground: Playground,
+    hosts: Iterable[str],
+    start: EngineStart | None = None,
+    *,
+    key: str | None = None,
+    drain: Drain | None = None,
+    log_requests: bool = False,
+) -> FastAPI:
     """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
         start: of the engine, where ``playground`` is a ``StartingPlayground``.
+        key: asked of every client, if there is one.
+        drain: refuses new requests of the API once it has begun.
     """
+    monitor = None if playground.replaying else Monitor(playground, log_requests=log_requests)
+    drain = Drain() if drain is None else drain
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         playground.start()
+        if monitor is not None:
+            monitor.start()
         try:
             yield
         finally:
+            if monitor is not None:
+                monitor.close()
             playground.close()
 
     page = build_page(playground)
@@ -75,17 +89,18 @@ def create_app(playground: Playground, hosts: Iterable[str], start: EngineStart 
     app.add_exception_handler(HTTPException, _say_in_one_line)
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
-    app.add_middleware(Bodies, max_bytes=partial(_max_body, playground))
+    app.add_middleware(BodyLimits, max_bytes=partial(_max_body, playground))
     if start is not None:
         app.add_middleware(StartGate, start=start)
-    app.add_middleware(Guard, hosts=set(hosts))
+    add_gates(app, hosts, key, drain, monitor)
     app.include_router(assets.router)
+    app.include_router(health_router(playground, drain))
     _add_routes(app, playground)
     app.include_router(sampling_router(playground.chats))
     app.include_router(traffic_router(playground))
-    if not playground.replaying:
+    if monitor is not None:
         app.include_router(lab_router(playground.lab))
-        app.include_router(api_router(playground))
+        add_program_routes(app, playground, monitor)
     add_recording_routes(app, playground)
     return gr.mount_gradio_app(
         app,
@@ -126,46 +141,6 @@ def _add_routes(app: FastAPI, playground: Playground) -> None:
             return playground.prompt(request_id, tab)
         except ValueError as error:
             raise HTTPException(404, str(error)) from None
-
-    check = HealthCheck(playground.engine)
-
-    @app.get("/health")
-    async def health(response: Response) -> dict[str, str]:
-        ok, detail = await check()
-        info = playground.engine.info
-        response.status_code = 200 if ok else 503
-        response.headers["Cache-Control"] = "no-store"
-        return {
-            "status": "ok" if ok else detail,
-            "detail": detail,
-            "boot_id": playground.boot_id,
-            "model": info.model,
-            "device": info.device,
-            "dtype": info.dtype,
-        }
-
-
-class HealthCheck:
-    """Asks the engine whether it is healthy, in a thread of its own, once for all concurrent requests."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        self._thread: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
-        self._asking: asyncio.Future[Any] | None = None
-
-    async def __call__(self) -> tuple[bool, str]:
-        """Returns whether it is, and what it does or what is wrong, within ``HEALTH_WITHIN_S``."""
-        if self._thread is None:
-            self._thread = anyio.CapacityLimiter(1)
-        if self._asking is None or self._asking.done():
-            asking = anyio.to_thread.run_sync(self._engine.health, HEALTH_S, limiter=self._thread)
-            self._asking = asyncio.ensure_future(asking)
-        try:
-            async with asyncio.timeout(HEALTH_WITHIN_S):
-                found = await asyncio.shield(self._asking)
-        except TimeoutError:
-            return False, f"the engine did not say within {HEALTH_WITHIN_S:g} s whether it is well"
-        return found.ok, found.detail
 
 
 def _max_body(playground: Playground, path: str) -> int:

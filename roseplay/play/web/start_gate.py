@@ -8,9 +8,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.play.engine_start import EngineStart
 from roseplay.serve.errors import refusal
+from roseplay.serve.keys import without_key
 
 _FRESH = {"Cache-Control": "no-store"}
-_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/gradio_api/file=", "/v1/")
+_NEEDS_ENGINE = (
+    "/ui/block/",
+    "/ui/prompt/",
+    "/ui/lab",
+    "/ui/export",
+    "/ui/recording",
+    "/gradio_api/file=",
+    "/v1/",
+    "/metrics",
+)
 _RETRY_AFTER_S = 2
 
 
@@ -34,9 +44,11 @@ class StartGate:
         if reading and path == "/ui/delta":
             start.asked()
             await JSONResponse({"start": status.figures()}, headers=_FRESH)(scope, receive, send)
-        elif reading and path == "/health":
+        elif reading and path in ("/health", "/ready"):
             state = "starting" if status.failure is None else "failed"
-            figures = {"status": state, "detail": status.sentence, "model": status.model}
+            figures = {"status": state}
+            if not without_key(scope):
+                figures |= {"detail": status.sentence, "model": status.model}
             await JSONResponse(figures, 503, _FRESH)(scope, receive, send)
         elif scope["type"] == "http" and (not reading or path.startswith(_NEEDS_ENGINE)):
             headers = {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)}

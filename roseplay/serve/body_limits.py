@@ -19,7 +19,7 @@ DISCARD_WITHIN_S = 5.0
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
-class Bodies:
+class BodyLimits:
     """ASGI middleware that reads a body before anything else sees it: 413 if it is too large, 408 if it is too slow.
 
     Args:

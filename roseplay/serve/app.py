@@ -1,0 +1,97 @@
+"""The application for programs: the API, health and metrics, and what every server of ours has in front of its routes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
+
+from roseplay.serve.api import api_router
+from roseplay.serve.body_limits import MAX_BODY, BodyLimits
+from roseplay.serve.drain import Drain, DrainGate
+from roseplay.serve.guard import Guard
+from roseplay.serve.health import health_router
+from roseplay.serve.keys import KeyGate
+from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
+from roseplay.serve.runtime_config import runtime_config_router
+from roseplay.serve.served import Served
+from roseplay.serve.submissions import Submissions
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
+
+MAX_PROMPT_BYTES_PER_TOKEN = (
+    64  # of a body: token ids or text in fully escaped JSON, and room to be told that it is too long
+)
+
+
+class ServedEngine:
+    """An engine that is live, served to programs alone. The caller closes it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.submissions = Submissions()
+        self.boot_id = uuid.uuid4().hex[:12]
+
+    def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change some knobs and return all; raises ``ValueError`` that names what is wrong."""
+        return self.engine.set_knobs(**changes).to_dict()
+
+
+def create_app(
+    served: ServedEngine, hosts: Iterable[str], *, key: str | None = None, drain: Drain, log_requests: bool = False
+) -> FastAPI:
+    """Returns the application of an engine without a page.
+
+    Args:
+        hosts: names of the server, see ``guard.allowed_hosts``.
+        key: asked of every client, if there is one.
+        drain: refuses new requests once it has begun.
+    """
+    monitor = Monitor(served, log_requests=log_requests)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.close()
+
+    app = FastAPI(
+        title="roseplay", docs_url=None, redoc_url=None, lifespan=lifespan
+    )  # their pages load scripts from a CDN
+    most = max(MAX_BODY, MAX_PROMPT_BYTES_PER_TOKEN * served.engine.info.max_model_len)
+    app.add_middleware(BodyLimits, max_bytes=lambda path: most)
+    add_gates(app, hosts, key, drain, monitor)
+    app.include_router(health_router(served, drain))
+    add_program_routes(app, served, monitor)
+
+    @app.get("/", include_in_schema=False)
+    def root() -> PlainTextResponse:
+        return PlainTextResponse(
+            f"roseplay serves {served.engine.info.model} to OpenAI's clients under /v1; its routes: /openapi.json\n"
+        )
+
+    return app
+
+
+def add_program_routes(app: FastAPI, served: Served, monitor: Monitor) -> None:
+    """Add ``/metrics`` and everything below ``/v1``."""
+    app.include_router(metrics_router(monitor))
+    app.include_router(runtime_config_router(served))
+    app.include_router(api_router(served))
+
+
+def add_gates(app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None) -> None:
+    """Put what a request must pass in front of all routes, those that are mounted too; call it after other middleware."""
+    app.add_middleware(DrainGate, drain=drain)  # the last one added runs first
+    if key is not None:
+        app.add_middleware(KeyGate, key=key)
+    if monitor is not None:
+        app.add_middleware(ReplyCounter, monitor=monitor)
+    app.add_middleware(Guard, hosts=set(hosts))

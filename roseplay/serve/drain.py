@@ -1,0 +1,90 @@
+"""The end of a server: requests of the API that run may finish, new ones are refused, within a grace time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import FrameType
+
+import uvicorn
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from roseplay.serve.errors import PREFIX, refusal
+
+_LOOK_S = 0.05
+_RETRY_AFTER_S = 5  # by then a successor, or a load balancer's next server, may answer
+
+
+class Drain:
+    """Counts the API's requests that run, and once begun refuses new ones."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self.running = 0  # changed on the event loop's thread only
+
+    def begin(self) -> None:
+        """Refuse new requests from now on."""
+        self.began = True
+
+    def wait(self, within_s: float) -> bool:
+        """Wait until no request runs; returns whether that came within ``within_s`` seconds."""
+        deadline = time.monotonic() + within_s
+        while self.running and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return not self.running
+
+
+class DrainGate:
+    """ASGI middleware: 503 with ``Retry-After`` for new requests of the API once the drain has begun."""
+
+    def __init__(self, app: ASGIApp, drain: Drain) -> None:
+        self._app, self._drain = app, drain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asks = scope["type"] == "http" and scope["method"] == "POST" and scope["path"].startswith(f"{PREFIX}/")
+        if not asks:
+            await self._app(scope, receive, send)
+        elif self._drain.began:
+            body = refusal(scope["path"], 503, "the server ends: ask it again later, or another", "draining")
+            headers = {"Retry-After": str(_RETRY_AFTER_S), "Connection": "close"}
+            await JSONResponse(body, 503, headers)(scope, receive, send)
+        else:
+            self._drain.running += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._drain.running -= 1
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that at the first signal lets the API's requests finish, and at the second ends at once.
+
+    Args:
+        drain: of its application, see ``DrainGate``.
+        grace_s: how long requests may take to finish after the first signal.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Drain, grace_s: float) -> None:
+        super().__init__(config)
+        self._drain, self._grace_s = drain, grace_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._drain.began or not self._drain.running:
+            self._drain.begin()
+            super().handle_exit(sig, frame)
+            return
+        self._drain.begin()
+        threading.Thread(target=self._finish, args=(sig,), name="roseplay-drain", daemon=True).start()
+
+    def _finish(self, sig: int) -> None:
+        count = self._drain.running
+        print(
+            f"roseplay: ending once {count} request{'s' * (count != 1)} of the API finished, within {self._grace_s:g} s;"
+            " interrupt again to end now",
+            file=sys.stderr,
+        )
+        self._drain.wait(self._grace_s)
+        if not self.should_exit:
+            super().handle_exit(sig, None)

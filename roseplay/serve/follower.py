@@ -1,0 +1,65 @@
+"""Reads an engine's telemetry as it comes, for figures that must not miss an event."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from roseplay.engine.errors import EngineError
+from roseplay.engine.telemetry import TelemetryEvent
+
+FOLLOW_S = 0.25  # far below the time in which the telemetry's log overflows
+_log = logging.getLogger(__name__)
+
+Taker = Callable[[TelemetryEvent], None]
+
+
+class Followed(Protocol):
+    """Its engine may still be starting, and then raises ``EngineError``."""
+
+    @property
+    def engine(self) -> Any: ...
+
+
+class Follower:
+    """Gives each event to some functions, once and in order, from a thread of its own."""
+
+    def __init__(self, followed: Followed, *takers: Taker) -> None:
+        self._followed, self._takers = followed, takers
+        self._cursor = 0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after what has come so far."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def catch_up(self) -> None:
+        """Read what has come until now. Raises ``EngineError`` while the engine starts."""
+        with self._lock:
+            self._cursor, events = self._followed.engine.telemetry.since(self._cursor)
+            for event in events:
+                for take in self._takers:
+                    take(event)
+
+    def _run(self) -> None:
+        failed = False
+        ended = False
+        while not ended:
+            ended = self._stopped.wait(FOLLOW_S)  # and once more at the end
+            try:
+                self.catch_up()
+            except EngineError:  # it is starting
+                continue
+            except Exception:
+                if not failed:  # one traceback for a lasting fault, not four a second
+                    _log.exception("the engine's telemetry could not be read")
+                failed = True

@@ -1,0 +1,84 @@
+"""``/health`` and ``/ready``: round trips through the engine's loop, so that a loop that stands is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+
+from roseplay.serve.drain import Drain
+from roseplay.serve.keys import without_key
+
+HEALTH_S = 1.0  # for the engine to reply whether it is healthy
+HEALTH_WITHIN_S = 2.0  # for the route in any case
+
+
+class Checked(Protocol):
+    """What is asked: an engine, and an id that changes with each start of the program."""
+
+    @property
+    def engine(self) -> Any: ...
+
+    @property
+    def boot_id(self) -> str: ...
+
+
+def health_router(checked: Checked, drain: Drain) -> APIRouter:
+    """Returns the two routes. To a client without the server's key they say no more than their status."""
+    router = APIRouter()
+    check = HealthCheck(checked)
+
+    async def report(request: Request, response: Response, *, draining: bool) -> dict[str, str]:
+        ok, detail = await check()
+        if ok and draining:
+            ok, detail = False, "the server ends, and takes no new requests"
+        response.status_code = 200 if ok else 503
+        response.headers["Cache-Control"] = "no-store"
+        if without_key(request.scope):
+            return {"status": "ok" if ok else "unavailable"}
+        info = checked.engine.info
+        return {
+            "status": "ok" if ok else detail,
+            "detail": detail,
+            "boot_id": checked.boot_id,
+            "model": info.model,
+            "device": info.device,
+            "dtype": info.dtype,
+        }
+
+    @router.get("/health")
+    async def health(request: Request, response: Response) -> dict[str, str]:
+        """200 while the engine answers; what it does now is the detail."""
+        return await report(request, response, draining=False)
+
+    @router.get("/ready")
+    async def ready(request: Request, response: Response) -> dict[str, str]:
+        """200 while the server takes new requests."""
+        return await report(request, response, draining=drain.began)
+
+    return router
+
+
+class HealthCheck:
+    """Asks the engine whether it is healthy, in a thread of its own, once for all concurrent requests."""
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self._thread: anyio.CapacityLimiter | None = None  # can only be made while an event loop runs
+        self._asking: asyncio.Future[Any] | None = None
+
+    async def __call__(self) -> tuple[bool, str]:
+        """Returns whether it is, and what it does or what is wrong, within ``HEALTH_WITHIN_S``."""
+        if self._thread is None:
+            self._thread = anyio.CapacityLimiter(1)
+        if self._asking is None or self._asking.done():
+            asking = anyio.to_thread.run_sync(self._checked.engine.health, HEALTH_S, limiter=self._thread)
+            self._asking = asyncio.ensure_future(asking)
+        try:
+            async with asyncio.timeout(HEALTH_WITHIN_S):
+                found = await asyncio.shield(self._asking)
+        except TimeoutError:
+            return False, f"the engine did not say within {HEALTH_WITHIN_S:g} s whether it is well"
+        return found.ok, found.detail

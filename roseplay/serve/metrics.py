@@ -1,0 +1,219 @@
+"""``/metrics`` for Prometheus: vLLM's families, with their names, types, labels and meanings.
+
+Dashboards that were made for vLLM so show this engine too. Bounds of histograms are vLLM's, and finer ones below, since a small
+model answers within a millisecond. Times are those of the telemetry (see ``engine/telemetry.py``); prompt tokens are counted
+when a request has its first token, generated tokens as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count, takewhile
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.metrics import MetricWrapperBase
+
+from roseplay.core.info import EngineInfo
+from roseplay.core.request import FinishReason
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+
+_FINE_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005)
+_TTFT_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_GAP_S = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0),
+)
+_REQUEST_S = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+_FINE_REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2)
+_STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+class Metrics:
+    """The families of one engine.
+
+    Args:
+        info: of the engine: gives the labels, and how far the histograms of tokens reach.
+    """
+
+    def __init__(self, info: EngineInfo) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._info = info
+        self._labels = {"model_name": info.model, "engine": "0"}
+        self._last: StepRecord | None = None
+        self._make_gauges()
+        self._make_counters()
+        self._make_histograms()
+
+    def _make(self, kind: type[MetricWrapperBase], name: str, about: str, **options: Any) -> Any:
+        labels = options.pop("labels", ())
+        family = kind(f"vllm:{name}", about, [*self._labels, *labels], registry=self.registry, **options)
+        return family if labels else family.labels(**self._labels)
+
+    def _make_gauges(self) -> None:
+        self._running = self._make(Gauge, "num_requests_running", "Requests in the batch.")
+        self._waiting = self._make(Gauge, "num_requests_waiting", "Requests that wait for the batch.")
+        by_reason = self._make(
+            Gauge, "num_requests_waiting_by_reason", "Requests that wait, by what for.", labels=("reason",)
+        )
+        self._for_capacity = by_reason.labels(**self._labels, reason="capacity")
+        by_reason.labels(**self._labels, reason="deferred").set(0)  # nothing here waits for anything else
+        self._kv = self._make(Gauge, "kv_cache_usage_perc", "Share of the KV blocks that requests hold; 1 is all.")
+        asleep = self._make(Gauge, "engine_sleep_state", "1 for the state that it is in.", labels=("sleep_state",))
+        for state in ("awake", "weights_offloaded", "discard_all"):  # this engine never sleeps
+            asleep.labels(**self._labels, sleep_state=state).set(state == "awake")
+        info = self._info
+        about = {
+            "block_size": str(info.block_size),
+            "cache_dtype": info.dtype,
+            "num_gpu_blocks": str(info.num_blocks - 1),
+        }
+        names = ["engine", *about]
+        config = Gauge("vllm:cache_config_info", "How the KV cache is laid out.", names, registry=self.registry)
+        config.labels(engine="0", **about).set(1)
+
+    def _make_counters(self) -> None:
+        make = self._make
+        self._prompt = make(Counter, "prompt_tokens", "Prompt tokens of requests that have a first token.")
+        self._cached = make(Counter, "prompt_tokens_cached", "Those of them that were not computed.")
+        sources = make(Counter, "prompt_tokens_by_source", "Prompt tokens by where they came from.", labels=("source",))
+        self._computed, self._found, _ = (
+            sources.labels(**self._labels, source=source)
+            for source in ("local_compute", "local_cache_hit", "external_kv_transfer")
+        )
+        caches = make(Counter, "prompt_tokens_cached_by_source", "Prompt tokens found, by where.", labels=("source",))
+        self._on_device = caches.labels(**self._labels, source="device")
+        self._generated = make(Counter, "generation_tokens", "Tokens generated.")
+        self._queries = make(Counter, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
+        self._hits = make(Counter, "prefix_cache_hits", "Prompt tokens found there.")
+        self._preemptions = make(Counter, "num_preemptions", "Requests that lost their blocks and began again.")
+        ends = make(Counter, "request_success", "Requests that ended, by why.", labels=("finished_reason",))
+        self._ended = {
+            reason: ends.labels(**self._labels, finished_reason=str(reason.value)) for reason in FinishReason
+        }
+        rejections = make(Counter, "admission_rejections", "Requests refused, by why.", labels=("reason",))
+        self._rejected = rejections.labels(**self._labels, reason="queue_full")
+
+    def _make_histograms(self) -> None:
+        tokens = tuple(_one_two_five(self._info.max_model_len))
+
+        def histogram(name: str, about: str, *buckets: Sequence[float]) -> Any:
+            return self._make(Histogram, name, about, buckets=sorted({float(b) for part in buckets for b in part}))
+
+        self._step_tokens = histogram("iteration_tokens_total", "Tokens that a step computed.", _STEP_TOKENS)
+        self._ttft = histogram("time_to_first_token_seconds", "From submit to the first token.", _FINE_S, _TTFT_S)
+        self._itl = histogram("inter_token_latency_seconds", "Between two tokens of a request.", _FINE_S, _GAP_S)
+        self._tpot = histogram(
+            "request_time_per_output_token_seconds", "Mean time per token after the first.", _FINE_S, _GAP_S
+        )
+        phases = {
+            "e2e_request_latency_seconds": "From submit to the end of the request.",
+            "request_queue_time_seconds": "From submit to the first step that scheduled the request.",
+            "request_inference_time_seconds": "From that step to the last token.",
+            "request_prefill_time_seconds": "From that step to the first token.",
+            "request_decode_time_seconds": "From the first token to the last.",
+        }
+        self._e2e, self._queue, self._inference, self._prefill, self._decode = (
+            histogram(name, about, _FINE_REQUEST_S, _REQUEST_S) for name, about in phases.items()
+        )
+        sizes = {
+            "request_prompt_tokens": "Prompt tokens of a request.",
+            "request_generation_tokens": "Tokens generated for a request.",
+            "request_max_num_generation_tokens": "Tokens generated for a request; the most of its answers.",
+            "request_params_max_tokens": "Most tokens that a request asked for.",
+            "request_prefill_kv_computed_tokens": "Prompt tokens that were computed for a request.",
+        }
+        self._prompt_size, self._answer_size, self._most_size, self._asked_size, self._computed_size = (
+            histogram(name, about, tokens) for name, about in sizes.items()
+        )
+
+    # -- events
+
+    def take(self, event: TelemetryEvent) -> None:
+        """Count one event."""
+        if isinstance(event, StepEvent):
+            self._take_step(event)
+        elif isinstance(event, RequestEvent) and event.stream is not None:
+            if event.kind == "first_token":
+                self._take_prompt(event.stream)
+            elif event.kind == "finished":
+                self._take_end(event.stream)
+
+    def rejected(self) -> None:
+        """Count a request that was refused because the queue is full."""
+        self._rejected.inc()
+
+    def look(self, unfinished: int) -> None:
+        """Set the gauges, for an engine with so many requests that have not ended.
+
+        A step's record tells how many ran after it; requests that came since wait, and if none is left, none ran on.
+        """
+        last = self._last
+        running = min(unfinished, last.running) if last is not None else 0
+        self._running.set(running)
+        self._waiting.set(unfinished - running)
+        self._for_capacity.set(unfinished - running)
+        held = last.blocks_active + last.blocks_shared if last is not None and unfinished else 0
+        self._kv.set(held / (self._info.num_blocks - 1))
+
+    def _take_step(self, event: StepEvent) -> None:
+        self._last = record = event.record
+        computed = record.prompt_tokens + record.decode_tokens
+        if computed:
+            self._step_tokens.observe(computed)
+        if record.preempted:
+            self._preemptions.inc(len(record.preempted))
+        if event.tokens:
+            self._generated.inc(len(event.tokens))
+        for token in event.tokens:
+            if token.itl_ns is not None:
+                self._itl.observe(token.itl_ns / 1e9)
+
+    def _take_prompt(self, stream: Stream) -> None:
+        metrics = stream.metrics
+        found = metrics.cached_tokens + metrics.shared_tokens
+        self._prompt.inc(metrics.prompt_tokens)
+        self._queries.inc(metrics.prompt_tokens)
+        for counter in (self._cached, self._hits, self._found, self._on_device):
+            counter.inc(found)
+        self._computed.inc(metrics.prompt_tokens - found)
+        _observe(self._ttft, metrics.ttft_s)
+        self._computed_size.observe(metrics.prompt_tokens - found)
+
+    def _take_end(self, stream: Stream) -> None:
+        metrics = stream.metrics
+        if stream.finish_reason is not None:
+            self._ended[stream.finish_reason].inc()
+        _observe(self._tpot, metrics.tpot_s)
+        _observe(self._e2e, metrics.e2e_s)
+        _observe(self._queue, metrics.queue_s)
+        scheduled, first, last = metrics.scheduled_ns, metrics.first_token_ns, metrics.last_token_ns
+        if scheduled is not None and first is not None and last is not None:
+            self._inference.observe((last - scheduled) / 1e9)
+            self._prefill.observe((first - scheduled) / 1e9)
+            self._decode.observe((last - first) / 1e9)
+        self._prompt_size.observe(metrics.prompt_tokens)
+        for size in (self._answer_size, self._most_size):
+            size.observe(metrics.completion_tokens)
+        self._asked_size.observe(stream.params.max_new_tokens)
+
+
+def _observe(histogram: Any, seconds: float | None) -> None:
+    if seconds is not None:
+        histogram.observe(seconds)
+
+
+def _one_two_five(most: int) -> Iterable[float]:
+    """1, 2, 5, 10, 20 and so on, as far as ``most``, as vLLM's histograms of tokens have it."""
+    steps = (factor * 10**power for power in count() for factor in (1, 2, 5))
+    return takewhile(lambda bound: bound <= most, steps)

@@ -1,0 +1,124 @@
+"""What a server reports of itself to Prometheus and to its log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from roseplay.engine.errors import EngineError
+from roseplay.engine.telemetry import TelemetryEvent
+from roseplay.serve.errors import PREFIX
+from roseplay.serve.follower import Follower
+from roseplay.serve.metrics import Metrics
+from roseplay.serve.request_log import log_request
+from roseplay.serve.served import Served
+
+_TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+disable_created_metrics()  # a second series for each, which nobody asks for
+
+
+class Monitor:
+    """Follows an engine's telemetry from ``start`` to ``close``, and counts the server's replies.
+
+    Args:
+        log_requests: whether each request that ends is logged.
+    """
+
+    def __init__(self, served: Served, *, log_requests: bool = False) -> None:
+        self._served = served
+        self._metrics: Metrics | None = None  # made when the engine is live, since its model is a label
+        self._http = CollectorRegistry()
+        self._replies = Counter(
+            "http_requests", "Replies, by route, method and class of status.", ["handler", "method", "status"],
+            registry=self._http,
+        )  # fmt: skip
+        self._durations = Histogram(
+            "http_request_duration_seconds", "From a request to the end of its reply.", ["handler", "method"],
+            registry=self._http,
+        )  # fmt: skip
+        takers: list[Callable[[TelemetryEvent], None]] = [self._take]
+        if log_requests:
+            takers.append(log_request)
+        self._follower = Follower(served, *takers)
+
+    def start(self) -> None:
+        self._follower.start()
+
+    def close(self) -> None:
+        self._follower.close()
+
+    def _take(self, event: TelemetryEvent) -> None:
+        self._engine_metrics().take(event)
+
+    def _engine_metrics(self) -> Metrics:
+        if self._metrics is None:
+            self._metrics = Metrics(self._served.engine.info)
+        return self._metrics
+
+    def replied(self, handler: str, method: str, status: int, path: str, seconds: float) -> None:
+        """Count one reply, which took so long."""
+        self._durations.labels(handler, method).observe(seconds)
+        self._replies.labels(handler, method, f"{status // 100}xx").inc()
+        if status == 429 and path.startswith(f"{PREFIX}/"):
+            self._engine_metrics().rejected()
+
+    def exposition(self) -> bytes:
+        """Returns everything in Prometheus' text format.
+
+        Raises:
+            EngineError: the engine is not live yet.
+        """
+        self._follower.catch_up()
+        metrics = self._engine_metrics()
+        metrics.look(self._served.engine.num_unfinished)
+        return generate_latest(metrics.registry) + generate_latest(self._http)
+
+
+def metrics_router(monitor: Monitor) -> APIRouter:
+    """Returns the route that Prometheus scrapes."""
+    router = APIRouter()
+
+    @router.get("/metrics")
+    def metrics() -> Response:
+        """Figures of the engine and of the server, under vLLM's names.
+
+        In the text format, whatever else a scraper would take: as OpenMetrics the library writes vLLM's colons as underscores.
+        """
+        try:
+            body = monitor.exposition()
+        except EngineError as error:
+            raise HTTPException(503, str(error)) from None
+        return Response(body, headers={"Content-Type": _TEXT_FORMAT, "Cache-Control": "no-store"})
+
+    return router
+
+
+class ReplyCounter:
+    """ASGI middleware that counts the replies of the routes behind it."""
+
+    def __init__(self, app: ASGIApp, monitor: Monitor) -> None:
+        self._app, self._monitor = app, monitor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = 500  # of a route that fails before it replies
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            handler: Any = getattr(scope.get("route"), "path", "none")
+            self._monitor.replied(str(handler), scope["method"], status, scope["path"], time.monotonic() - began)

@@ -1,0 +1,115 @@
+"""The end of a server: what runs may finish, what is new is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+STARTS_WITHIN_S = 240.0
+LONG = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
+
+
+@contextlib.contextmanager
+def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``roseplay serve`` in a process of its own, in slow motion; gives it and its address."""
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "roseplay", "serve", "--port", "0", "--worker", "thread", "--slow-motion", "3"]
+    with subprocess.Popen(
+        [*command, *flags], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[^/]+", process.stdout.readline())
+            assert found, process.stderr and process.stderr.read()
+            yield process, found.group()
+        finally:
+            process.kill()
+
+
+class Stream:
+    """A streamed completion in a thread: what has come of it so far."""
+
+    def __init__(self, address: str) -> None:
+        self.lines: list[str] = []
+        self._thread = threading.Thread(target=self._read, args=(address,), daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + 60
+        while len(self.lines) < 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def _read(self, address: str) -> None:
+        with (
+            contextlib.suppress(httpx.HTTPError),
+            httpx.stream("POST", f"{address}/v1/completions", json=LONG, timeout=60) as response,
+        ):
+            self.lines.extend(line for line in response.iter_lines() if line)
+
+    def whole(self) -> list[str]:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.lines
+
+
+def test_a_stream_that_runs_is_finished_and_a_new_request_refused() -> None:
+    with served() as (process, address), httpx.Client(base_url=address, timeout=30) as kept:
+        assert kept.get("/ready").status_code == 200
+        stream = Stream(address)
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while (ready := kept.get("/ready")).status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ready.json()["detail"] == "the server ends, and takes no new requests"
+        assert kept.get("/health").status_code == 200
+        refused = kept.post("/v1/completions", json={**LONG, "stream": False})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        assert int(refused.headers["retry-after"]) > 0
+        lines = stream.whole()
+        assert lines[-1] == "data: [DONE]"
+        assert json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert "ending once 1 request of the API finished, within 30 s" in process.stderr.read()
+
+
+@pytest.mark.parametrize("flags", [["--grace", "0.5"], []], ids=["grace time over", "second signal"])
+def test_the_end_comes_when_the_time_is_over_or_at_a_second_signal(flags: list[str]) -> None:
+    with served("--slow-motion", "50", *flags) as (process, address):
+        stream = Stream(address)
+        process.send_signal(signal.SIGINT)
+        if not flags:
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert stream.whole()[-1] != "data: [DONE]" or '"error"' in stream.lines[-2]
+
+
+def test_nothing_to_wait_for_ends_at_once() -> None:
+    with served() as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert process.stderr is not None and process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("flags", ["--port many", "--grace -1", "--grace soon", "--api-key=", "--log-level loud"])
+def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from roseplay.serve.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(flags.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,136 @@
+"""A server with a key: no route answers without it, whoever serves the route; programs and browsers each have a way in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from roseplay.play.playground import Playground
+from roseplay.play.web.server import create_app as create_page
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain
+from roseplay.serve.guard import allowed_hosts
+from roseplay.serve.keys import COOKIE
+from tests.play.app_routes import Place, places
+from tests.play.fake_engine import FakeEngine
+
+HOST = "127.0.0.1:7860"
+KEY = "open-sesame"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+HEALTH = ("/health", "/ready")
+
+
+def page_app() -> Any:
+    return create_page(Playground(FakeEngine()), allowed_hosts("127.0.0.1"), key=KEY)
+
+
+def api_app() -> Any:
+    return create_app(ServedEngine(FakeEngine()), allowed_hosts("127.0.0.1"), key=KEY, drain=Drain())  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=[page_app, api_app], ids=["page", "api"])
+def app(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+@pytest.fixture
+def client(app: Any) -> TestClient:
+    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+
+
+def routes(app: Any) -> list[Place]:
+    return places(app, least=10)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": f"Bearer {KEY}x"},
+        {"Authorization": f"Bearer {KEY[:-1]}"},
+        {"Authorization": f"Basic {KEY}"},
+        {"Authorization": KEY},
+        {"Authorization": "Bearer \xff"},
+        {"Cookie": f"{COOKIE}={KEY}"},
+        {"Cookie": f"{COOKIE}="},
+        {"Cookie": ";;=\x01"},
+    ],
+)
+def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers: dict[str, str]) -> None:
+    for place in routes(app):
+        if place.method == "WEBSOCKET":
+            with pytest.raises(WebSocketDisconnect), client.websocket_connect(place.filled(), headers=headers):
+                pass
+            continue
+        encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+        answer = client.request(place.method, place.filled(), headers=encoded)
+        if place.path in HEALTH:
+            assert answer.json() == {"status": "ok"}  # neither the model nor the machine
+        else:
+            assert answer.status_code == 401, place
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_path_that_is_not_there_is_refused_like_the_others(client: TestClient) -> None:
+    for path in ("/nothing", "/v1/nothing", "//v1/models", "/health/", "/ready?x=1/../metrics", "/key/x", "/%6bey/.."):
+        answer = client.get(path)
+        assert answer.status_code == (200 if path.startswith("/ready?") else 401), path
+
+
+def test_a_program_sends_it_with_each_request(app: Any, client: TestClient) -> None:
+    for path in ("/metrics", "/v1/models", "/v1/runtime_config"):
+        assert client.get(path).status_code == 401
+        assert client.get(path, headers=HEADERS).status_code == 200, path
+    health = client.get("/health", headers={"Authorization": f"bearer {KEY}"}).json()
+    assert health["model"] == "fake-chat"
+
+
+def test_the_refusal_of_the_api_has_the_shape_of_openais(client: TestClient) -> None:
+    answer = client.post("/v1/chat/completions", json={})
+    assert answer.json()["error"]["code"] == "invalid_api_key"
+    assert "Authorization: Bearer" in answer.json()["error"]["message"]
+    assert KEY not in answer.text
+
+
+def test_a_browser_gets_a_form_and_a_cookie(client: TestClient) -> None:
+    form = client.get("/metrics", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert form.status_code == 401
+    assert 'type="password"' in form.text and 'value="/metrics"' in form.text
+    wrong = client.post("/key", data={"key": "guess", "to": "/metrics"})
+    assert wrong.status_code == 401 and "That is not the key." in wrong.text and "set-cookie" not in wrong.headers
+    right = client.post("/key", data={"key": KEY, "to": "/metrics"})
+    assert (right.status_code, right.headers["location"]) == (303, "/metrics")
+    cookie = right.headers["set-cookie"]
+    assert KEY not in cookie
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age="))
+    assert "Secure" not in cookie
+    assert client.get("/metrics").status_code == 200  # the client keeps the cookie
+    client.cookies.clear()
+    assert client.get("/metrics").status_code == 401
+
+
+def test_behind_tls_the_cookie_is_for_tls_alone(app: Any) -> None:
+    client = TestClient(app, base_url=f"https://{HOST}", follow_redirects=False)
+    assert "Secure" in client.post("/key", data={"key": KEY}).headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "there", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:x", "", "/a\r\nSet-Cookie: x=y"]
+)
+def test_the_form_leads_to_this_server_only(client: TestClient, there: str) -> None:
+    assert client.post("/key", data={"key": KEY, "to": there}).headers["location"] == "/"
+
+
+def test_the_form_shows_what_was_asked_for_as_text(client: TestClient) -> None:
+    form = client.get('/"><script>alert(1)</script>', headers={"Accept": "text/html"})
+    assert "<script>" not in form.text
+
+
+def test_another_site_cannot_post_the_form(client: TestClient) -> None:
+    answer = client.post("/key", data={"key": KEY}, headers={"Origin": "https://evil.example"})
+    assert answer.status_code == 403
+    assert client.post("/key", content=b"key=" + b"x" * 20_000).status_code == 401

@@ -1,0 +1,273 @@
+"""``/metrics``: the families that dashboards made for vLLM query, with the values that the telemetry has."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.client import Engine
+from tests.play.fake_engine import FakeEngine
+from tests.serve.conftest import serving
+from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
+
+# The newer dashboards' templates list an engine's models and numbers from these.
+NAMED = {"model_name": "tiny-chat", "engine": "0"}
+
+
+class Scrape:
+    """What one scrape gives: samples by name."""
+
+    def __init__(self, address: str) -> None:
+        answer = httpx.get(f"{address}/metrics", timeout=30)
+        assert answer.status_code == 200, answer.text
+        self.families = list(text_string_to_metric_families(answer.text))
+        self.samples: dict[str, list[Any]] = {}
+        for family in self.families:
+            for sample in family.samples:
+                self.samples.setdefault(sample.name, []).append(sample)
+
+    def value(self, name: str, **labels: str) -> float:
+        found = [s.value for s in self.samples[f"vllm:{name}"] if labels.items() <= s.labels.items()]
+        assert len(found) == 1, (name, labels, found)
+        return float(found[0])
+
+
+@pytest.fixture
+def fresh() -> Iterator[tuple[Engine, str]]:
+    """An engine that has served nothing, and its address."""
+    config = EngineConfig(worker="thread", threads=1, num_blocks=50, max_waiting=4)
+    with Engine("tiny-chat", config=config) as engine, serving(engine) as address:
+        yield engine, address
+
+
+def test_the_first_scrape_has_all_that_dashboards_query(fresh: tuple[Engine, str]) -> None:
+    httpx.get(f"{fresh[1]}/v1/models")  # dashboards divide by replies that there are
+    scrape = Scrape(fresh[1])
+    missing = {}
+    for metric, (labels, values) in QUERIED.items():
+        if metric.startswith(tuple(DOES_NOT_APPLY)):
+            assert metric not in scrape.samples, f"{metric} is there, though it is said not to apply"
+            continue
+        samples = scrape.samples.get(metric, [])
+        fits = [sample for sample in samples if labels <= set(sample.labels)]
+        if metric != "http_requests_total":  # no reply was a 5xx yet
+            fits = (
+                fits
+                and [
+                    fit
+                    for name, named in values.items()
+                    for value in named
+                    for fit in fits
+                    if fit.labels[name] == value
+                ]
+            ) or (fits if not values else [])
+        if not fits:
+            missing[metric] = (labels, values, samples[:2])
+    assert not missing
+    for metric, bounds in LIMITS.items():
+        assert set(bounds) <= {sample.labels["le"] for sample in scrape.samples[metric]}
+
+
+def test_each_reason_for_leaving_a_metric_out_is_needed() -> None:
+    assert [begin for begin in DOES_NOT_APPLY if not any(metric.startswith(begin) for metric in QUERIED)] == []
+
+
+def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -> None:
+    engine, address = fresh
+    prompt = list(range(100, 140))
+    first = engine.submit(prompt, SamplingParams(max_new_tokens=7, ignore_eos=True)).result(60)
+    again = engine.submit(prompt, SamplingParams(max_new_tokens=3, ignore_eos=True)).result(60)
+    aborted = engine.submit(prompt, SamplingParams(max_new_tokens=600, ignore_eos=True))
+    assert aborted.wait_for_first_token(60)
+    aborted.cancel()
+    streams = [first, again, aborted.result(60)]
+    generated = sum(len(stream.token_ids) for stream in streams)
+    cached = sum(stream.metrics.cached_tokens for stream in streams)
+    assert cached >= len(prompt)  # so that something is tested
+
+    scrape = Scrape(address)
+    value = scrape.value
+    assert value("prompt_tokens_total") == value("prefix_cache_queries_total") == 3 * len(prompt)
+    assert value("prefix_cache_hits_total") == value("prompt_tokens_cached_total") == cached
+    assert value("prompt_tokens_by_source_total", source="local_compute") == 3 * len(prompt) - cached
+    assert value("prompt_tokens_by_source_total", source="local_cache_hit") == cached
+    assert value("generation_tokens_total") == generated
+    for reason, count in {FinishReason.LENGTH: 2, FinishReason.ABORT: 1, FinishReason.STOP: 0}.items():
+        assert value("request_success_total", finished_reason=str(reason)) == count
+    assert value("time_to_first_token_seconds_count") == 3
+    assert value("time_to_first_token_seconds_sum") == pytest.approx(sum(s.metrics.ttft_s or 0 for s in streams))
+    assert value("inter_token_latency_seconds_count") == generated - 3
+    gaps = sum(sum(stream.metrics.itl_s) for stream in streams)
+    assert value("inter_token_latency_seconds_sum") == pytest.approx(gaps)
+    assert value("e2e_request_latency_seconds_sum") == pytest.approx(sum(s.metrics.e2e_s or 0 for s in streams))
+    assert value("request_queue_time_seconds_sum") == pytest.approx(sum(s.metrics.queue_s or 0 for s in streams))
+    prefill, decode = (value(f"request_{phase}_time_seconds_sum") for phase in ("prefill", "decode"))
+    assert value("request_inference_time_seconds_sum") == pytest.approx(prefill + decode)
+    assert value("request_params_max_tokens_sum") == 7 + 3 + 600
+    assert value("request_generation_tokens_sum") == generated
+    assert value("request_prefill_kv_computed_tokens_sum") == 3 * len(prompt) - cached
+    assert value("iteration_tokens_total_sum") >= generated - 3
+    assert value("num_requests_running") == value("num_requests_waiting") == value("kv_cache_usage_perc") == 0
+
+
+def test_buckets_hold_vllms_bounds_and_finer_ones(address: str) -> None:
+    scrape = Scrape(address)
+
+    def bounds(name: str) -> list[float]:
+        return [float(sample.labels["le"]) for sample in scrape.samples[f"vllm:{name}_bucket"]]
+
+    ttft, itl = bounds("time_to_first_token_seconds"), bounds("inter_token_latency_seconds")
+    assert {0.001, 0.06, 1.0, 7.5, 160.0, 2560.0} <= set(ttft) and {0.01, 0.075, 0.4, 80.0} <= set(itl)
+    assert min(ttft) <= 0.0001 and min(itl) <= 0.0001
+    assert bounds("request_prompt_tokens")[:6] == [1, 2, 5, 10, 20, 50]
+    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds"):
+        assert bounds(name) == sorted(bounds(name))
+    counts = [sample.value for sample in scrape.samples["vllm:time_to_first_token_seconds_bucket"]]
+    assert counts == sorted(counts)
+
+
+def test_gauges_tell_what_runs_and_waits(fresh: tuple[Engine, str]) -> None:
+    engine, address = fresh
+    engine.set_knobs(max_batch_size=2)
+    params = SamplingParams(max_new_tokens=600, ignore_eos=True)
+    streams = [engine.submit([7] * 20, params) for _ in range(2)]
+    assert all(stream.wait_for_first_token(60) for stream in streams)
+    streams += [engine.submit([7] * 20, params) for _ in range(3)]
+    scrape = Scrape(address)
+    assert (scrape.value("num_requests_running"), scrape.value("num_requests_waiting")) == (2, 3)
+    assert scrape.value("num_requests_waiting_by_reason", reason="capacity") == 3
+    assert 0 < scrape.value("kv_cache_usage_perc") < 1
+    engine.abort_all()
+    for stream in streams:
+        stream.result(60)
+    scrape = Scrape(address)
+    assert scrape.value("num_requests_running") == scrape.value("num_requests_waiting") == 0
+
+
+def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None:
+    engine, address = fresh
+    engine.pause()
+    body = {"model": "tiny-chat", "prompt": "Hi", "max_tokens": 1}
+    with ThreadPoolExecutor(10) as pool:
+        asked = [pool.submit(httpx.post, f"{address}/v1/completions", json=body, timeout=60) for _ in range(10)]
+        deadline = time.monotonic() + 30
+        while sum(one.done() for one in asked) < 6:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert Scrape(address).value("admission_rejections_total", reason="queue_full") == 6
+        engine.resume()
+        statuses = sorted(one.result().status_code for one in asked)
+    assert statuses == [200] * 4 + [429] * 6
+    scrape = Scrape(address)
+    counts = {
+        s.labels["status"]: s.value for s in scrape.samples["http_requests_total"] if s.labels["method"] == "POST"
+    }
+    assert counts == {"2xx": 4, "4xx": 6}
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "*/*",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.2",
+        "text/plain;version=1.0.0;escaping=underscores",
+    ],
+)
+def test_names_keep_their_colons_for_every_scraper(address: str, accept: str) -> None:
+    answer = httpx.get(f"{address}/metrics", headers={"Accept": accept})
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "\nvllm:generation_tokens_total{" in answer.text and "vllm_" not in answer.text
+
+
+def test_nothing_is_missed_between_scrapes() -> None:
+    """The telemetry's log is bounded; it is read as it comes, not only when someone scrapes."""
+    engine = FakeEngine(run=True, step_s=0.0002)
+    with serving(engine) as address:
+        first = Scrape(address).value("generation_tokens_total")
+        asked = 0
+        for _ in range(30):
+            streams = [engine.submit([1, 2, 3], SamplingParams(max_new_tokens=60)) for _ in range(8)]
+            for stream in streams:
+                asked += len(stream.result(60).token_ids)
+        assert engine.telemetry.next_cursor > 4096 / 2
+        assert Scrape(address).value("generation_tokens_total") - first == asked
+    engine.close()
+
+
+PROMETHEUS = shutil.which("prometheus")
+CONFIG = """
+global: {{scrape_interval: 500ms}}
+scrape_configs:
+  - job_name: vllm
+    static_configs: [{{targets: ["{target}"]}}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: apt-get install prometheus")
+def test_a_real_prometheus_answers_the_dashboards_queries(fresh: tuple[Engine, str], tmp_path: Path) -> None:
+    engine, address = fresh
+    (tmp_path / "prometheus.yml").write_text(CONFIG.format(target=address.removeprefix("http://")))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(str(PROMETHEUS), f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"),
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _watch(engine, f"http://127.0.0.1:{port}", until=time.monotonic() + 60)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _watch(engine: Engine, prometheus: str, until: float) -> None:
+    """Generate some traffic over several scrapes, then query every metric as dashboards do."""
+
+    def query(expression: str) -> list[Any]:
+        answer = httpx.get(f"{prometheus}/api/v1/query", params={"query": expression}, timeout=30).json()
+        assert answer["status"] == "success", (expression, answer)
+        return list(answer["data"]["result"])
+
+    scrapes = 0
+    while scrapes < 8:
+        assert time.monotonic() < until, "Prometheus did not scrape"
+        engine.submit([1, 2, 3, 4], SamplingParams(max_new_tokens=8, ignore_eos=True)).result(60)
+        try:
+            found = query("count_over_time(up[1m])")
+        except httpx.HTTPError:  # it starts
+            found = []
+        scrapes = int(found[0]["value"][1]) if found else 0
+        time.sleep(0.1)
+    assert [one["value"][1] for one in query("up")] == ["1"], "the scrapes failed"
+    rates = 'sum(rate({}{{job=~"vllm", model_name=~"tiny-chat"}}[1m]))'
+    assert float(query(rates.format("vllm:generation_tokens_total"))[0]["value"][1]) > 0
+    for metric in QUERIED:
+        if metric.startswith(tuple(DOES_NOT_APPLY)) or not metric.startswith("vllm:") or metric.endswith("_info"):
+            continue
+        if metric.endswith("_bucket"):
+            selected = re.sub(r"^sum\((.*)\)$", r"sum by (le) (\1)", rates.format(metric))
+            value = query(f"histogram_quantile(0.95, {selected})")
+        elif metric.endswith(("_total", "_sum", "_count")):
+            value = query(rates.format(metric))
+        else:
+            value = query(f'{metric}{{model_name=~"tiny-chat", engine=~".+"}}')
+        assert value, metric
+    p95 = query("histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[1m])))")
+    assert 0 < float(p95[0]["value"][1]) < 60
