@@ -14,6 +14,7 @@ COMMANDS = {
     "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
     "export": ("roseplay.recording.command", "make a trace, a table or a report of a recorded run"),
     "bench": ("roseplay.bench.main", "measure the engine"),
+    "check": ("roseplay.check.main", "what a server for OpenAI's clients answers, ours or another"),
     "doctor": ("roseplay.doctor.main", "what this machine has, what the engine makes of it, what is missing"),
 }
 

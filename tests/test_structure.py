@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "play": SHARED | {"core", "engine", "traffic", "recording", "lab", "serve"},
     "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
     "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
-    "cli": {"recording", "lab", "play", "serve", "bench", "doctor"},
+    "check": SHARED,
+    "cli": {"recording", "lab", "play", "serve", "bench", "check", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},
 }

@@ -1,0 +1,1 @@
+"""What a server for OpenAI's clients answers: ours, and those of others."""
