@@ -219,6 +219,16 @@ class EngineConfig:
         unit="steps",
         lab="",
     )
+    kv_events: bool = setting(
+        False,
+        Switch(),
+        "KV events",
+        "engine: telemetry",
+        "Note in each step's record which full blocks entered the prefix cache and which left it, with their hashes and "
+        "tokens, so that they can be published as KV events.",
+        vllm="kv_events_config",
+        lab="",
+    )
 
     def __post_init__(self) -> None:
         check_all(self)

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from roseplay.core.block_pool import BlockPool
+from roseplay.core.cache_events import CacheLog
 from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
 
 COMMITTED = -1
@@ -28,6 +29,7 @@ class Node:
         pending_step: the step that computes it, or ``COMMITTED``.
         request_id: who computes it, or did.
         history: hash of all tokens up to its end, once somebody has asked for it.
+        logged: whether the cache's log has it as stored.
     """
 
     parent: Node | None
@@ -37,6 +39,7 @@ class Node:
     request_id: int
     history: int | None = None
     listed: bool = True
+    logged: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +89,12 @@ class PrefixCache:
     Args:
         pool: its blocks; the cache marks there which can be found.
         max_saved_logits: how many prompts' logits are kept (vocabulary x 4 bytes each), least recently used go first.
+        log: is told which full blocks of steps that succeeded become findable, and which cease to be.
     """
 
-    def __init__(self, pool: BlockPool, max_saved_logits: int) -> None:
+    def __init__(self, pool: BlockPool, max_saved_logits: int, log: CacheLog | None = None) -> None:
         self.step_id = 0  # the step that is being scheduled, or was last
+        self.log = log
         self._pool = pool
         self._max_saved_logits = max_saved_logits
         self._nodes: dict[tuple[Node | None, tuple[int, ...]], Node] = {}
@@ -240,7 +245,17 @@ class PrefixCache:
 
     def confirm(self) -> None:
         """What was committed did succeed."""
+        if self.log is not None:
+            for node in self._unproven.nodes:
+                self._log_stored(node, self.log)
         self._unproven = _Pending()
+
+    @staticmethod
+    def _log_stored(node: Node, log: CacheLog) -> None:
+        if node.listed:
+            parent = None if node.parent is None else _history(node.parent)
+            log.store(_history(node), parent, node.tokens)
+            node.logged = True
 
     def roll_back(self) -> None:
         """The step failed, and so did one in flight before it: nothing of them stays findable."""
@@ -265,6 +280,10 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Forget everything; blocks that are held stay with their holders."""
+        if self.log is not None:
+            for node in self._node_of_block.values():
+                node.logged = False
+            self.log.clear()
         for block in [*self._node_of_block, *self._tails_of_block]:
             self._note_lost(block, cleared=True)
             self.unlist(block)
@@ -294,6 +313,8 @@ class PrefixCache:
         if not node.listed:
             return
         node.listed = False
+        if node.logged and self.log is not None:
+            self.log.remove(_history(node))
         del self._nodes[node.parent, node.tokens]
         self._siblings.remove(node.parent, node.tokens)
         del self._node_of_block[node.block]

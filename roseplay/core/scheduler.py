@@ -14,6 +14,7 @@ from roseplay.core.ahead import StepsInFlight, computing, drop_placeholder, is_l
 from roseplay.core.block_pool import BlockPool
 from roseplay.core.block_tables import BlockTables
 from roseplay.core.budget import UNLIMITED, check_fits
+from roseplay.core.cache_events import CacheLog
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
@@ -38,6 +39,7 @@ class Scheduler:
             ``shrink`` lowers it for a while.
         step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
             prompt computed whole may exceed it. May be replaced between steps.
+        cache_log: is told what enters and leaves the prefix cache.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class Scheduler:
         knobs: Knobs | None = None,
         token_limit: int | None = None,
         step_limit: int | None = None,
+        cache_log: CacheLog | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
-        self.cache = PrefixCache(self.pool, max_saved_logits)
+        self.cache = PrefixCache(self.pool, max_saved_logits, cache_log)
         self.tables = BlockTables(self.pool, self.cache)
         self.block_size = block_size
         self.max_model_len = max_model_len

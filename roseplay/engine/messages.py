@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from roseplay.config import Knobs, SamplingParams
+from roseplay.core.cache_events import CacheEvent
 from roseplay.core.cache_miss import Miss
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Progress
@@ -151,7 +152,8 @@ class StepRecord:
     Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
     step was replayed, as a CUDA graph or from a recording; ``None`` where there are none. ``out_of_memory``: steps undone
-    before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``.
+    before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``. ``cache_events``: what
+    entered and left the prefix cache since the previous record, where ``EngineConfig.kv_events`` asks for it.
     """
 
     step_id: int
@@ -181,6 +183,7 @@ class StepRecord:
     graph: bool | None = None
     out_of_memory: int = 0
     held_by: str | None = None
+    cache_events: list[CacheEvent] = field(default_factory=list)
 
     @property
     def block_copies(self) -> int:

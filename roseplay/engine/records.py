@@ -68,6 +68,7 @@ def step_record(
         block_changes=_block_changes(scheduler),
         graph=result.graph,
         held_by=step.held_by,
+        cache_events=log.take() if (log := scheduler.cache.log) is not None else [],
     )
 
 

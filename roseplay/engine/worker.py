@@ -13,6 +13,7 @@ from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
+from roseplay.core.cache_events import CacheLog
 from roseplay.core.progress import Reporter
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
@@ -113,6 +114,7 @@ class Worker:
             max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
             knobs=knobs,
             token_limit=self.runner.memory_limit,
+            cache_log=CacheLog() if self.config.kv_events else None,
         )
 
     def run(self) -> None:

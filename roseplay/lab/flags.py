@@ -51,7 +51,7 @@ examples:
 scenarios:
 """
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
-_NOT_FLAGS = ("seed", "worker", "telemetry_steps")
+_NOT_FLAGS = ("seed", "worker", "telemetry_steps", "kv_events")
 
 
 def parser() -> Parser:

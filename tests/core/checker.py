@@ -15,6 +15,7 @@ import pytest
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
+from roseplay.core.cache_events import CacheLog
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult
@@ -54,6 +55,7 @@ class Checker:
             max_model_len=max_model_len,
             max_saved_logits=max_saved_logits,
             knobs=Knobs(**knobs),
+            cache_log=CacheLog(),
         )
         self.device = Device(num_blocks, block_size)
         self.max_saved_logits = max_saved_logits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
+from roseplay.core.prefix_cache import COMMITTED, Node
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
@@ -20,6 +22,7 @@ class Invariants:
         self.device = device
         self.live = live
         self._block_states: dict[int, tuple[int, bool]] = {}
+        self._stored: dict[int, Stored] = {}
         self._progress: tuple[int, ...] = ()
         self._patience = 0
 
@@ -38,6 +41,7 @@ class Invariants:
         self._check_references(holders, flying_blocks or set())
         for block in pool.take_changed():
             self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
+        self._check_cache_events()
         if thorough:
             self._check_histories(has_flight=flying_blocks is not None)
             self._check_descriptions(holders)
@@ -78,6 +82,20 @@ class Invariants:
             known = request.num_known_tokens
             assert request.token_ids[:known] == truth.tokens[:known]
             assert has_flight or PLACEHOLDER not in request.token_ids
+
+    def _check_cache_events(self) -> None:
+        """The events so far add up to the full blocks that can be found and whose step has succeeded."""
+        cache = self.scheduler.cache
+        assert cache.log is not None
+        for event in cache.log.take():
+            apply_cache_event(self._stored, event)
+        unproven = {id(node) for node in cache._unproven.nodes}
+        found = [node for node in cache._nodes.values() if node.pending_step == COMMITTED and id(node) not in unproven]
+        assert self._stored.keys() == {_prefix_hash(node) for node in found}
+        for node in found:
+            stored = self._stored[_prefix_hash(node)]
+            assert stored.token_ids == node.tokens
+            assert stored.parent_hash == (None if node.parent is None else _prefix_hash(node.parent))
 
     def _check_descriptions(self, holders: list[Request]) -> None:
         """What is told of blocks: who holds them, what is in them, and which have changed."""
@@ -162,3 +180,19 @@ class Invariants:
             )
         self._patience -= 1
         assert self._patience >= 0, f"{oldest} does not advance"
+
+
+def apply_cache_event(stored: dict[int, Stored], event: CacheEvent) -> None:
+    """Apply an event to what is stored, by hash. Nothing is stored twice, and nothing removed that is not stored."""
+    match event:
+        case Stored(block_hash):
+            assert block_hash not in stored
+            stored[block_hash] = event
+        case Removed(block_hash):
+            del stored[block_hash]
+        case Cleared():
+            stored.clear()
+
+
+def _prefix_hash(node: Node) -> int:
+    return hash((0 if node.parent is None else _prefix_hash(node.parent), node.tokens))

@@ -106,7 +106,15 @@ class Loop:
     is shut down.
     """
 
-    def __init__(self, runner: FakeRunner | None = None, *, eos: Iterable[int] = (), seed: int = 0, **knobs: object):
+    def __init__(
+        self,
+        runner: FakeRunner | None = None,
+        *,
+        eos: Iterable[int] = (),
+        seed: int = 0,
+        config: EngineConfig | None = None,
+        **knobs: object,
+    ):
         self.runner = runner or FakeRunner()
         self.events: list[Event] = []
         self.waits: list[float | None] = []
@@ -114,7 +122,8 @@ class Loop:
         self.refuse: Callable[[Event], Exception | None] = lambda event: None
         self._script: list[list[Command] | Callable[[], list[Command]]] = []
         self.runner.eos_token_ids = frozenset(eos)
-        self.worker = Worker(self.runner, EngineConfig(seed=seed), Knobs(**knobs), inbox=self, send=self._send)
+        config = config or EngineConfig(seed=seed)
+        self.worker = Worker(self.runner, config, Knobs(**knobs), inbox=self, send=self._send)
 
     def run(self, *script: list[Command] | Callable[[], list[Command]]) -> None:
         self._script = list(script)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 
+from roseplay.core.cache_events import Cleared, Removed, Stored
 from roseplay.core.step import TokenLogprobs
 from roseplay.engine.messages import BlockChange, EntryRecord, Finished, NewToken, StepOutput, StepRecord
 
@@ -22,10 +23,12 @@ def test_a_steps_outcome_survives_the_way_between_processes():
         copied=[2],
         block_changes=[BlockChange(7, 2, 1, True)],
         graph=True,
+        cache_events=[Cleared(), Stored(5, None, (1, 2)), Removed(5)],
     )
     logprobs = TokenLogprobs(-0.5, [(5, -0.5), (6, -1.0)])
     sent = StepOutput([NewToken(2, 5, "eos", logprobs)], [Finished(3, "error", "why")], record, 99)
     got = pickle.loads(pickle.dumps(sent))
     assert got == sent
+    assert [type(event) for event in got.record.cache_events] == [Cleared, Stored, Removed]
     assert [type(part) for part in (got.tokens[0], got.record.entries[0])] == [NewToken, EntryRecord]
     assert len(sent.record.entries) == 2  # the sender's own stays whole

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.cache_events import Cleared, Removed, Stored
 from roseplay.core.step import DeviceLostError, StepTooLargeError
 from roseplay.engine import worker as worker_module
 from roseplay.engine.messages import (
@@ -70,6 +71,21 @@ def test_the_record_of_each_step_adds_up(ahead):
         step = steps[record.step_id]
         assert (record.admitted, record.preempted, record.copied) == (step.admitted, step.preempted, step.copied)
         assert (record.cached_tokens, record.shared_tokens) == (step.cached_tokens, step.shared_tokens)
+
+
+@AHEAD
+def test_what_enters_and_leaves_the_prefix_cache_is_recorded_where_it_is_asked_for(ahead):
+    loop = Loop(FakeRunner(num_blocks=6, runs_ahead=ahead), config=EngineConfig(kv_events=True))
+    loop.run([submit(1, range(9), 4)], *[[]] * 9, [submit(2, range(20, 34), 2)], *[[]] * 9, [ClearCache()])
+    events = [event for output in loop.outputs for event in output.record.cache_events]
+    first, second = hash((0, (0, 1, 2, 3))), hash((hash((0, (0, 1, 2, 3))), (4, 5, 6, 7)))
+    assert events[:3] == [Cleared(), Stored(first, None, (0, 1, 2, 3)), Stored(second, first, (4, 5, 6, 7))]
+    assert Removed(second) in events
+    assert events[-1] == Cleared()
+    assert any(event[2:] == ((20, 21, 22, 23),) for event in events)
+    plain = Loop(FakeRunner(runs_ahead=ahead))
+    plain.run([submit(1, range(9), 4)])
+    assert not any(output.record.cache_events for output in plain.outputs)
 
 
 def test_progress_of_a_prompt_is_recorded():

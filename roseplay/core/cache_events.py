@@ -1,0 +1,72 @@
+"""What enters and leaves the prefix cache, for routers and viewers outside: the content of vLLM's KV cache events.
+
+Only full blocks count. A block is named by a hash of all tokens up to its end, so that equal prefixes have equal names
+whichever block holds them; the end of a prompt that does not fill a block has no name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class Stored(NamedTuple):
+    """A full block can be found from now on.
+
+    Attributes:
+        block_hash: of all tokens up to its end, 64 bits with a sign.
+        parent_hash: of the block before it in its prompt; None for the first one.
+        token_ids: its own tokens.
+    """
+
+    block_hash: int
+    parent_hash: int | None
+    token_ids: tuple[int, ...]
+
+
+class Removed(NamedTuple):
+    """No block with this hash can be found any more."""
+
+    block_hash: int
+
+
+class Cleared(NamedTuple):
+    """Nothing can be found any more."""
+
+
+CacheEvent = Stored | Removed | Cleared
+
+
+class CacheLog:
+    """Events since the last ``take``, in order. The first one is ``Cleared``: a new cache replaces whatever was before.
+
+    Two blocks may have the same content at a time, one of them behind a parent that was evicted. Their hash is reported
+    stored with the first and removed with the last.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[CacheEvent] = [Cleared()]
+        self._blocks: Counter[int] = Counter()  # by hash, how many blocks have this content
+
+    def store(self, block_hash: int, parent_hash: int | None, token_ids: tuple[int, ...]) -> None:
+        """A block with this content can be found."""
+        self._blocks[block_hash] += 1
+        if self._blocks[block_hash] == 1:
+            self._events.append(Stored(block_hash, parent_hash, token_ids))
+
+    def remove(self, block_hash: int) -> None:
+        """A block with this content, which was stored, can no longer be found."""
+        self._blocks[block_hash] -= 1
+        if not self._blocks[block_hash]:
+            del self._blocks[block_hash]
+            self._events.append(Removed(block_hash))
+
+    def clear(self) -> None:
+        """No block can be found."""
+        self._blocks.clear()
+        self._events.append(Cleared())
+
+    def take(self) -> list[CacheEvent]:
+        """Returns the events since the last call."""
+        events, self._events = self._events, []
+        return events
