@@ -1,0 +1,1 @@
+"""Telemetry between engines: KV events and forward pass metrics as vLLM, SGLang and Dynamo know them."""
