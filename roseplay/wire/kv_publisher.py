@@ -1,0 +1,107 @@
+"""Publishes what enters and leaves the prefix cache as KV events, and again on request what a subscriber has missed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
+from roseplay.wire.extra import zmq
+from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, KvEventBatch, encode_kv_events
+from roseplay.wire.sockets import SEQUENCE_BYTES, Publication, bound_socket, sequence_bytes
+
+KEPT_BATCHES = 10_000
+END = -1  # the sequence number that ends a replay
+MEDIUM = "GPU"  # what vLLM calls the memory that the model computes in; routers look for it
+_REPLAYS_AT_ONCE = 4  # that a slow client's queue holds
+_UNSIGNED = 2**64 - 1
+
+
+class KvEventPublisher:
+    """A PUB socket for batches of events, and a ROUTER socket that sends the kept ones again. For one thread at a time.
+
+    A client of the second socket sends an empty frame and the number of the first batch that it wants, and gets one
+    message for each batch that is kept from there on: an empty frame, the number, the batch; at the end the number -1.
+
+    Args:
+        endpoint, replay_endpoint: where to listen.
+        block_size: tokens of a KV block.
+        array_like: write the arrays of older versions.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        endpoint: str,
+        replay_endpoint: str,
+        *,
+        block_size: int,
+        topic: str = "",
+        array_like: bool = False,
+        keep: int = KEPT_BATCHES,
+    ) -> None:
+        self.publication = Publication(context, endpoint, topic)
+        self._replay = bound_socket(context, zmq.ROUTER, replay_endpoint, _REPLAYS_AT_ONCE * (keep + 1))
+        self.replay_endpoint: str = self._replay.last_endpoint.decode()
+        self._block_size = block_size
+        self._array_like = array_like
+        self._kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
+
+    def publish(self, events: Iterable[CacheEvent]) -> None:
+        """Publish what one step changed; nothing, if it changed nothing."""
+        found = kv_events_of(events, self._block_size)
+        if found:
+            batch = KvEventBatch(time.time(), found, 0)
+            payload = encode_kv_events(batch, array_like=self._array_like)
+            self._kept.append((self.publication.send(payload), payload))
+
+    def skip(self) -> None:
+        """Note that a batch is missing, which cannot be sent again either."""
+        self.publication.skip()
+
+    def serve_replays(self) -> None:
+        """Answer the requests that have arrived; others than valid ones are ignored."""
+        while self._replay.poll(0):
+            client, *request = self._replay.recv_multipart()
+            if len(request) == 2 and not request[0] and len(request[1]) == SEQUENCE_BYTES:
+                self._send_again(client, int.from_bytes(request[1], "big"))
+
+    def _send_again(self, client: bytes, start: int) -> None:
+        for number, payload in (*((at, kept) for at, kept in self._kept if at >= start), (END, b"")):
+            self._replay.send_multipart([client, b"", sequence_bytes(number), payload], zmq.NOBLOCK)
+
+
+def kv_events_of(events: Iterable[CacheEvent], block_size: int) -> list[KvEvent]:
+    """Returns the events as others know them, with neighbours of one kind as one: blocks that follow each other in a
+    prompt, or any that were removed. Hashes are unsigned, as theirs are."""
+    found: list[KvEvent] = []
+    for run in _runs(list(events)):
+        first = run[0]
+        if isinstance(first, Stored):
+            parent = None if first.parent_hash is None else first.parent_hash & _UNSIGNED
+            tokens = [token for event in run if isinstance(event, Stored) for token in event.token_ids]
+            found.append(BlockStored(_hashes(run), parent, [*tokens], block_size, None, MEDIUM, None))
+        elif isinstance(first, Removed):
+            found.append(BlockRemoved(_hashes(run), MEDIUM))
+        else:
+            found.append(AllBlocksCleared())
+    return found
+
+
+def _runs(events: list[CacheEvent]) -> list[list[CacheEvent]]:
+    """Returns the events in runs of those that can be told as one."""
+    runs: list[list[CacheEvent]] = [[event] for event in events[:1]]
+    for before, event in pairwise(events):
+        follows = isinstance(event, Stored) and isinstance(before, Stored) and event.parent_hash == before.block_hash
+        if follows or (isinstance(event, Removed) and isinstance(before, Removed)):
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+    return runs
+
+
+def _hashes(events: Iterable[CacheEvent]) -> list[int | bytes]:
+    return [event.block_hash & _UNSIGNED for event in events if not isinstance(event, Cleared)]

@@ -1,0 +1,144 @@
+"""Publishes an engine's telemetry for as long as it is open: KV events, forward pass metrics, or both."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from roseplay.engine.client import Engine
+from roseplay.engine.telemetry import StepEvent, TelemetryEvent
+from roseplay.wire.extra import zmq
+from roseplay.wire.forward_pass_publisher import ForwardPassPublisher
+from roseplay.wire.kv_publisher import KvEventPublisher
+from roseplay.wire.sockets import endpoint_of
+from roseplay.wire.step_sums import StepSums
+
+POLL_S = 0.02
+CLOSE_TIMEOUT_S = 5.0
+LINGER_MS = 200  # that closing leaves for the last messages to be sent
+logger = logging.getLogger(__name__)
+
+
+class Publishers(AbstractContextManager["Publishers"]):
+    """Follows the engine's telemetry in a thread of its own, so that the engine never waits for a subscriber.
+
+    What the telemetry's ring has dropped before this thread came to it is counted and not sent; what a subscriber is too
+    slow to read is dropped for that subscriber. Both show as gaps in the numbers of the messages.
+
+    Args:
+        engine: made with ``kv_events=True`` if these are to be published. It is not kept alive.
+        kv_events_port: where KV events are published, 0 for any free port.
+        forward_pass_port: where forward pass metrics are published, 0 for any free port.
+        host: the address to listen at; by default only this machine can subscribe, and there is no password.
+        kv_replay_port: where KV events can be asked for again; by default the port after ``kv_events_port``.
+        worker_id: names the engine in its metrics; by default a random one.
+
+    Attributes:
+        kv: publishes KV events; ``None`` if it does not.
+        forward_pass: publishes forward pass metrics; ``None`` if it does not.
+        dropped: telemetry events that came to nobody.
+
+    Raises:
+        ValueError: the engine keeps no KV events.
+        OSError: a port cannot be listened at.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        kv_events_port: int | None = None,
+        forward_pass_port: int | None = None,
+        host: str = "127.0.0.1",
+        *,
+        kv_replay_port: int | None = None,
+        worker_id: str | None = None,
+        topic: str = "",
+        array_like: bool = False,
+    ) -> None:
+        if kv_events_port is not None and not engine.config.kv_events:
+            raise ValueError("this engine keeps no KV events: start it with kv_events=True")
+        worker_id = worker_id or f"roseplay-{uuid.uuid4().hex[:8]}"
+        self.kv: KvEventPublisher | None = None
+        self.forward_pass: ForwardPassPublisher | None = None
+        self.dropped = 0
+        self._telemetry = engine.telemetry
+        scope = "step_cuda" if engine.info.device.startswith("cuda") else "execute_model_cpu"
+        self._sums = StepSums(worker_id, scope)
+        self._cursor, self._steps_from = 0, engine.telemetry.next_cursor
+        self._context = zmq.Context()
+        try:
+            if kv_events_port is not None:
+                replay_port = (kv_events_port and kv_events_port + 1) if kv_replay_port is None else kv_replay_port
+                endpoints = endpoint_of(host, kv_events_port), endpoint_of(host, replay_port)
+                self.kv = KvEventPublisher(
+                    self._context, *endpoints, block_size=engine.info.block_size, topic=topic, array_like=array_like
+                )
+            if forward_pass_port is not None:
+                endpoint = endpoint_of(host, forward_pass_port)
+                self.forward_pass = ForwardPassPublisher(self._context, endpoint, worker_id)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-publishers", daemon=True)
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Publish what there is, and stop; closing twice is allowed."""
+        self._closing.set()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        """The thread; from here on the sockets are its own."""
+        failing = False
+        try:
+            open_ = True
+            while open_:
+                open_ = not self._closing.wait(POLL_S)
+                try:
+                    self._follow()
+                    failing = False
+                except Exception:
+                    if not failing:
+                        logger.exception("telemetry could not be published")
+                    failing = True
+        finally:
+            self._context.destroy(linger=LINGER_MS)
+
+    def _follow(self) -> None:
+        """Publish what has happened since the last time."""
+        cursor, events = self._telemetry.since(self._cursor)
+        try:
+            self._note_missing(cursor - self._cursor - len(events))
+            for event in events:
+                self._publish(event)
+        finally:
+            self._cursor = cursor
+        if self.kv is not None:
+            self.kv.serve_replays()
+        if self.forward_pass is not None:
+            self.forward_pass.beat()
+
+    def _note_missing(self, count: int) -> None:
+        """This many events were dropped before they could be published."""
+        self.dropped += count
+        for publisher in (self.kv, self.forward_pass):
+            if count and publisher is not None:
+                publisher.skip()
+
+    def _publish(self, event: TelemetryEvent) -> None:
+        """KV events from before it was opened are published too, for those who ask for them again; steps are not."""
+        if self.kv is not None and isinstance(event, StepEvent):
+            self.kv.publish(event.record.cache_events)
+        if self.forward_pass is not None:
+            metrics = self._sums.take(event)
+            if metrics is not None and event.seq >= self._steps_from:
+                self.forward_pass.publish(metrics)

@@ -1,0 +1,60 @@
+"""What the tests of several files need: traffic for an engine, its records, and metrics in files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roseplay.config import SamplingParams
+from roseplay.engine.client import Engine
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import StepEvent
+from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests
+
+TIMEOUT_S = 20.0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_S:g} s: {what}"
+        time.sleep(0.01)
+
+
+def traffic(engine: Engine, requests: int = 12, seed: int = 0) -> None:
+    """Prompts of which some begin alike, all served to the end."""
+    rng = random.Random(seed)
+    heads = [[rng.randrange(97) for _ in range(12)] for _ in range(3)]
+    prompts = [rng.choice(heads) + [rng.randrange(97) for _ in range(rng.randrange(1, 20))] for _ in range(requests)]
+    params = SamplingParams(max_new_tokens=10, ignore_eos=True)
+    for stream in [engine.submit(prompt, params) for prompt in prompts]:
+        stream.result(timeout=60)
+
+
+def records(engine: Engine) -> list[StepRecord]:
+    return [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+
+
+def step(wall_s: float, prompt: int = 0, decodes: int = 0, **more: Any) -> ForwardPassMetrics:
+    scheduled = ScheduledRequests(int(prompt > 0), prompt, 0.0, 0, decodes)
+    return ForwardPassMetrics(**{"worker_id": "w", "wall_time": wall_s, "scheduled_requests": scheduled, **more})
+
+
+def envelope(metrics: ForwardPassMetrics, unix_ms: int) -> dict[str, Any]:
+    """A record as Dynamo writes it."""
+    source = {"namespace": "default", "component": "backend", "producer_id": "4192"}
+    event = {"schema": "dynamo.fpm.trace.v1", "source": source, "capture_mode": "full", "observed_at_unix_ms": unix_ms}
+    return {"timestamp": unix_ms % 100_000, "event": {**event, "fpm": msgspec.to_builtins(metrics)}}
+
+
+def written(path: Path, values: list[Any]) -> Path:
+    lines = b"".join(json.dumps(value).encode() + b"\n" for value in values)
+    path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+    return path

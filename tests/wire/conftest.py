@@ -1,0 +1,34 @@
+"""A small engine that keeps KV events, and sockets that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from roseplay.config import Knobs
+from roseplay.engine.client import Engine
+from roseplay.wire.extra import zmq
+from tests.model.families import FAMILIES, tiny_model
+
+CHEAP = {"block_size": 4, "pack_weights": False, "fuse_ops": False, "record_steps": False}
+
+
+@pytest.fixture(scope="package")
+def tiny_llama():  # 97 tokens, context 64
+    return tiny_model(FAMILIES["llama"]())
+
+
+@pytest.fixture
+def engine(tiny_llama) -> Iterator[Engine]:
+    """Forty blocks, so that some are evicted, and prompts in chunks."""
+    knobs = Knobs(max_batch_size=4, prefill_max_tokens=8)
+    with Engine(tiny_llama, num_blocks=40, kv_events=True, knobs=knobs, **CHEAP) as engine:
+        yield engine
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context]:
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)

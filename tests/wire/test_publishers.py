@@ -1,0 +1,256 @@
+"""What a real engine publishes, over real sockets, against its own step records."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roseplay.core.cache_events import Stored
+from roseplay.engine.client import Engine
+from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.telemetry import StepEvent, Telemetry
+from roseplay.wire.extra import zmq
+from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests, decode_forward_pass
+from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_kv_events
+from roseplay.wire.publishers import Publishers
+from roseplay.wire.step_sums import StepSums
+from tests.core.invariants import apply_cache_event
+from tests.wire.common import TIMEOUT_S, records, traffic, wait_until
+
+
+class Subscriber:
+    """Collects the messages of one endpoint, by number."""
+
+    def __init__(self, context: Any, endpoint: str) -> None:
+        self._socket = context.socket(zmq.SUB)
+        self._socket.rcvtimeo = int(1000 * TIMEOUT_S)
+        self._socket.subscribe(b"")
+        self._socket.connect(endpoint)
+        self.messages: list[tuple[int, bytes]] = []
+
+    def next(self) -> bytes:
+        topic, number, payload = self._socket.recv_multipart()
+        assert topic == b""
+        assert len(number) == 8
+        self.messages.append((int.from_bytes(number, "big"), payload))
+        return payload
+
+
+def replayed(context: Any, endpoint: str, start: int) -> Iterator[tuple[int, bytes]]:
+    client = context.socket(zmq.DEALER)
+    client.rcvtimeo = int(1000 * TIMEOUT_S)
+    client.connect(endpoint)
+    client.send_multipart([b"", start.to_bytes(8, "big")])
+    while True:
+        empty, number, payload = client.recv_multipart()
+        assert empty == b""
+        if number == b"\xff" * 8:
+            assert payload == b""
+            return
+        yield int.from_bytes(number, "big"), payload
+
+
+def contents(events: list[Any], block_size: int) -> dict[Any, tuple[Any, tuple[int, ...]]]:
+    """What is cached after these events: by hash, the hash before it and the tokens."""
+    cached: dict[Any, tuple[Any, tuple[int, ...]]] = {}
+    for event in events:
+        if isinstance(event, BlockStored):
+            assert event.block_size == block_size
+            assert len(event.token_ids) == block_size * len(event.block_hashes)
+            parent = event.parent_block_hash
+            for index, block_hash in enumerate(event.block_hashes):
+                tokens = tuple(event.token_ids[index * block_size : (index + 1) * block_size])
+                cached[block_hash] = parent, tokens
+                parent = block_hash
+        elif isinstance(event, BlockRemoved):
+            for block_hash in event.block_hashes:
+                del cached[block_hash]
+        else:
+            assert isinstance(event, AllBlocksCleared)
+            cached.clear()
+    return cached
+
+
+@pytest.mark.parametrize("array_like", [False, True])
+def test_kv_events_add_up_to_what_is_cached(engine: Engine, context: Any, array_like: bool) -> None:
+    with Publishers(engine, kv_events_port=0, array_like=array_like) as publishers:
+        assert publishers.kv is not None
+        traffic(engine)
+        last = records(engine)[-1]
+        wait_until(lambda: publishers._cursor == engine.telemetry.next_cursor, "all is published")
+        messages = list(replayed(context, publishers.kv.replay_endpoint, 0))
+    assert [number for number, _ in messages] == list(range(publishers.kv.publication.next))
+    events = []
+    for _, payload in messages:
+        batch, skipped = decode_kv_events(payload)
+        assert not skipped
+        assert abs(batch.ts - time.time()) < 60
+        events += batch.events
+    assert events[0] == AllBlocksCleared()
+    assert any(isinstance(event, BlockRemoved) for event in events)
+    expected: dict[int, Stored] = {}
+    for event in (event for record in records(engine) for event in record.cache_events):
+        apply_cache_event(expected, event)
+    unsigned = 2**64 - 1
+    assert contents(events, 4) == {
+        block_hash & unsigned: (None if parent is None else parent & unsigned, tokens)
+        for block_hash, parent, tokens in expected.values()
+    }
+    findable = {}
+    for record in records(engine):
+        findable.update({change.block: change.findable for change in record.block_changes})
+    assert 0 < len(expected) <= sum(findable.values()) == last.blocks_cached
+    assert publishers.dropped == 0
+
+
+def test_a_cleared_cache_is_published(engine: Engine, context: Any) -> None:
+    with Publishers(engine, kv_events_port=0) as publishers:
+        assert publishers.kv is not None
+        subscriber = Subscriber(context, publishers.kv.publication.endpoint)
+        traffic(engine, 2)
+        engine.clear_cache()
+        while decode_kv_events(subscriber.next()).batch.events != [AllBlocksCleared()]:
+            pass
+        numbers = [number for number, _ in subscriber.messages]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+def test_forward_pass_metrics_are_the_sums_of_step_records(engine: Engine, context: Any) -> None:
+    with Publishers(engine, forward_pass_port=0, worker_id="w") as publishers:
+        assert publishers.forward_pass is not None
+        subscriber = Subscriber(context, publishers.forward_pass.publication.endpoint)
+        assert decode_forward_pass(subscriber.next()) == ForwardPassMetrics(worker_id="w", counter_id=0)
+        traffic(engine)
+        steps = [record for record in records(engine) if record.entries]
+        got = [decode_forward_pass(subscriber.next()) for _ in steps]
+    assert [number for number, _ in subscriber.messages] == list(range(len(steps) + 1))
+    assert [metrics.counter_id for metrics in got] == list(range(1, len(steps) + 1))
+    assert {metrics.timing_scope for metrics in got} == {"execute_model_cpu"}
+    for record, metrics in zip(steps, got, strict=True):
+        scheduled, queued = metrics.scheduled_requests, metrics.queued_requests
+        assert scheduled.sum_prefill_tokens == record.prompt_tokens
+        assert scheduled.num_decode_requests == record.decode_tokens
+        assert scheduled.num_prefill_requests + scheduled.num_decode_requests == len(record.entries)
+        assert queued.num_prefill_requests + queued.num_decode_requests == record.waiting
+        assert metrics.wall_time == record.device_ns / 1e9 > 0
+    assert sum(metrics.scheduled_requests.sum_prefill_kv_tokens for metrics in got) > 0
+    assert sum(metrics.queued_requests.sum_prefill_tokens for metrics in got) > 0
+
+
+def test_context_and_queue_are_followed_through_a_preemption() -> None:
+    def step(entries: list[EntryRecord], waiting: int, **more: Any) -> ForwardPassMetrics:
+        tokens = {"prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e[2] for e in entries)}
+        names = [name for name in StepRecord.__dataclass_fields__ if name not in ("host_ns", "block_copies")]
+        zeros = dict.fromkeys(names[: names.index("entries")], 0)
+        metrics = sums.take(
+            StepEvent(StepRecord(**{**zeros, **tokens, "waiting": waiting, "entries": entries, **more}), [])
+        )
+        assert metrics is not None
+        return metrics
+
+    sums = StepSums("w", "s")
+    assert sums.take(StepEvent(StepRecord(*[0] * 18), [])) is None
+    first = step([EntryRecord(1, 8, 0, 8, 10, 0, 0), EntryRecord(2, 2, 0, 6, 6, 4, 0)], 0, admitted=[1, 2])
+    assert first.scheduled_requests == ScheduledRequests(2, 10, 4.0, 4, 0, 0, 0.0)
+    second = step([EntryRecord(2, 0, 1, 6, 6, 4, 0), EntryRecord(1, 2, 0, 10, 10, 0, 0)], 0)
+    assert second.scheduled_requests == ScheduledRequests(1, 2, 0.0, 8, 1, 6, 0.0)
+    third = step([EntryRecord(1, 0, 1, 10, 10, 0, 0)], 1, preempted=[2])
+    assert third.scheduled_requests == ScheduledRequests(0, 0, 0.0, 0, 1, 10, 0.0)
+    queued = third.queued_requests
+    assert (queued.num_decode_requests, queued.sum_decode_kv_tokens, queued.num_prefill_requests) == (1, 7, 0)
+    fourth = step([EntryRecord(1, 0, 1, 10, 10, 0, 0), EntryRecord(2, 4, 0, 8, 8, 4, 0)], 0, admitted=[2])
+    assert fourth.scheduled_requests == ScheduledRequests(1, 4, 0.0, 4, 1, 11, 0.0)
+    assert fourth.queued_requests.num_decode_requests == 0
+
+
+def test_an_idle_engine_shows_signs_of_life(engine: Engine, context: Any) -> None:
+    with Publishers(engine, forward_pass_port=0) as publishers:
+        assert publishers.forward_pass is not None
+        subscriber = Subscriber(context, publishers.forward_pass.publication.endpoint)
+        begun = time.monotonic()
+        beats = [decode_forward_pass(subscriber.next()) for _ in range(3)]
+        assert 1.5 < time.monotonic() - begun < 10
+        assert all(beat.is_heartbeat for beat in beats)
+
+
+def test_a_subscriber_that_never_reads_holds_up_nobody(engine: Engine, context: Any) -> None:
+    """It asks for replays again and again, too, and leaves the answers."""
+    with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
+        assert publishers.kv is not None
+        assert publishers.forward_pass is not None
+        for endpoint in (publishers.kv.publication.endpoint, publishers.forward_pass.publication.endpoint):
+            deaf = context.socket(zmq.SUB)
+            deaf.rcvhwm = 1
+            deaf.subscribe(b"")
+            deaf.connect(endpoint)
+        asking = context.socket(zmq.DEALER)
+        asking.rcvhwm = 1
+        asking.connect(publishers.kv.replay_endpoint)
+        for _ in range(200):
+            asking.send_multipart([b"", bytes(8)])
+        for rubbish in ([b"x"], [b"", b"x"], [b"", b"", b""]):
+            asking.send_multipart(rubbish)
+        traffic(engine, 30)
+        reader = Subscriber(context, publishers.forward_pass.publication.endpoint)
+        wait_until(lambda: publishers._cursor == engine.telemetry.next_cursor, "all is published")
+        assert reader.next()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 3
+    assert not publishers._thread.is_alive()
+
+
+def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(engine: Engine) -> None:
+    small = Telemetry(capacity=4)
+    fake: Any = SimpleNamespace(telemetry=small, config=engine.config, info=engine.info)
+    blank = StepRecord(*[0] * 18, cache_events=[Stored(1, None, (1, 2, 3, 4))])
+    with Publishers(fake, kv_events_port=0, forward_pass_port=0) as publishers:
+        assert publishers.kv is not None
+        with small._lock:  # the publishers cannot read meanwhile
+            small._events.extend(StepEvent(blank, [], seq=number) for number in range(10))
+            small._next = 10
+        wait_until(lambda: publishers._cursor == 10, "all is published")
+        assert publishers.dropped == 6
+        assert publishers.kv.publication.next == 5
+        assert [number for number, _ in publishers.kv._kept] == [1, 2, 3, 4]
+
+
+def test_only_the_newest_batches_can_be_asked_for_again(engine: Engine, context: Any) -> None:
+    with Publishers(engine, kv_events_port=0) as publishers:
+        assert publishers.kv is not None
+        traffic(engine, 4)
+        wait_until(lambda: publishers._cursor == engine.telemetry.next_cursor, "all is published")
+        count = publishers.kv.publication.next
+        assert [n for n, _ in replayed(context, publishers.kv.replay_endpoint, count - 2)] == [count - 2, count - 1]
+        assert not list(replayed(context, publishers.kv.replay_endpoint, 2**64 - 1))
+        publishers.kv._kept = deque(publishers.kv._kept, maxlen=3)
+        kept = [count - 3, count - 2, count - 1]
+        assert [number for number, _ in replayed(context, publishers.kv.replay_endpoint, 0)] == kept
+
+
+def test_what_cannot_be_published_is_said_in_one_line(engine: Engine) -> None:
+    plain: Any = SimpleNamespace(config=replace(engine.config, kv_events=False), telemetry=engine.telemetry)
+    with pytest.raises(ValueError, match="kv_events=True"):
+        Publishers(plain, kv_events_port=0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="cannot be listened at: Address already in use"):
+            Publishers(engine, forward_pass_port=taken.getsockname()[1])
+
+
+def test_only_this_machine_can_subscribe_unless_told_otherwise(engine: Engine) -> None:
+    with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
+        assert publishers.kv is not None
+        assert publishers.forward_pass is not None
+        endpoints = [publishers.kv.publication.endpoint, publishers.kv.replay_endpoint]
+        endpoints.append(publishers.forward_pass.publication.endpoint)
+        assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in endpoints)
+        publishers.close()
+        publishers.close()
