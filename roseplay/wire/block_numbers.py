@@ -1,0 +1,81 @@
+"""Numbers for cached blocks that other engines name by hashes only, so that a block map can show them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roseplay.recording.schema import MAX_BLOCKS
+from roseplay.wire.kv_events import BlockHash, BlockRemoved, BlockStored, KvEvent
+from roseplay.wire.problems import Problems
+
+
+class BlockState(NamedTuple):
+    """A row of a frame: a block that can be found or not, with no holders, since nobody knows them."""
+
+    block: int
+    references: int
+    owner: int
+    findable: int
+
+
+class BlockNumbers:
+    """Numbers blocks from 1 in order of arrival; the lowest number of a removed block is used again first.
+
+    Attributes:
+        highest: the highest number so far.
+        block_size: tokens of a block, ``None`` before the first.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._numbers: dict[tuple[int | None, BlockHash], int] = {}  # by KV cache group and hash
+        self._free: list[int] = []
+        self.highest = 0
+        self.block_size: int | None = None
+
+    @property
+    def cached(self) -> int:
+        """Blocks that can be found now."""
+        return len(self._numbers)
+
+    def take(self, event: KvEvent) -> Iterator[BlockState]:
+        """Yields the blocks that an event changes."""
+        if not isinstance(event, BlockStored | BlockRemoved):
+            yield from self.clear()
+        elif event.medium is not None and event.medium.lower() != "gpu":
+            self._problems.skip(f"KV events: blocks in {event.medium[:40]!r}", len(event.block_hashes))
+        elif isinstance(event, BlockStored):
+            self.block_size = self.block_size or event.block_size
+            for block_hash in event.block_hashes:
+                yield from self._store((event.group_idx, block_hash))
+        else:
+            for block_hash in event.block_hashes:
+                yield from self._remove((event.group_idx, block_hash))
+
+    def clear(self) -> Iterator[BlockState]:
+        """Yields all blocks as removed."""
+        for key in list(self._numbers):
+            yield from self._remove(key)
+
+    def _store(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockState]:
+        if key in self._numbers:
+            return
+        if not self._free and self.highest + 1 >= MAX_BLOCKS:
+            self._problems.skip("KV events: more blocks than a recording holds")
+            return
+        if self._free:
+            number = heapq.heappop(self._free)
+        else:
+            number = self.highest = self.highest + 1
+        self._numbers[key] = number
+        yield BlockState(number, 0, -1, 1)
+
+    def _remove(self, key: tuple[int | None, BlockHash]) -> Iterator[BlockState]:
+        number = self._numbers.pop(key, None)
+        if number is None:
+            self._problems.skip("KV events: removed blocks that were stored before the import began")
+            return
+        heapq.heappush(self._free, number)
+        yield BlockState(number, 0, -1, 0)

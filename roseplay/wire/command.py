@@ -1,0 +1,88 @@
+"""``roseplay import``: make a recording of another engine's telemetry, for the page to replay."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roseplay.arguments import Parser
+
+if TYPE_CHECKING:
+    from roseplay.wire.imported_run import ImportedRun
+
+_UNTIL_INTERRUPTED_S = 1e9
+_DESCRIPTION = (
+    "Make a recording of another engine's steps (forward pass metrics) and cached blocks (KV events), from its sockets or "
+    "from Dynamo's trace files; roseplay play --replay shows it. What cannot be shown: docs/wire.md."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the recording; returns 2 if that was not possible."""
+    options = _parser().parse_args(argv)
+    endpoints = [options.kv_events, options.forward_pass]
+    if bool(options.files) == any(endpoints):
+        return _refuse("name files, or endpoints with --kv-events and --forward-pass")
+    if options.kv_replay and not options.kv_events:
+        return _refuse("--kv-replay needs --kv-events")
+    if options.out.exists():
+        return _refuse(f"{options.out} exists: choose another name")
+    try:
+        run = _run(options)
+        if not run.steps and not run.blocks:
+            raise ValueError("; ".join(["nothing to show was found", *run.problems.lines()]))
+        with options.out.open("xb") as file:
+            file.writelines(run.lines())
+    except (ImportError, ValueError) as error:  # of these ImportError: the extra is missing
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    print(f"{options.out}: {run.steps:,} steps, at most {run.blocks:,} cached blocks, {run.seconds:.1f} s")
+    for line in run.problems.lines():
+        print(f"roseplay import: {line}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="roseplay import", description=_DESCRIPTION)
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="dynamo-fpm.*.jsonl.gz, in order; or .jsonl"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN.jsonl", help="the recording, a new file")
+    parser.add_argument("--kv-events", metavar="ENDPOINT", help="such as tcp://127.0.0.1:5557, or ipc:///tmp/socket")
+    parser.add_argument("--kv-replay", metavar="ENDPOINT", help="where missed and earlier KV events are asked for")
+    parser.add_argument("--forward-pass", metavar="ENDPOINT", help="such as tcp://127.0.0.1:20380")
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help="how long to listen (default: until Ctrl-C)")
+    parser.add_argument("--name", help="what the page calls the engine (default: the name of its worker)")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < _UNTIL_INTERRUPTED_S:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+
+
+def _run(options: Any) -> ImportedRun:
+    """Returns the run of the files, or of what arrives; Ctrl-C ends listening early."""
+    from roseplay.wire.reader import SocketReader, read_files
+
+    if options.files:
+        return read_files(options.files, options.name)
+    reader = SocketReader(options.kv_events, options.forward_pass, options.kv_replay, name=options.name)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            reader.read(options.seconds or _UNTIL_INTERRUPTED_S)
+    finally:
+        reader.close()
+    return reader.run
+
+
+def _refuse(message: str) -> int:
+    print(f"roseplay import: {message}", file=sys.stderr)
+    return 2

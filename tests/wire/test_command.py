@@ -1,0 +1,86 @@
+"""``roseplay import``: what it writes can be replayed, and what it refuses it says in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roseplay.cli import main
+from roseplay.engine.client import Engine
+from roseplay.play.replay_server import ReplayServer
+from roseplay.recording.reader import read
+from roseplay.wire.publishers import Publishers
+from tests.wire.common import envelope, step, traffic, written
+
+
+def test_a_file_becomes_a_recording_that_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path / "dynamo-fpm.1.000000.jsonl.gz", [envelope(step(0.02, 9, 2), 1_782_777_601_250), {}])
+    out = tmp_path / "run.jsonl"
+    assert main(["import", str(source), "--out", str(out), "--name", "theirs"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{out}: 1 steps, at most 0 cached blocks, 0.0 s\n"
+    assert said.err == "roseplay import: skipped 1 × forward pass metrics are not a map with a version\n"
+    assert read(out).info.model == "theirs"
+    assert ReplayServer(out).recorded()["steps"] == 1
+
+
+def test_sockets_become_a_recording_that_replays(engine: Engine, tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    with Publishers(engine, kv_events_port=0, forward_pass_port=0) as publishers:
+        assert publishers.kv is not None
+        assert publishers.forward_pass is not None
+        command = [sys.executable, "-m", "roseplay", "import", "--out", str(out), "--seconds", "4"]
+        command += ["--kv-events", publishers.kv.publication.endpoint, "--kv-replay", publishers.kv.replay_endpoint]
+        command += ["--forward-pass", publishers.forward_pass.publication.endpoint]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as importing:
+            while importing.poll() is None:
+                traffic(engine, 2)
+            assert importing.returncode == 0, importing.stderr and importing.stderr.read()
+    assert ReplayServer(out).recorded()["steps"] > 5
+    assert read(out).info.num_blocks > 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        ([], "name files, or endpoints"),
+        (["x.jsonl", "--kv-events", "tcp://127.0.0.1:1"], "name files, or endpoints"),
+        (["--forward-pass", "tcp://127.0.0.1:1", "--kv-replay", "tcp://127.0.0.1:2"], "--kv-replay needs --kv-events"),
+        (["missing.jsonl"], "missing.jsonl: No such file or directory"),
+        (["--kv-events", "nonsense", "--seconds", "1"], "'nonsense' is no endpoint"),
+        (["--forward-pass", "tcp://127.0.0.1:1", "--seconds", "0.2"], "nothing to show was found"),
+        (["--forward-pass", "tcp://127.0.0.1:1", "--seconds", "soon"], "'soon' is not a number of seconds above 0"),
+        (["empty.jsonl"], "nothing to show was found"),
+        (["empty.jsonl", "--out", "empty.jsonl"], "exists: choose another name"),
+    ],
+)
+def test_what_it_refuses(
+    argv: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.jsonl").touch()
+    try:
+        code = main(["import", "--out", "out.jsonl", *argv])
+    except SystemExit as exit:  # of the parser of arguments
+        code = int(exit.code or 0)
+    assert code == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert len(err.splitlines()) == 1
+    assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize("missing", ["zmq", "msgspec"])
+def test_without_the_extra_one_line_says_how_to_get_it(missing: str, tmp_path: Path) -> None:
+    script = f"""
+import sys
+sys.modules[{missing!r}] = None  # to import it is an error
+from roseplay.cli import main
+sys.exit(main(["import", "x.jsonl", "--out", "y.jsonl"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr == f"roseplay import: {missing} is not installed: pip install 'roseplay[wire]'\n"
