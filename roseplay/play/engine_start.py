@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -40,6 +41,7 @@ class EngineStart:
     Attributes:
         status: how far it is.
         playground: once the engine is live.
+        resources: closed with the engine, just before it.
         page_is_made: set once this process has imported what the page needs. Two threads that import large libraries get
             in each other's way, and the page comes first; a worker's process loads its model meanwhile.
     """
@@ -47,6 +49,7 @@ class EngineStart:
     def __init__(self, make: Callable[[EngineStart], Any], model: str, command: str) -> None:
         self.status = StartStatus(model)
         self.playground: Any = None
+        self.resources = contextlib.ExitStack()
         self.cancelled, self.page_is_made = threading.Event(), threading.Event()
         self._make, self._command = make, command
         self._over = threading.Event()
@@ -100,6 +103,7 @@ class EngineStart:
             self._thread.join(CLOSE_WITHIN_S)
         if self.playground is not None:
             self.playground.close()
+            self.resources.close()
             self.playground.engine.close()
 
 
@@ -176,11 +180,14 @@ def start_engine(options: Options, command: str) -> EngineStart:
         try:
             from roseplay.play.playground import Playground
 
-            return Playground(engine, record=options.record)
-        except OSError as error:
-            engine.close()
-            raise OSError(f"the recording {options.record!r} cannot be written: {error.strerror or error}") from None
+            start.resources.enter_context(options.server.publishing(engine))
+            try:
+                return Playground(engine, record=options.record)
+            except OSError as error:
+                why = error.strerror or error
+                raise OSError(f"the recording {options.record!r} cannot be written: {why}") from None
         except BaseException:
+            start.resources.close()
             engine.close()
             raise
 

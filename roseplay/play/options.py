@@ -38,10 +38,11 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     try:
         config = EngineConfig(**{**_DEFAULTS, **given_fields(EngineConfig, arguments)})
         knobs = Knobs(**given_fields(Knobs, arguments))
-    except ValueError as error:
+        server = server_options(arguments)
+    except (ValueError, ImportError) as error:
         parser.error(str(error))
     return Options(
-        *(arguments["model"] or DEFAULT_MODEL, server_options(arguments), config, knobs),
+        *(arguments["model"] or DEFAULT_MODEL, server, server.for_engine(config), knobs),
         *(arguments["record"], arguments["replay"]),
     )
 
@@ -49,7 +50,8 @@ def parse(argv: Sequence[str] | None = None) -> Options:
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
     """A replay has no engine: flags that would set one up are refused rather than ignored."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
-    given |= {name: 1 for name in ("model", "record") if arguments[name] is not None}
+    absent = ("model", "record", "kv_events_port", "forward_pass_port")
+    given |= {name: 1 for name in absent if arguments[name] is not None}
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         parser.error(f"--replay shows a recording without an engine: leave out {flags}")

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.serve.guard import allowed_hosts, is_loopback
 from roseplay.serve.listening import address_of, announce, listen
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
 
 PORT = 8000
 # The embedded model's matrices are too small for a second thread to help. ``--threads`` overrides it.
@@ -55,22 +60,22 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     try:
         config = EngineConfig(**{**DEFAULTS, **given_fields(EngineConfig, arguments)})
         knobs = Knobs(**given_fields(Knobs, arguments))
-    except ValueError as error:
+        server = server_options(arguments)
+    except (ValueError, ImportError) as error:
         parser.error(str(error))
     model = arguments["model"] or DEFAULT_MODEL
     if model == DEFAULT_MODEL and config.threads is None:
         config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
-    return Options(model, server_options(arguments), config, knobs)
+    return Options(model, server, server.for_engine(config), knobs)
 
 
 def _main(options: Options) -> int:
-    server = options.server
     try:
-        listener = listen(server.host, server.port, accept=False)
+        listener = listen(options.server.host, options.server.port, accept=False)
     except OSError as error:
         return _refuse(str(error))
     with listener:
-        warn_if_open(server)
+        warn_if_open(options.server)
         from roseplay.engine.client import Engine  # takes seconds, and torch
         from roseplay.engine.errors import EngineStartError
 
@@ -79,24 +84,31 @@ def _main(options: Options) -> int:
         except (EngineStartError, ValueError, OSError) as error:
             return _refuse(str(error))
         with engine:
-            import uvicorn
-
-            from roseplay.serve.app import ServedEngine, create_app
-            from roseplay.serve.drain import Drain, DrainingServer
-
-            drain = Drain()
-            app = create_app(
-                ServedEngine(engine), allowed_hosts(server.host, server.allow_host), key=server.api_key,
-                drain=drain, log_requests=server.log_requests,
-            )  # fmt: skip
-            config = uvicorn.Config(app, log_config=None, log_level=server.log_level, timeout_graceful_shutdown=2)
-            running = DrainingServer(config, drain, server.grace_s)
-            address, info = address_of(listener, server.host), engine.info
-            said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
-            threading.Thread(target=announce, args=(address, ["/health"], said, running), daemon=True).start()
-            with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order and then raises the signal again
-                running.run(sockets=[listener])
+            try:
+                publishing = options.server.publishing(engine)
+            except OSError as error:
+                return _refuse(str(error))
+            with publishing:
+                _serve(engine, options.server, listener)
     return 0
+
+
+def _serve(engine: Engine, options: ServerOptions, listener: socket.socket) -> None:
+    """Serve until a signal comes."""
+    import uvicorn
+
+    from roseplay.serve.app import ServedEngine, create_app
+    from roseplay.serve.drain import Drain, DrainingServer
+
+    drain, hosts = Drain(), allowed_hosts(options.host, options.allow_host)
+    app = create_app(ServedEngine(engine), hosts, key=options.api_key, drain=drain, log_requests=options.log_requests)
+    config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
+    server = DrainingServer(config, drain, options.grace_s)
+    address, info = address_of(listener, options.host), engine.info
+    said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
+    threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order and then raises the signal again
+        server.run(sockets=[listener])
 
 
 def warn_if_open(server: ServerOptions) -> None:

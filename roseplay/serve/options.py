@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from roseplay.config import EngineConfig
 from roseplay.serve.guard import default_host
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
 LEVELS = ("debug", "info", "warning", "error")
@@ -22,6 +28,8 @@ class ServerOptions:
     Attributes:
         api_key: asked of every client, if there is one.
         grace_s: how long requests of the API may take to finish when the server is to end.
+        kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; None is
+            nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -31,6 +39,33 @@ class ServerOptions:
     log_level: str = "warning"
     log_requests: bool = False
     grace_s: float = 30.0
+    kv_events_port: int | None = None
+    forward_pass_port: int | None = None
+    publish_host: str = "127.0.0.1"
+
+    @property
+    def publishes(self) -> bool:
+        return self.kv_events_port is not None or self.forward_pass_port is not None
+
+    def for_engine(self, config: EngineConfig) -> EngineConfig:
+        """Returns the engine's settings with what this server needs of it."""
+        return dataclasses.replace(config, kv_events=config.kv_events or self.kv_events_port is not None)
+
+    def publishing(self, engine: Engine) -> AbstractContextManager[object]:
+        """Publish the engine's telemetry, if that was asked for, until the context ends.
+
+        Raises:
+            OSError: a port cannot be used; one line that says so.
+        """
+        if not self.publishes:
+            return nullcontext()
+        from roseplay.wire.publishers import Publishers  # an extra
+
+        try:
+            return Publishers(engine, self.kv_events_port, self.forward_pass_port, self.publish_host)
+        except OSError as error:
+            ports = [port for port in (self.kv_events_port, self.forward_pass_port) if port is not None]
+            raise OSError(f"telemetry cannot be published at {self.publish_host}, ports {ports}: {error}") from None
 
     def configure_logging(self) -> None:
         """Log to standard error from the level on. The engine's process takes the level over."""
@@ -76,10 +111,25 @@ def add_server_flags(parser: Any, port: int) -> None:
         metavar="SECONDS",
         help="at the end, how long requests of the API may take to finish (default: %(default)g)",
     )
+    publish = parser.add_argument_group("telemetry for routers and planners (docs/wire.md)")
+    for name, what in {
+        "kv-events": "KV events; the next port replays them",
+        "forward-pass": "forward pass metrics",
+    }.items():
+        publish.add_argument(f"--{name}-port", type=_port, metavar="PORT", help=f"publish {what} (off by default)")
+    publish.add_argument(
+        "--publish-host", default="127.0.0.1", metavar="HOST", help="address to publish at (default: %(default)s)"
+    )
 
 
 def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
-    """Returns what the flags say."""
+    """Returns what the flags say.
+
+    Raises:
+        ImportError: they ask for what needs an extra that is not installed; one line.
+    """
+    if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
+        import roseplay.wire.extra  # noqa: F401
     return ServerOptions(
         host=arguments["host"],
         port=arguments["port"],
@@ -88,6 +138,9 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
         log_level=arguments["log_level"],
         log_requests=arguments["log_requests"],
         grace_s=arguments["grace"],
+        kv_events_port=arguments["kv_events_port"],
+        forward_pass_port=arguments["forward_pass_port"],
+        publish_host=arguments["publish_host"],
     )
 
 

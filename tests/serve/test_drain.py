@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -113,3 +114,35 @@ def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.Captu
         main(flags.split())
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_telemetry_is_published_where_flags_say() -> None:
+    """The API in one process, a subscriber in another: KV events of a request come with its blocks."""
+    zmq = pytest.importorskip("zmq")
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        kv, passes = one.getsockname()[1], other.getsockname()[1]
+    flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
+    with served(*flags) as (_, address), zmq.Context() as context:
+        subscribers = []
+        for port in (kv, passes):
+            subscriber = context.socket(zmq.SUB)
+            subscriber.setsockopt(zmq.SUBSCRIBE, b"")
+            subscriber.setsockopt(zmq.LINGER, 0)
+            subscriber.connect(f"tcp://127.0.0.1:{port}")
+            subscribers.append(subscriber)
+        got: dict[int, list[bytes]] = {}
+        deadline = time.monotonic() + 60
+        prompt = list(range(100, 140))
+        while len(got) < 2 or b"BlockStored" not in b"".join(got[0]):
+            assert time.monotonic() < deadline, got
+            prompt = [token + 1 for token in prompt]  # one that is not cached
+            body = {"model": "tiny-chat", "prompt": prompt, "max_tokens": 2, "ignore_eos": True}
+            httpx.post(f"{address}/v1/completions", json=body, timeout=60).raise_for_status()
+            for number, subscriber in enumerate(subscribers):
+                while subscriber.poll(50):
+                    got.setdefault(number, []).extend(subscriber.recv_multipart())
+        assert b"scheduled_requests" in b"".join(got[1])
+        for subscriber in subscribers:
+            subscriber.close()
