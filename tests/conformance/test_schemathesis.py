@@ -1,0 +1,27 @@
+"""schemathesis reads the server's own OpenAPI document and sends what that allows and what it does not: never a 5xx."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="make conformance installs it"),
+]
+
+
+@pytest.mark.timeout(900)
+def test_no_request_breaks_the_server(address: str) -> None:
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
+        *("--checks", "not_a_server_error", "--max-examples", "60", "--generation-deterministic", "--no-color"),
+        *("--request-timeout", "60", "--exclude-path-regex", "/v1/runtime_config"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    for path in ("/v1/chat/completions", "/v1/completions", "/metrics", "/ready"):
+        assert path in done.stdout or "Tested" in done.stdout
