@@ -516,6 +516,16 @@ class SamplingParams:
         "Report the log-probability of each token and of this many of the likeliest ones.",
         vllm="logprobs",
     )
+    prompt_logprobs: int | None = setting(
+        None,
+        Whole(0, 20, none="none"),
+        "Prompt log-probabilities",
+        "per prompt token",
+        "Report the log-probability of each prompt token after the first, and of this many of the likeliest ones in its "
+        "place.",
+        costs="All of the prompt is computed, even what is cached.",
+        vllm="prompt_logprobs",
+    )
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)

@@ -128,6 +128,8 @@ class BlockTables:
             committed: whether what earlier steps computed could be used.
         """
         start = request.num_computed_tokens
+        if request.lacks_prompt_logprobs:
+            return Miss(MissReason.LOGPROBS, start, start)
         if start < len(request.block_table) * self.block_size:  # it is in a block that was attached
             return Miss(MissReason.LOGITS, start, start)
         tokens = tuple(request.token_ids[start : min(start + self.block_size, request.prefill_end)])

@@ -23,6 +23,7 @@ class MissReason(StrEnum):
     UNFILLED = "unfilled"  # what is cached ends within this block
     ENDS = "ends"  # what is cached ends with the block before
     NEW = "new"  # nothing that is cached begins with its first token
+    LOGPROBS = "logprobs"  # it asked for log-probabilities of its prompt, which only computing it gives
     LOGITS = "logits"  # all is there but what the first token of the answer is drawn from
 
 

@@ -49,6 +49,7 @@ class Request:
         last_step: the last step that computed one of its tokens, -1 before.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
         num_shared_tokens: prompt tokens that another request computed in the same step.
+        num_prompt_logprobs: prompt tokens after the first whose log-probabilities are known.
         miss: why the first token that it computed itself was not cached, ``None`` before.
         seed: of its noise; ``sampling.seed`` or one drawn by the engine.
     """
@@ -56,7 +57,7 @@ class Request:
     __slots__ = (
         "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
         "status", "num_computed_tokens", "prefill_end", "block_table", "chain", "num_chained_blocks", "last_step",
-        "num_cached_tokens", "num_shared_tokens", "miss", "num_preemptions", "finish_reason",
+        "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +89,7 @@ class Request:
         self.last_step = -1
         self.num_cached_tokens = 0
         self.num_shared_tokens = 0
+        self.num_prompt_logprobs = 0
         self.miss: Miss | None = None
         self.num_preemptions = 0
         self.finish_reason: FinishReason | None = None
@@ -109,6 +111,11 @@ class Request:
     def is_prefilling(self) -> bool:
         """Whether tokens known at its admission are still to be computed."""
         return self.num_computed_tokens < self.prefill_end
+
+    @property
+    def lacks_prompt_logprobs(self) -> bool:
+        """Whether it asked for log-probabilities of prompt tokens that are not known yet, so that it has to compute them."""
+        return self.sampling.prompt_logprobs is not None and self.num_prompt_logprobs < self.num_prompt_tokens - 1
 
     def __repr__(self) -> str:
         return f"Request({self.request_id}, {self.status}, {self.num_computed_tokens}/{self.num_tokens} computed)"

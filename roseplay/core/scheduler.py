@@ -169,6 +169,10 @@ class Scheduler:
             self.tables.forget(step.entries[index].request)
         self.in_flight.settle(step.step_id)
         self._memory_limit.passed(step.prompt_tokens + step.decode_tokens)
+        for index, positions in step.prompt_logprobs.items():
+            if len(result.prompt_logprobs.get(index, ())) != len(positions):
+                raise ValueError(f"the step's result lacks log-probabilities of {step.entries[index].request}'s prompt")
+            step.entries[index].request.num_prompt_logprobs += len(positions)
         new_tokens = []
         for index, (entry, token) in enumerate(zip(step.entries, result.token_ids, strict=True)):
             request = entry.request

@@ -63,6 +63,8 @@ class Step:
         held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
             tokens or requests), ``blocks`` (no free KV blocks) or ``batch`` (the batch is full). None if nobody waits.
         misses: requests that compute the first of their prompt tokens in it, and why that was not cached.
+        prompt_logprobs: by index of the entry, the positions of prompt tokens whose log-probabilities are wanted. Each is
+            predicted by the token before it, which the entry computes.
     """
 
     step_id: int
@@ -80,11 +82,12 @@ class Step:
     admitted: list[int] = field(default_factory=list)
     held_by: str | None = None
     misses: list[tuple[int, Miss]] = field(default_factory=list)
+    prompt_logprobs: dict[int, range] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class TokenLogprobs:
-    """Log-probabilities (natural log, after softmax of the raw logits) of one drawn token and of the likeliest ones."""
+    """Log-probabilities (natural log, after softmax of the raw logits) of one token and of the likeliest ones."""
 
     logprob: float
     top: list[tuple[int, float]]
@@ -101,6 +104,7 @@ class StepResult:
             GPU that is the time it takes to launch them.
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
         errors: by index of the entry, why there is no token for it: its request ends with this reason, the others go on.
+        prompt_logprobs: by index of the entry, those of the positions that the step names.
         graph: whether the step was replayed, as a CUDA graph or from a recording; None where there are none, or nothing was
             computed.
     """
@@ -113,3 +117,4 @@ class StepResult:
     device_ns: int = 0
     graph: bool | None = None
     errors: dict[int, str] = field(default_factory=dict)
+    prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)

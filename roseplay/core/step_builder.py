@@ -121,7 +121,9 @@ class StepBuilder:
             self._compute_prompt(request, budget)
 
     def _match(self, request: Request, lookup: Lookup) -> Match | None:
-        return self._tables.match(request, lookup) if lookup.committed or lookup.pending else None
+        if request.lacks_prompt_logprobs or not (lookup.committed or lookup.pending):
+            return None
+        return self._tables.match(request, lookup)
 
     def _obstacle(self, request: Request, match: Match | None, budget: PromptBudget) -> str | None:
         """What keeps the head of the queue out, see ``Step.held_by``.
@@ -200,6 +202,11 @@ class StepBuilder:
         step.prompt_tokens += num_tokens
         index = len(step.entries)
         step.entries.append(entry)
+        if request.lacks_prompt_logprobs:
+            first = max(start, request.num_prompt_logprobs) + 1  # it may have been preempted after some of them
+            positions = range(first, min(start + num_tokens + 1, request.num_prompt_tokens))
+            if positions:
+                step.prompt_logprobs[index] = positions
         keep, share = self._knobs.prefix_cache, self._knobs.same_step_sharing
         if keep or share:
             self._tables.publish_blocks(request, step.step_id, keep)

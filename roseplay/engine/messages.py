@@ -114,6 +114,14 @@ class NewToken(NamedTuple):  # a tuple: there are many, and each is sent to the 
     logprobs: TokenLogprobs | None = None
 
 
+@dataclass(slots=True)
+class PromptLogprobs:
+    """Log-probabilities of a request's next prompt tokens, from the second one on; all come before its first new token."""
+
+    request_id: int
+    logprobs: list[TokenLogprobs]
+
+
 class EntryRecord(NamedTuple):
     """One request's part in a step, for timelines and progress bars.
 
@@ -214,12 +222,14 @@ class Ready:
 
 @dataclass(slots=True)
 class StepOutput:
-    """The result of a step: new tokens in request order, requests that ended without one, and the step's telemetry."""
+    """The result of a step: new tokens in request order, requests that ended without one, the step's telemetry, and
+    log-probabilities of prompts."""
 
     tokens: list[NewToken]
     finished: list[Finished]
     record: StepRecord
     published_ns: int
+    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles tokens and entries as plain tuples: as named tuples a step of 64 requests took five times as long, a
@@ -227,14 +237,19 @@ class StepOutput:
         record = copy.copy(self.record)
         record.entries = []
         parts = [tuple(token) for token in self.tokens], [tuple(entry) for entry in self.record.entries]
-        return _step_output, (*parts, self.finished, record, self.published_ns)
+        return _step_output, (*parts, self.finished, record, self.published_ns, self.prompt_logprobs)
 
 
 def _step_output(
-    tokens: list[Any], entries: list[Any], finished: list[Finished], record: StepRecord, published_ns: int
+    tokens: list[Any],
+    entries: list[Any],
+    finished: list[Finished],
+    record: StepRecord,
+    published_ns: int,
+    prompt_logprobs: list[PromptLogprobs],
 ) -> StepOutput:
     record.entries = [EntryRecord(*entry) for entry in entries]
-    return StepOutput([NewToken(*token) for token in tokens], finished, record, published_ns)
+    return StepOutput([NewToken(*token) for token in tokens], finished, record, published_ns, prompt_logprobs)
 
 
 @dataclass(slots=True)

@@ -77,6 +77,10 @@ class Receiver:
     def take(self, output: StepOutput) -> None:
         """Take the result of a step: streams first, so that readers of the telemetry find the text there."""
         time_ns = output.published_ns
+        for found in output.prompt_logprobs:
+            stream = self._streams.get(found.request_id)
+            if stream is not None:
+                stream.prompt_logprobs += found.logprobs
         self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
         self._telemetry.add(StepEvent(output.record, tokens))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
-from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewToken, StepRecord
+from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewToken, PromptLogprobs, StepRecord
 
 
 def entry_record(entry: StepEntry) -> EntryRecord:
@@ -28,6 +28,11 @@ def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, 
         NewToken(entry.request.request_id, token, entry.request.finish_reason, logprobs.get(id(entry)))
         for entry, token in new_tokens
     ]
+
+
+def prompt_logprobs_of(step: Step, result: StepResult) -> list[PromptLogprobs]:
+    """Returns the log-probabilities of prompt tokens that the step has computed."""
+    return [PromptLogprobs(step.entries[i].request.request_id, found) for i, found in result.prompt_logprobs.items()]
 
 
 def step_record(

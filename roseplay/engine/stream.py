@@ -86,6 +86,8 @@ class Stream:
     reader may iterate; ``text``, ``token_ids`` and ``metrics`` may be read from any thread at any time. ``text_ends[i]``
     is the length of the text after token i; text that is held back (half a character) comes with a later token. ``miss`` says
     why the first prompt token that was computed for it was not cached; ``None`` before, and where all of them were.
+    ``prompt_logprobs``, if they were asked for, has ``None`` for the prompt's first token; it is complete when there is a token
+    of the answer.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Stream:
         self.token_ids: list[int] = []
         self.token_times_ns: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: list[TokenLogprobs | None] = [] if params.prompt_logprobs is None else [None]
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
         self.metrics = RequestMetrics(submitted_ns, len(prompt_token_ids))

@@ -7,7 +7,7 @@ only then are the last one's tokens applied and published.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from roseplay.engine.messages import (
     Pause,
     Ping,
     Pong,
+    PromptLogprobs,
     Ready,
     SetKnobs,
     Shutdown,
@@ -44,7 +45,7 @@ from roseplay.engine.messages import (
     StepStarted,
     Submit,
 )
-from roseplay.engine.records import block_info, entry_record, step_record, tokens_of
+from roseplay.engine.records import block_info, entry_record, prompt_logprobs_of, step_record, tokens_of
 from roseplay.engine.runner import Done, Launched, Runner, RunnerFactory, load_model_runner
 from roseplay.engine.slow_motion import Inbox, stretch
 
@@ -270,7 +271,7 @@ class Worker:
             record = step_record(
                 self.scheduler, step, result, start_ns, self.clock.now_ns(), flying.schedule_ns, flying.entries
             )
-            self._publish(tokens_of(step, result, new_tokens), record)
+            self._publish(tokens_of(step, result, new_tokens), record, prompt_logprobs_of(step, result))
         except BrokenPipeError:  # the client is gone
             raise
         except Exception as error:
@@ -344,13 +345,15 @@ class Worker:
         self.scheduler.next_step_id += 1
         self._publish([], step_record(self.scheduler, step, StepResult([], []), now_ns, now_ns, 0, []))
 
-    def _publish(self, tokens: list[NewToken], record: StepRecord) -> None:
+    def _publish(
+        self, tokens: list[NewToken], record: StepRecord, prompt_logprobs: Sequence[PromptLogprobs] = ()
+    ) -> None:
         finished, self._finished = self._finished, []
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
         try:
-            self.send(StepOutput(tokens, finished, record, self.clock.now_ns()))
+            self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))
         except Exception:
             self._finished = finished + self._finished
             raise

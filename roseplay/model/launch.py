@@ -9,6 +9,7 @@ import torch
 
 from roseplay.core.step import Step, StepResult
 from roseplay.model.device_errors import judge
+from roseplay.model.prompt_logprobs import PromptLogprobs, has_nan
 from roseplay.model.step_sampler import Draws
 
 BAD_LOGITS = (
@@ -49,6 +50,7 @@ class LaunchedStep:
         draws: its drawn tokens; None when nothing is drawn.
         prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
         observe: called with the step and the seconds that it took.
+        prompt_logprobs: those that the step wants; None when it wants none.
     """
 
     step: Step
@@ -59,6 +61,7 @@ class LaunchedStep:
     sample_ns: int
     graph: bool | None
     observe: Callable[[Step, float], None]
+    prompt_logprobs: PromptLogprobs | None = None
 
     def result(self) -> StepResult:
         """Wait for the step. Raises ``DeviceLostError`` when the GPU reports an error that lost its context."""
@@ -77,6 +80,10 @@ class LaunchedStep:
             result.token_ids[i], result.logprobs[i] = token, logprobs
             if token is None:
                 result.errors[i] = BAD_LOGITS
+        if self.prompt_logprobs is not None:
+            result.prompt_logprobs = self.prompt_logprobs.read()
+            bad = [i for i, logprobs in result.prompt_logprobs.items() if has_nan(logprobs)]
+            result.errors.update(dict.fromkeys(bad, BAD_LOGITS))
         device_ns = self.timer.read_ns()
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import time
 
+import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
@@ -25,6 +26,7 @@ from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_num_blocks, free_memory
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
 from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 
@@ -177,11 +179,18 @@ class ModelRunner:
             vocab_size=self.loaded.num_embeddings,
             drawn=self._sampler.drawn,
         )
+        if host is not None and step.prompt_logprobs:
+            rows = predicting_rows(step, host.cu_seqlens_q)
+            host.logits_rows = np.concatenate([host.logits_rows, rows])
         timer = DeviceTimer(self.loaded.device)
         self.cache.copy_blocks(step.copies)
         prepared = time.perf_counter_ns()
-        logits, graph = self._compute(host)
+        logits, graph = self._compute(host, may_replay=not step.prompt_logprobs)
         computed = time.perf_counter_ns()
+        prompt_logprobs = None
+        if step.prompt_logprobs:
+            prompt_logprobs = PromptLogprobs(step, logits[len(wanted) :])
+            logits = logits[: len(wanted)].clone()  # so that the others need not be kept
         draws = self._sampler.sample(step, wanted, logits)
         timer.mark()
         return LaunchedStep(
@@ -193,15 +202,16 @@ class ModelRunner:
             sample_ns=time.perf_counter_ns() - computed,
             graph=graph,
             observe=self.times.observe,
+            prompt_logprobs=prompt_logprobs,
         )
 
-    def _compute(self, host: HostBatch | None) -> tuple[torch.Tensor, bool | None]:
-        """Returns logits in the model's dtype, a row for each wanted entry, valid until the next step; and whether a replay
+    def _compute(self, host: HostBatch | None, *, may_replay: bool) -> tuple[torch.Tensor, bool | None]:
+        """Returns logits in the model's dtype, of ``host.logits_rows``, valid until the next step; and whether a replay
         computed them, None if there are no replays."""
         if host is None:
             empty = torch.empty((0, self.loaded.vocab_size), dtype=self.loaded.dtype, device=self.loaded.device)
             return empty, None
-        found = self.accelerator.run(host, self._sampler.drawn)
+        found = self.accelerator.run(host, self._sampler.drawn) if may_replay else None
         if found is not None:
             return found
         logits = self._run(host.upload(self.loaded.device, self._sampler.drawn))

@@ -50,6 +50,10 @@ def sentence(page: Page, prompt: int, cached: int, miss: dict[str, Any] | None) 
         ({"reason": "cleared", "found": 48, "step": 41}, "the cache was cleared 2.5 s ago."),
         ({"reason": "evicted", "found": 48, "step": 11}, "its blocks were given to others 30 steps ago."),
         ({"reason": "off", "found": 48}, "the prefix cache was off."),
+        (
+            {"reason": "logprobs", "found": 48},
+            "log-probabilities of its tokens were asked for, and only computing them gives these.",
+        ),
         ({"reason": "ends", "found": 48}, "what is cached ends at token 48."),
         ({"reason": "new", "found": 48}, "nothing that is cached begins like it."),
     ],

@@ -18,7 +18,7 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.cache_events import CacheLog
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import Step, StepResult, TokenLogprobs
 from tests.core.device import WHY, Device, Truth
 from tests.core.explanations import Explanations
 from tests.core.invariants import Invariants
@@ -67,6 +67,7 @@ class Checker:
         self._live: dict[int, Truth] = {}
         self._next_id = 0
         self._computed: dict[int, int] = {}  # prompt tokens computed for a request that never lost its blocks
+        self._prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
         self._invariants = Invariants(self.scheduler, self.device, self._live)
         self.explanations = Explanations(self.scheduler, self.device.truths)
 
@@ -76,12 +77,20 @@ class Checker:
 
     # -- operations
 
-    def submit(self, prompt: Iterable[int], max_new_tokens: int, seed: int = 0, eos: Iterable[int] = ()) -> None:
+    def submit(
+        self,
+        prompt: Iterable[int],
+        max_new_tokens: int,
+        seed: int = 0,
+        eos: Iterable[int] = (),
+        prompt_logprobs: int | None = None,
+    ) -> None:
         """Refused exactly when no waiting would make it fit."""
         scheduler = self.scheduler
-        sampling = SamplingParams(max_new_tokens=max_new_tokens)
+        sampling = SamplingParams(max_new_tokens=max_new_tokens, prompt_logprobs=prompt_logprobs)
         request = Request(self._next_id, list(prompt), sampling, eos_token_ids=frozenset(eos), seed=seed)
-        self._count(f"submit({request.token_ids}, {max_new_tokens}, seed={seed}, eos={sorted(eos)})")
+        about = f"seed={seed}, eos={sorted(eos)}, prompt_logprobs={prompt_logprobs}"
+        self._count(f"submit({request.token_ids}, {max_new_tokens}, {about})")
         total = request.num_prompt_tokens + max_new_tokens
         if total > scheduler.max_model_len or total > scheduler.pool.num_usable * scheduler.block_size:
             with pytest.raises(RequestTooLargeError):
@@ -93,6 +102,7 @@ class Checker:
             truth = Truth(self.device.histories, request)
             self._live[request.request_id] = self.device.truths[request.request_id] = truth
             self._computed[request.request_id] = 0
+            self._prompt_logprobs[request.request_id] = []
         self.check()
 
     def end(self, which: int, reason: FinishReason = FinishReason.ABORT) -> None:
@@ -240,6 +250,8 @@ class Checker:
         errors = flight.result.errors
         spoiled = [block for index in errors for block in flight.step.entries[index].request.block_table]
         told = self.scheduler.update(flight.step, flight.result)
+        for index, logprobs in flight.result.prompt_logprobs.items():
+            self._prompt_logprobs[flight.step.entries[index].request.request_id] += logprobs
         ended = [flight.step.entries[index].request for index in errors]
         ended = [request for request in ended if request.request_id in known]
         assert self.scheduler.take_errors() == [(request, WHY) for request in ended]
@@ -259,6 +271,8 @@ class Checker:
         """The request has got its token at ``position``."""
         truth = self._live[request.request_id]
         assert token == truth.tokens[position] == request.token_ids[position]
+        if position == request.num_prompt_tokens:
+            self._check_prompt_logprobs(truth)
         if position == request.num_prompt_tokens and request.request_id in self._computed:
             served = request.num_cached_tokens + request.num_shared_tokens
             assert self._computed[request.request_id] + served == position, "a prompt token is counted twice or never"
@@ -267,6 +281,12 @@ class Checker:
             self._ended(request, truth.reason)
         else:
             assert request.status is not RequestStatus.FINISHED
+
+    def _check_prompt_logprobs(self, truth: Truth) -> None:
+        """With the first token of the answer they are complete, and none came twice."""
+        request, found = truth.request, self._prompt_logprobs[truth.request.request_id]
+        asked = range(1, request.num_prompt_tokens) if request.sampling.prompt_logprobs is not None else range(0)
+        assert found == (truth.prompt_logprobs(asked) if asked else [])
 
     def _launch_failed(self, step: Step, outcome: str) -> None:
         self.device.spoil(step)

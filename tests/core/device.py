@@ -7,7 +7,7 @@ device writes into each slot the history that led there, and whoever reads a slo
 from __future__ import annotations
 
 from roseplay.core.request import PLACEHOLDER, FinishReason, Request
-from roseplay.core.step import Step, StepEntry, StepResult
+from roseplay.core.step import Step, StepEntry, StepResult, TokenLogprobs
 
 VOCABULARY = 50
 UNWRITTEN, NAN = -1, -2
@@ -65,6 +65,11 @@ class Truth:
                 self.reason = FinishReason.STOP
                 break
 
+    def prompt_logprobs(self, positions: range) -> list[TokenLogprobs]:
+        """What the device says of these tokens of the prompt."""
+        assert positions[-1] < self.request.num_prompt_tokens
+        return [TokenLogprobs(-float(self.histories[position + 1]), []) for position in positions]
+
 
 class Device:
     """Executes steps in the order they come, and knows what it drew before anybody else does."""
@@ -98,9 +103,12 @@ class Device:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
         histories = [self._sampled_history(step, entry) for entry in step.entries]
         result = StepResult([], [None] * len(step.entries))
+        for index, positions in step.prompt_logprobs.items():
+            result.prompt_logprobs[index] = self._prompt_logprobs(step.entries[index], positions)
         for index, (entry, history) in enumerate(zip(step.entries, histories, strict=True)):
-            if history == NAN:
+            if history == NAN or (index in step.prompt_logprobs and self._is_nan(entry)):
                 result.errors[index] = WHY
+            if history == NAN:
                 history = self._history(entry.request)  # whatever it draws, and whoever computes it
             token = draw(history, entry.request.seed) if history is not None else None
             if token is not None:
@@ -176,6 +184,12 @@ class Device:
         if self._is_nan(entry):
             return NAN
         return self.truths[entry.request.request_id].histories[entry.start + entry.num_tokens]
+
+    def _prompt_logprobs(self, entry: StepEntry, positions: range) -> list[TokenLogprobs]:
+        """Each is known by the history that ends with its token; the entry computes the token before it."""
+        assert entry.start < positions[0], "a token is predicted by one that was not computed"
+        assert positions[-1] <= entry.start + entry.num_tokens
+        return self.truths[entry.request.request_id].prompt_logprobs(positions)
 
     def _sampled_history(self, step: Step, entry: StepEntry) -> int | None:
         """The history whose logits the entry draws from; None where it does not sample."""

@@ -67,7 +67,7 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         if rng.random() < 0.02:
             prompt *= rng.choice([3, 10, 40])  # perhaps too long for the pool
         eos = frozenset(rng.randrange(1, 50) for _ in range(2)) if rng.random() < 0.5 else frozenset()
-        checker.submit(prompt, count, rng.randrange(2), eos)
+        checker.submit(prompt, count, rng.randrange(2), eos, rng.choice([None] * 7 + [0]))
     elif action < 0.28:
         checker.end(rng.randrange(40), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
     elif action < 0.31:

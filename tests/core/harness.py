@@ -13,7 +13,7 @@ from typing import Any
 from roseplay.config import Knobs, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
-from roseplay.core.step import Step, StepResult
+from roseplay.core.step import Step, StepResult, TokenLogprobs
 
 BLOCK_SIZE = 4
 VOCABULARY = 50
@@ -56,7 +56,10 @@ class CheckedModel:
         for entry in step.entries:
             if entry.save_logits_key is not None:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
-        return StepResult([self._sample(step, entry) for entry in step.entries], [None] * len(step.entries))
+        result = StepResult([self._sample(step, entry) for entry in step.entries], [None] * len(step.entries))
+        for index, positions in step.prompt_logprobs.items():
+            result.prompt_logprobs[index] = [TokenLogprobs(0.0, []) for _ in positions]
+        return result
 
     def _append(self, step: Step) -> None:
         written = set()

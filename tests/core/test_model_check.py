@@ -47,9 +47,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, num_blocks: int, block_size: int, max_saved_logits: int) -> None:
         self.checker = Checker(num_blocks=num_blocks, block_size=block_size, max_saved_logits=max_saved_logits)
 
-    @rule(prompt=prompts, count=st.integers(1, 9), seed=st.integers(0, 1), eos=st.frozensets(st.integers(1, 49)))
-    def submit(self, prompt: list[int], count: int, seed: int, eos: frozenset[int]) -> None:
-        self.checker.submit(prompt, count, seed, eos)
+    @rule(
+        prompt=prompts,
+        count=st.integers(1, 9),
+        seed=st.integers(0, 1),
+        eos=st.frozensets(st.integers(1, 49)),
+        prompt_logprobs=st.sampled_from([None, 0]),
+    )
+    def submit(
+        self, prompt: list[int], count: int, seed: int, eos: frozenset[int], prompt_logprobs: int | None
+    ) -> None:
+        self.checker.submit(prompt, count, seed, eos, prompt_logprobs)
 
     @rule(prompt=prompts, copies=st.integers(2, 4))
     def submit_equal_prompts(self, prompt: list[int], copies: int) -> None:

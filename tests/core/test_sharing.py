@@ -2,7 +2,8 @@
 
 import pytest
 
-from roseplay.config import Knobs
+from roseplay.config import Knobs, SamplingParams
+from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.core.request import FinishReason
 from tests.core.harness import BLOCK_SIZE, Rig, expected_output
 
@@ -27,6 +28,34 @@ def test_an_exact_repeat_computes_no_prompt_token(length):
     repeat = rig.add(range(100, 100 + length))
     assert rig.run() == 0
     assert repeat.num_cached_tokens == length
+    rig.check_outputs()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("budget", [None, 3])
+def test_who_asks_for_log_probabilities_of_the_prompt_computes_it_for_all(length, budget):
+    prompt, asking = range(100, 100 + length), SamplingParams(prompt_logprobs=0, max_new_tokens=4)
+    rig = Rig(prefill_max_tokens=budget)
+    rig.add(prompt)
+    rig.run()
+    again = [rig.add(prompt, sampling=asking) for _ in range(2)]
+    per_request = length if length > 1 else 0  # one token alone is predicted by nothing, and it is cached
+    # The last token predicts none of the others: where a chunk begins with it, it is taken from the cache.
+    assert 2 * per_request - 2 <= rig.run() <= 2 * per_request
+    assert all(request.num_prompt_logprobs == length - 1 for request in again)
+    if length > 1:
+        assert again[0].miss == again[1].miss == Miss(MissReason.LOGPROBS, 0, 0)
+    rig.add(prompt)
+    assert rig.run() == 0
+    rig.check_outputs()
+
+
+def test_a_request_beside_one_that_asks_for_log_probabilities_shares_its_blocks():
+    prompt = range(100, 100 + 3 * BLOCK_SIZE)
+    rig = Rig()
+    rig.add(prompt, sampling=SamplingParams(prompt_logprobs=0, max_new_tokens=4))
+    rig.add(prompt)
+    assert rig.run() == len(prompt)
     rig.check_outputs()
 
 

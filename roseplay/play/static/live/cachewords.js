@@ -44,6 +44,10 @@ const REASONS = {
     because: () => "the prefix cache was off",
     helps: "Switch on Prefix cache: what is computed from then on can be found again.",
   },
+  logprobs: {
+    because: () => "log-probabilities of its tokens were asked for, and only computing them gives these",
+    helps: "A request that asks for none takes over what this one has computed.",
+  },
   computing: {
     because: ({ miss }) => say`it was still being computed by request ${{ rid: miss.request }}`,
     helps: "Switch on Same-step sharing: then one request computes it for all of its step.",

@@ -1,0 +1,82 @@
+"""Log-probabilities of prompt tokens: each is predicted by the token before it, whose logits a step computes as well."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import numpy as np
+import torch
+
+from roseplay.core.step import Step, TokenLogprobs
+from roseplay.model.batch import Ints
+from roseplay.model.upload import Download, to_device
+
+# Rows of logits whose log-probabilities, in float32, are there at the same time.
+ROWS = 256
+
+
+def predicting_rows(step: Step, cu_seqlens_q: Ints) -> Ints:
+    """The tokens of the packed batch whose logits predict the positions in ``step.prompt_logprobs``, in their order.
+
+    Raises ``ValueError`` when an entry does not compute them.
+    """
+    rows, row = [], 0
+    for index, entry in enumerate(step.entries):
+        positions = step.prompt_logprobs.get(index)
+        if positions is not None:
+            first, last = positions[0] - 1 - entry.start, positions[-1] - 1 - entry.start
+            if first < 0 or last >= entry.num_tokens or positions[-1] >= entry.request.num_prompt_tokens:
+                raise ValueError(f"{entry.request}: log-probabilities of tokens that it does not predict: {positions}")
+            rows.append(np.arange(first, last + 1) + cu_seqlens_q[row])
+        row += entry.num_tokens > 0
+    return np.concatenate(rows)
+
+
+class PromptLogprobs:
+    """Log-probabilities of a step's prompt tokens and of the likeliest ones, which are copied from the device.
+
+    Args:
+        logits: raw, ``[tokens, vocabulary]``, as ``predicting_rows`` has them.
+    """
+
+    def __init__(self, step: Step, logits: torch.Tensor) -> None:
+        self._positions = step.prompt_logprobs
+        requests = {index: step.entries[index].request for index in self._positions}
+        self._top = {index: request.sampling.prompt_logprobs or 0 for index, request in requests.items()}
+        most = min(max(self._top.values()), logits.shape[-1])
+        of_prompts = (requests[i].token_ids[at[0] : at[-1] + 1] for i, at in self._positions.items())
+        tokens = to_device(list(chain.from_iterable(of_prompts)), torch.int64, logits.device)
+        parts = [
+            _logprobs(logits[row : row + ROWS], tokens[row : row + ROWS], most)
+            for row in range(0, logits.shape[0], ROWS)
+        ]
+        self._download = Download(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+    def read(self) -> dict[int, list[TokenLogprobs]]:
+        """Wait for the device; returns the log-probabilities of each entry's positions. NaN where logits are unusable."""
+        chosen, values, ids = (tensor.tolist() for tensor in self._download.read())
+        result: dict[int, list[TokenLogprobs]] = {}
+        row = 0
+        for index, positions in self._positions.items():
+            top, end = self._top[index], row + len(positions)
+            result[index] = [
+                TokenLogprobs(chosen[i], list(zip(ids[i][:top], values[i][:top], strict=True))) for i in range(row, end)
+            ]
+            row = end
+        return result
+
+
+def has_nan(logprobs: list[TokenLogprobs]) -> bool:
+    """Whether some of the logits were unusable: NaN or infinite."""
+    return any(math.isnan(found.logprob) for found in logprobs)
+
+
+def _logprobs(logits: torch.Tensor, tokens: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each row's token ``[rows]``, and of the ``most`` likeliest ones: values and ids ``[rows, most]``."""
+    vocabulary = logits.shape[-1]
+    logprobs = logits.log_softmax(-1, dtype=torch.float32)
+    chosen = logprobs.gather(1, tokens.clamp(max=vocabulary - 1)[:, None])[:, 0]
+    values, ids = logprobs.topk(most, -1)
+    has_no_logit = tokens >= vocabulary  # a model may take more token ids than it predicts
+    return chosen.masked_fill_(has_no_logit & chosen.isnan().logical_not_(), -math.inf), values, ids
