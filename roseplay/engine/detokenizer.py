@@ -44,11 +44,12 @@ class StreamDecoder:
     The bytes of a character that the prompt leaves incomplete belong to the answer, which completes it.
     """
 
-    def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
+    def __init__(self, tokenizer: Any, prompt_token_ids: list[int], skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
+        self._skip = skip_special_tokens
         context, rest = split_context(tokenizer, prompt_token_ids)
-        self._stream = DecodeStream(ids=context, skip_special_tokens=True)
+        self._stream = DecodeStream(ids=context, skip_special_tokens=self._skip)
         self._pending: list[int] = []
         for token_id in rest:
             self._stream.step(self._backend, token_id)
@@ -59,7 +60,7 @@ class StreamDecoder:
             text = self._stream.step(self._backend, token_id)
         except Exception:  # the backend found no common prefix: decode what there is and start again
             text = self.flush()
-            self._stream = DecodeStream(skip_special_tokens=True)
+            self._stream = DecodeStream(skip_special_tokens=self._skip)
             return text
         if text:
             self._pending.clear()
@@ -67,20 +68,21 @@ class StreamDecoder:
 
     def flush(self) -> str:
         pending, self._pending = self._pending, []
-        return self._tokenizer.decode(pending, skip_special_tokens=True) if pending else ""
+        return self._tokenizer.decode(pending, skip_special_tokens=self._skip) if pending else ""
 
 
 class PlainDecoder:
     """For tokenizers without such a backend: decodes a short window again and returns what is new in it."""
 
-    def __init__(self, tokenizer: Any, prompt_token_ids: list[int]) -> None:
+    def __init__(self, tokenizer: Any, prompt_token_ids: list[int], skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
         context, rest = split_context(tokenizer, prompt_token_ids)
         self._ids = context + rest
         self._shown = self._decode(context)
 
     def _decode(self, ids: list[int]) -> str:
-        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        text = self._tokenizer.decode(ids, skip_special_tokens=self._skip)
         assert isinstance(text, str)
         return text
 
@@ -110,12 +112,13 @@ class NoDecoder:
         return ""
 
 
-def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int]) -> Decoder:
+def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int], *, skip_special_tokens: bool = True) -> Decoder:
+    """Returns a decoder for the tokens that follow a prompt; control tokens have no text, or else their names."""
     if tokenizer is None:
         return NoDecoder()
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        return StreamDecoder(tokenizer, prompt_token_ids)
-    return PlainDecoder(tokenizer, prompt_token_ids)
+        return StreamDecoder(tokenizer, prompt_token_ids, skip_special_tokens)
+    return PlainDecoder(tokenizer, prompt_token_ids, skip_special_tokens)
 
 
 class StopStrings:

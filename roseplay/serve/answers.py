@@ -14,7 +14,8 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.stream import Chunk, RequestMetrics, Stream
 from roseplay.json_text import encode
 from roseplay.serve.errors import ApiError
-from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
+from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
+from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 
 _DONE = b"data: [DONE]\n\n"
@@ -28,6 +29,8 @@ class Answer:
         chat: it is a chat's, else a completion's.
         answers_each: how many streams answer the same prompt, one after the other.
         tokenizer: for the texts of tokens.
+        prompts: the texts of the prompts that the answers repeat; empty if they do not.
+        prompt_only: the prompts are all that was asked for, and what was drawn after them is not shown.
     """
 
     streams: Sequence[Stream]
@@ -35,6 +38,8 @@ class Answer:
     chat: bool
     answers_each: int
     tokenizer: Any | None
+    prompts: Sequence[PromptText] = ()
+    prompt_only: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -44,7 +49,7 @@ class Answer:
             async for _ in stream:
                 pass
             _raise_if_failed(stream)
-        choices = [self._choice(number, stream) for number, stream in enumerate(self.streams)]
+        choices = [self._choice(number) for number in range(len(self.streams))]
         return {
             **self._head(),
             "choices": choices,
@@ -56,29 +61,33 @@ class Answer:
         """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
         no_usage = {"usage": None} if include_usage else {}
         sent = [0] * len(self.streams)
+        to_repeat = set(range(len(self.streams))) if self.prompts else set[int]()
 
-        def event(number: int, text: str, tokens: int = 0, first: bool = False, reason: str | None = None) -> bytes:
-            stream, begin = self.streams[number], sent[number]
+        def event(number: int, part: dict[str, Any], tokens: int = 0, **more: Any) -> bytes:
+            begin = sent[number]
             sent[number] = end = begin + tokens
-            part: dict[str, Any] = {"text": text}
-            if self.chat:
-                part = {"delta": {"role": "assistant", "content": ""} if first else {"content": text} if text else {}}
-            asked = stream.params.logprobs is not None
-            logprobs = self._logprobs(stream, begin, end) if asked and tokens else None
-            choice = {"index": number, **part, "logprobs": logprobs, "finish_reason": reason}
+            logprobs = self._logprobs(number, begin, end) if tokens else None
+            choice = {"index": number, **part, "logprobs": logprobs, "finish_reason": None, **more}
             return _event({**self._head(streaming=True), "choices": [choice], **no_usage})
+
+        def text_part(text: str) -> dict[str, Any]:
+            return {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
 
         if self.chat:
             for number in range(len(self.streams)):
-                yield event(number, "", first=True)
+                yield event(number, {"delta": {"role": "assistant", "content": ""}})
         try:
             async with aclosing(_merged(self.streams)) as merged:
                 async for number, chunk in merged:
-                    if chunk is not None:
-                        yield event(number, chunk.text, len(chunk.token_ids))
-                        continue
-                    _raise_if_failed(self.streams[number])
-                    yield event(number, "", reason=str(self.streams[number].finish_reason))
+                    if chunk is None:
+                        _raise_if_failed(self.streams[number])
+                    if number in to_repeat:  # its log-probabilities are there with the first token
+                        to_repeat.remove(number)
+                        yield event(number, text_part(self._prompt(number)), logprobs=self._prompt_logprobs(number))
+                    if chunk is None:
+                        yield event(number, text_part(""), finish_reason=self._finish_reason(number))
+                    elif not self.prompt_only:
+                        yield event(number, text_part(chunk.text), len(chunk.token_ids))
             if include_usage:
                 yield _event({**self._head(streaming=True), "choices": [], "usage": self._usage()})
         except ApiError as error:
@@ -91,22 +100,46 @@ class Answer:
         prefix = "chatcmpl" if self.chat else "cmpl"
         return {"id": f"{prefix}-{self.id}", "object": kind, "created": self.created, "model": self.model}
 
-    def _choice(self, number: int, stream: Stream) -> dict[str, Any]:
-        part: dict[str, Any] = {"text": stream.text}
+    def _choice(self, number: int) -> dict[str, Any]:
+        text = self._prompt(number) + ("" if self.prompt_only else self.streams[number].text)
+        part: dict[str, Any] = {"text": text}
         if self.chat:
-            part = {"message": {"role": "assistant", "content": stream.text, "refusal": None}}
-        logprobs = self._logprobs(stream, 0, len(stream.logprobs)) if stream.params.logprobs is not None else None
-        return {"index": number, **part, "logprobs": logprobs, "finish_reason": str(stream.finish_reason)}
+            part = {"message": {"role": "assistant", "content": text, "refusal": None}}
+        end = 0 if self.prompt_only else len(self.streams[number].logprobs)
+        logprobs, of_prompt = self._logprobs(number, 0, end), self._prompt_logprobs(number)
+        if logprobs is not None and of_prompt is not None:
+            logprobs = {name: of_prompt[name] + logprobs[name] for name in logprobs}
+        return {"index": number, **part, "logprobs": logprobs, "finish_reason": self._finish_reason(number)}
 
-    def _logprobs(self, stream: Stream, begin: int, end: int) -> dict[str, Any]:
+    def _finish_reason(self, number: int) -> str:
+        return str(FinishReason.LENGTH if self.prompt_only else self.streams[number].finish_reason)
+
+    def _prompt(self, number: int) -> str:
+        """What the answer repeats of its prompt."""
+        return self.prompts[number // self.answers_each].text if self.prompts else ""
+
+    def _texts(self, number: int) -> TokenTexts:
+        prompt = self.prompts[number // self.answers_each] if self.prompts else None
+        return TokenTexts(self.streams[number], self.tokenizer, prompt)
+
+    def _logprobs(self, number: int, begin: int, end: int) -> dict[str, Any] | None:
+        """Those of some of the answer's tokens, if they were asked for."""
+        if self.streams[number].params.logprobs is None:
+            return None
         write = chat_logprobs if self.chat else completion_logprobs
-        return write(TokenTexts(stream, self.tokenizer), stream, begin, end)
+        return write(self._texts(number), self.streams[number], begin, end)
+
+    def _prompt_logprobs(self, number: int) -> dict[str, Any] | None:
+        """Those of the prompt's tokens, if they were asked for."""
+        if self.streams[number].params.prompt_logprobs is None:
+            return None
+        return prompt_logprobs(self._texts(number), self.streams[number])
 
     def _usage(self) -> dict[str, Any]:
         """Counts each prompt once, however many answers it has."""
         firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
-        completion = sum(stream.metrics.completion_tokens for stream in self.streams)
+        completion = 0 if self.prompt_only else sum(stream.metrics.completion_tokens for stream in self.streams)
         cached = sum(metrics.cached_tokens + metrics.shared_tokens for metrics in firsts)
         return {
             "prompt_tokens": prompt,

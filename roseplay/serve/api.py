@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from roseplay.engine.stream import Stream
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
 from roseplay.serve.served import Served
-from roseplay.serve.submitting import cancel_all, submit_chat, submit_completion
+from roseplay.serve.submitting import cancel_all, prompt_texts, submit_chat, submit_completion
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
@@ -65,14 +64,17 @@ def _check_name(engine: Engine, name: str) -> None:
 
 
 async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request) -> Response:
-    engine, chat = served.engine, isinstance(body, ChatBody)
+    engine = served.engine
     _check_name(engine, body.model)
 
-    def submit() -> list[Stream]:
-        return submit_chat(engine, body) if isinstance(body, ChatBody) else submit_completion(engine, body)
+    def submit() -> Answer:
+        if isinstance(body, ChatBody):
+            return Answer(submit_chat(engine, body), body.model, True, body.n, engine.tokenizer)
+        streams = submit_completion(engine, body)
+        prompts = prompt_texts(engine, body, streams) if body.echo else ()
+        return Answer(streams, body.model, False, body.n, engine.tokenizer, prompts, body.prompt_only)
 
-    streams = await served.submissions.ask(submit, cancel_all)
-    answer = Answer(streams, body.model, chat, body.n, engine.tokenizer)
+    answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
     if body.stream:
         return StreamingResponse(_until_left(answer, body.includes_usage), media_type="text/event-stream")
     return await _whole(answer, request)

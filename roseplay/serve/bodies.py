@@ -30,7 +30,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _WHY = {
     "audio": "this server reads and writes text",
     "best_of": "use n",
-    "echo": "it is not implemented",
+    "echo": "a chat's prompt is not text that could be repeated, use /v1/completions",
     "function_call": "tools are not implemented",
     "functions": "tools are not implemented",
     "logit_bias": "it is not implemented",
@@ -109,6 +109,12 @@ class CompletionBody(Sampling):
     prompt: str | list[int] | list[str] | list[list[int]]
     max_tokens: int = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool = False
+
+    @property
+    def prompt_only(self) -> bool:
+        """Whether the answer is the prompt and nothing else."""
+        return self.echo and self.max_tokens == 0
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -4,33 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
+from roseplay.core.step import TokenLogprobs
 from roseplay.engine.stream import Stream
+from roseplay.serve.prompt_text import PromptText
+
+LEAST = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 class TokenTexts:
-    """The texts of the tokens of one answer.
+    """The texts of the tokens of one answer, and of its prompt's if it repeats that.
 
     Those of the answer's own tokens together are its text: a character that several tokens make up is the last one's.
     """
 
-    def __init__(self, stream: Stream, tokenizer: Any | None) -> None:
-        self._stream, self._tokenizer = stream, tokenizer
+    def __init__(self, stream: Stream, tokenizer: Any | None, prompt: PromptText | None = None) -> None:
+        self._stream, self._tokenizer, self._prompt = stream, tokenizer, prompt or PromptText("", [])
+        self._of_id: dict[int, str] = {}
 
     def of_answer(self, number: int) -> str:
-        """The text that the answer's token ``number`` adds to it."""
-        ends = self._stream.text_ends
-        return self._stream.text[ends[number - 1] if number else 0 : ends[number]]
+        """The text that the answer's token ``number`` adds to it; the last one's has what was held back until the end."""
+        stream, ends = self._stream, self._stream.text_ends
+        is_last = stream.finished and number == len(ends) - 1
+        return stream.text[ends[number - 1] if number else 0 : None if is_last else ends[number]]
 
     def offset(self, number: int) -> int:
-        """Where that text begins in the answer's."""
-        return self._stream.text_ends[number - 1] if number else 0
+        """Where that text begins, in prompt and answer."""
+        return len(self._prompt.text) + (self._stream.text_ends[number - 1] if number else 0)
+
+    def of_prompt(self, number: int) -> str:
+        """The text that the prompt's token ``number`` adds to it."""
+        return self._prompt.text[self.prompt_offset(number) : self._prompt.ends[number]]
+
+    def prompt_offset(self, number: int) -> int:
+        """Where that text begins."""
+        return self._prompt.ends[number - 1] if number else 0
 
     def of_id(self, token_id: int) -> str:
         """The text of a token by itself."""
         if self._tokenizer is None:
             return f"token_id:{token_id}"
-        text = self._tokenizer.decode([token_id])
-        return text if isinstance(text, str) else "".join(text)
+        text = self._of_id.get(token_id)
+        if text is None:
+            decoded = self._tokenizer.decode([token_id])
+            text = self._of_id[token_id] = decoded if isinstance(decoded, str) else "".join(decoded)
+        return text
 
 
 def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
@@ -49,17 +66,42 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
 
 def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
     """The ``logprobs`` of a completion's choice for its tokens ``begin`` to ``end - 1``."""
-    numbers, top = range(begin, end), stream.params.logprobs or 0
+    numbers = range(begin, end)
+    written = [texts.of_answer(number) for number in numbers]
     return {
-        "tokens": [texts.of_answer(number) for number in numbers],
-        "token_logprobs": [stream.logprobs[number].logprob for number in numbers],
+        "tokens": written,
+        "token_logprobs": [_finite(stream.logprobs[number].logprob) for number in numbers],
         "top_logprobs": [
-            {texts.of_id(token_id): logprob for token_id, logprob in stream.logprobs[number].top[:top]}
-            for number in numbers
+            _top(texts, stream.logprobs[number], stream.token_ids[number], text)
+            for number, text in zip(numbers, written, strict=True)
         ],
         "text_offset": [texts.offset(number) for number in numbers],
     }
 
 
+def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
+    """The same for the tokens of its prompt; nothing predicts the first one."""
+    written = [texts.of_prompt(number) for number in range(len(stream.prompt_token_ids))]
+    found = list(zip(stream.prompt_logprobs, stream.prompt_token_ids, written, strict=True))
+    return {
+        "tokens": written,
+        "token_logprobs": [own and _finite(own.logprob) for own, _, _ in found],
+        "top_logprobs": [own and _top(texts, own, token_id, text) for own, token_id, text in found],
+        "text_offset": [texts.prompt_offset(number) for number in range(len(written))],
+    }
+
+
+def _top(texts: TokenTexts, found: TokenLogprobs, token_id: int, text: str) -> dict[str, float]:
+    """The likeliest tokens by their texts; that of the token itself is ``text``, as programs that compare the two expect."""
+    top: dict[str, float] = {}
+    for other, logprob in found.top:  # of two with the same text the likelier one is kept
+        top.setdefault(text if other == token_id else texts.of_id(other), _finite(logprob))
+    return top
+
+
 def _entry(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+    return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode("utf-8", "replace"))}
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LEAST)

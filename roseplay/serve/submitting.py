@@ -10,6 +10,7 @@ from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
 from roseplay.serve.bodies import MOST_ANSWERS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError
+from roseplay.serve.prompt_text import PromptText, prompt_text
 
 if TYPE_CHECKING:  # a replay is served without the engine
     from roseplay.engine.client import Engine
@@ -32,7 +33,18 @@ def submit_completion(engine: Engine, body: CompletionBody) -> list[Stream]:
             400, f"that is {len(prompts)} prompts times n = {body.n}: send at most {MOST_ANSWERS}", param="n"
         )
     token_ids = [_encoded(engine, prompt, "prompt") for prompt in prompts]
-    return _submit(engine, body, token_ids, body.logprobs, body.max_tokens)
+    most = 1 if body.prompt_only else body.max_tokens  # the engine draws a token at least
+    return _submit(engine, body, token_ids, body.logprobs, most, body.logprobs if body.echo else None)
+
+
+def prompt_texts(engine: Engine, body: CompletionBody, streams: Sequence[Stream]) -> list[PromptText]:
+    """The text of each prompt that was submitted; the requests are aborted if that fails."""
+    try:
+        token_ids = [stream.prompt_token_ids for stream in streams[:: body.n]]
+        return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
+    except BaseException:
+        cancel_all(streams)
+        raise
 
 
 def submit_chat(engine: Engine, body: ChatBody) -> list[Stream]:
@@ -51,7 +63,12 @@ def _encoded(engine: Engine, prompt: str | Sequence[Any], param: str) -> list[in
 
 
 def _submit(
-    engine: Engine, body: Sampling, prompts: list[list[int]], logprobs: int | None, most: int | None
+    engine: Engine,
+    body: Sampling,
+    prompts: list[list[int]],
+    logprobs: int | None,
+    most: int | None,
+    prompt_logprobs: int | None = None,
 ) -> list[Stream]:
     streams: list[Stream] = []
     try:
@@ -60,7 +77,7 @@ def _submit(
             room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
             info.check_fits(len(token_ids), max(1, room) if most is None else most)
             for number in range(body.n):
-                params = _params(body, number, logprobs, room if most is None else most)
+                params = _params(body, number, logprobs, room if most is None else most, prompt_logprobs)
                 streams.append(engine.submit(token_ids, params))
     except BaseException:
         cancel_all(streams)
@@ -74,7 +91,9 @@ def cancel_all(streams: Sequence[Stream]) -> None:
         stream.cancel()
 
 
-def _params(body: Sampling, number: int, logprobs: int | None, most: int) -> SamplingParams:
+def _params(
+    body: Sampling, number: int, logprobs: int | None, most: int, prompt_logprobs: int | None
+) -> SamplingParams:
     """The parameters of the answer ``number`` to one prompt."""
     given: Mapping[str, Any] = {
         "max_new_tokens": most,
@@ -90,6 +109,7 @@ def _params(body: Sampling, number: int, logprobs: int | None, most: int) -> Sam
         "stop_token_ids": body.stop_token_ids,
         "ignore_eos": body.ignore_eos,
         "logprobs": logprobs,
+        "prompt_logprobs": prompt_logprobs,
     }
     try:
         return SamplingParams(**given)

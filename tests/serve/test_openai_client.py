@@ -171,7 +171,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "json_schema"}}, "response_format is not supported: JSON schemas"),
     ({"logit_bias": {"5": 1}}, "logit_bias is not supported"),
     ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n"),
+    ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text"),
     ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API"),
+    ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API"),
     ({"temperature": -1}, "temperature"),
     ({"temperature": "warm"}, "temperature"),
     ({"top_p": 0}, "top_p"),
@@ -212,7 +214,9 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
         ("/completions", {"model": MODEL, "prompt": ""}, 400),
         ("/completions", {"model": MODEL, "prompt": [1, 10**9]}, 400),
         ("/completions", {"model": MODEL, "prompt": ["a"] * 65}, 400),
-        ("/completions", {"model": MODEL, "prompt": "a", "echo": True}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "echo": "yes"}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "max_tokens": 0}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "prompt_logprobs": 1}, 400),
     ],
 )
 def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, status: int) -> None:

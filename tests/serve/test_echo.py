@@ -1,0 +1,164 @@
+"""``echo`` of completions: the prompt comes back, with log-probabilities of its tokens, as programs that score texts need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from transformers import AutoTokenizer
+
+from roseplay.config import SamplingParams
+from roseplay.engine.client import Engine
+from roseplay.engine.detokenizer import make_decoder
+from roseplay.engine.stream import Stream
+from roseplay.serve.logprobs import TokenTexts
+from roseplay.serve.prompt_text import _ends, prompt_text
+
+MODEL = "tiny-chat"
+PROMPTS = ["What is a KV cache? It holds", "日本語 🙂 é!", "<|user|>Hi<|end|> there\n\n  twice  ", "x"]
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def scored(engine: Engine, prompt: Any, most: int, top: int) -> Stream:
+    """What the engine itself answers."""
+    return engine.submit(prompt, SamplingParams(max_new_tokens=most, logprobs=top, prompt_logprobs=top)).result(60)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("as_ids", [False, True])
+@pytest.mark.parametrize("top", [0, 1, 3])
+def test_tokens_of_prompt_and_answer(
+    client: openai.OpenAI, engine: Engine, prompt: str, as_ids: bool, top: int
+) -> None:
+    ours = scored(engine, prompt, 6, top)
+    sent: Any = ours.prompt_token_ids if as_ids else prompt
+    found = client.completions.create(model=MODEL, prompt=sent, max_tokens=6, temperature=0, logprobs=top, echo=True)
+    (choice,) = found.choices
+    assert choice.text == prompt + ours.text
+    logprobs: Any = choice.logprobs
+    assert "".join(logprobs.tokens) == choice.text
+    assert logprobs.text_offset == [len("".join(logprobs.tokens[:i])) for i in range(len(logprobs.tokens))]
+    own = [*ours.prompt_logprobs[1:], *ours.logprobs]
+    assert len(logprobs.tokens) == len(own) + 1
+    assert (logprobs.token_logprobs[0], logprobs.top_logprobs[0]) == (None, None)
+    assert logprobs.token_logprobs[1:] == pytest.approx([one.logprob for one in own if one], abs=0.02)
+    for text, likeliest, one, token_id in zip(
+        logprobs.tokens[1:],
+        logprobs.top_logprobs[1:],
+        own,
+        [*ours.prompt_token_ids[1:], *ours.token_ids],
+        strict=True,
+    ):
+        assert one is not None and len(likeliest) <= top
+        if token_id in dict(one.top):  # lm-eval asks so whether a token is the likeliest one
+            assert likeliest[text] == pytest.approx(one.logprob, abs=0.02)
+    assert found.usage is not None
+    assert found.usage.prompt_tokens == len(ours.prompt_token_ids)
+    assert found.usage.completion_tokens == len(ours.token_ids)
+
+
+@pytest.mark.parametrize("logprobs", [None, 2])
+@pytest.mark.parametrize("most", [0, 5])
+def test_a_stream_begins_with_the_prompt(client: openai.OpenAI, most: int, logprobs: int | None) -> None:
+    asked: Any = {"model": MODEL, "prompt": PROMPTS[:2], "max_tokens": most, "n": 2, "temperature": 0, "echo": True}
+    asked["logprobs"] = logprobs
+    whole = client.completions.create(**asked)
+    chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].usage is not None and whole.usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    for number, choice in enumerate(whole.choices):
+        mine = [chunk.choices[0] for chunk in chunks[:-1] if chunk.choices[0].index == number]
+        assert mine[0].text == PROMPTS[number // 2]
+        assert "".join(part.text for part in mine) == choice.text
+        assert [part.finish_reason for part in mine] == [None] * (len(mine) - 1) + [choice.finish_reason]
+        if logprobs is None:
+            assert choice.logprobs is None and all(part.logprobs is None for part in mine)
+            continue
+        blocks: list[Any] = [part.logprobs for part in mine if part.logprobs is not None]
+        assert choice.logprobs is not None
+        for name in ("tokens", "text_offset"):
+            assert [value for block in blocks for value in getattr(block, name)] == getattr(choice.logprobs, name)
+        assert "".join(blocks[0].tokens) == PROMPTS[number // 2]
+        assert blocks[0].token_logprobs[0] is None
+
+
+def test_no_tokens_give_the_prompt_alone(client: openai.OpenAI, engine: Engine) -> None:
+    found = client.completions.create(model=MODEL, prompt=PROMPTS, max_tokens=0, logprobs=1, echo=True)
+    assert [choice.text for choice in found.choices] == PROMPTS
+    assert {choice.finish_reason for choice in found.choices} == {"length"}
+    for choice in found.choices:
+        assert choice.logprobs is not None and "".join(choice.logprobs.tokens or []) == choice.text
+    assert found.usage is not None
+    assert (found.usage.completion_tokens, found.usage.total_tokens) == (0, found.usage.prompt_tokens)
+
+
+def test_a_text_is_scored_the_same_whatever_is_cached(client: openai.OpenAI, engine: Engine) -> None:
+    """As lm-eval sends it: token ids, one token more than is looked at."""
+    ids = engine.submit(PROMPTS[0], SamplingParams(max_new_tokens=1)).result(60).prompt_token_ids
+    asked: Any = {"model": MODEL, "prompt": [ids, ids], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
+    engine.clear_cache()
+    cold, warm = [client.completions.create(**asked, seed=1234) for _ in range(2)]
+    scores = [choice.logprobs.token_logprobs[:-1] for choice in [*cold.choices, *warm.choices] if choice.logprobs]
+    assert len(scores) == 4 and len(scores[0]) == len(ids)
+    assert all(score[1:] == pytest.approx(scores[0][1:], abs=0.02) for score in scores)
+
+
+def test_without_log_probabilities_the_prompt_may_be_cached(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "prompt": PROMPTS[0], "max_tokens": 4, "temperature": 0, "echo": True}
+    client.completions.create(**asked)
+    again = client.completions.create(**asked)
+    assert again.usage is not None and again.usage.prompt_tokens_details is not None
+    assert again.usage.prompt_tokens_details.cached_tokens == again.usage.prompt_tokens
+    assert again.choices[0].text.startswith(PROMPTS[0]) and again.choices[0].logprobs is None
+
+
+def test_a_character_that_the_prompt_leaves_incomplete_is_the_answers(client: openai.OpenAI, engine: Engine) -> None:
+    ids = engine.tokenizer("a 日")["input_ids"]
+    found = client.completions.create(model=MODEL, prompt=ids[:-1], max_tokens=4, logprobs=0, echo=True)
+    logprobs: Any = found.choices[0].logprobs
+    assert found.choices[0].text.startswith("a ")
+    assert "".join(logprobs.tokens) == found.choices[0].text
+    alone = client.completions.create(model=MODEL, prompt=ids[:-1], max_tokens=0, echo=True)
+    assert alone.choices[0].text == "a "
+
+
+def test_texts_of_prompts_from_what_tokens_cover() -> None:
+    """A beginning that the tokenizer adds, dropped spaces, characters of several tokens, an added end."""
+    text = " a  日b "
+    covered = [(0, 0), (1, 2), (4, 5), (4, 5), (4, 5), (5, 6), (0, 0)]
+    ends = _ends(covered, len(text))
+    parts = [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    assert parts == ["", " a", "  ", "", "日", "b", " "]
+    assert _ends([(0, 0)], 0) == [0]
+
+
+def test_texts_of_prompts_without_a_tokenizer_or_with_a_slow_one() -> None:
+    assert prompt_text([5, 6], [5, 6], None).ends == [0, 0]
+    tokenizer = AutoTokenizer.from_pretrained("assets/tiny-chat")
+
+    class Slow:
+        is_fast, backend_tokenizer, encode, decode = False, None, tokenizer.encode, tokenizer.decode
+
+    for prompt in PROMPTS:
+        token_ids = tokenizer(prompt)["input_ids"]
+        slow, fast = prompt_text(prompt, token_ids, Slow()), prompt_text(prompt, token_ids, tokenizer)
+        assert slow.text == prompt == fast.text
+        assert slow.ends == fast.ends == prompt_text(token_ids, token_ids, tokenizer).ends
+
+
+def test_the_last_token_has_what_was_held_back_until_the_end() -> None:
+    tokenizer = AutoTokenizer.from_pretrained("assets/tiny-chat")
+    stream = Stream(0, [1], SamplingParams(logprobs=0), make_decoder(tokenizer, [1]), lambda _: True, 0)
+    for token_id in tokenizer("a日")["input_ids"][:-1]:
+        stream.push(token_id, 0)
+    stream.finish(stream.finish_reason or "length", 0)  # type: ignore[arg-type]
+    texts = TokenTexts(stream, tokenizer)
+    assert stream.text.startswith("a\ufffd")
+    assert "".join(texts.of_answer(number) for number in range(len(stream.token_ids))) == stream.text
