@@ -252,14 +252,22 @@ def _leaving(server: Server) -> Finding:
         if response.status_code != 200:
             response.read()
             return Finding("unknown", f"a long answer is refused with status {response.status_code}")
-        next(response.iter_lines())
-        if not _running(server):
+        if not _becomes(server, running=True):
             return Finding("unknown", "the answer was over too soon")
     left = time.monotonic()
-    while (running := _running(server)) and time.monotonic() - left < LEAVES_WITHIN_S:
-        time.sleep(0.02)
+    ended = _becomes(server, running=False)
     took = time.monotonic() - left
-    return _yes_if(not running, f"within {took:.1f} s", f"it still runs after {LEAVES_WITHIN_S:g} s")
+    return _yes_if(ended, f"within {took:.1f} s", f"it still runs after {LEAVES_WITHIN_S:g} s")
+
+
+def _becomes(server: Server, *, running: bool) -> bool:
+    """Wait until requests run, or until none does; returns whether that came in time."""
+    deadline = time.monotonic() + LEAVES_WITHIN_S
+    while bool(_running(server)) is not running:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _running(server: Server) -> float | None:
