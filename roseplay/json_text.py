@@ -7,11 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+# Kept: making one takes longer than most values take to encode.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_STRICT_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 def encode(value: Any, *, allow_nan: bool = True) -> bytes:
     """Returns compact JSON in UTF-8; without ``allow_nan`` raises ``ValueError`` for a number that is not finite."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=allow_nan)
-    return text.encode("utf-8", "replace")
+    encoder = _ENCODER if allow_nan else _STRICT_ENCODER
+    return encoder.encode(value).encode("utf-8", "replace")
 
 
 def strict_json(text: bytes) -> Any:

@@ -16,6 +16,7 @@ from roseplay.core.cache_miss import Miss
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import Decoder, StopStrings
+from roseplay.engine.wakeups import wakeups
 
 logger = logging.getLogger(__name__)
 
@@ -231,15 +232,16 @@ class Stream:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+        wake = partial(wakeups().wake, news)
         while True:
-            event = asyncio.Event()
             with self._changed:
                 waiting = not self._has_news()
                 if waiting:
-                    self._wakers.append(partial(loop.call_soon_threadsafe, event.set))
+                    news.clear()
+                    self._wakers.append(wake)
             if waiting:
-                await event.wait()
+                await news.wait()
             ended = self.finished
             chunk = self._take()
             if chunk is not None:

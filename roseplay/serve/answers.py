@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -15,6 +14,7 @@ from roseplay.engine.stream import Chunk, RequestMetrics, Stream
 from roseplay.json_text import encode
 from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
+from roseplay.serve.merging import merged
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 
@@ -59,41 +59,34 @@ class Answer:
 
     async def events(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
         """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
-        no_usage = {"usage": None} if include_usage else {}
-        sent = [0] * len(self.streams)
+        events = _Events(self, include_usage)
         to_repeat = set(range(len(self.streams))) if self.prompts else set[int]()
-
-        def event(number: int, part: dict[str, Any], tokens: int = 0, **more: Any) -> bytes:
-            begin = sent[number]
-            sent[number] = end = begin + tokens
-            logprobs = self._logprobs(number, begin, end) if tokens else None
-            choice = {"index": number, **part, "logprobs": logprobs, "finish_reason": None, **more}
-            return _event({**self._head(streaming=True), "choices": [choice], **no_usage})
-
-        def text_part(text: str) -> dict[str, Any]:
-            return {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
-
         if self.chat:
             for number in range(len(self.streams)):
-                yield event(number, {"delta": {"role": "assistant", "content": ""}})
+                yield events.choice(number, {"delta": {"role": "assistant", "content": ""}})
         try:
-            async with aclosing(_merged(self.streams)) as merged:
-                async for number, chunk in merged:
+            async with aclosing(merged(self.streams)) as chunks:
+                async for number, chunk in chunks:
                     if chunk is None:
                         _raise_if_failed(self.streams[number])
                     if number in to_repeat:  # its log-probabilities are there with the first token
                         to_repeat.remove(number)
-                        yield event(number, text_part(self._prompt(number)), logprobs=self._prompt_logprobs(number))
+                        logprobs = self._prompt_logprobs(number)
+                        yield events.choice(number, self._part(self._prompt(number)), logprobs=logprobs)
                     if chunk is None:
-                        yield event(number, text_part(""), finish_reason=self._finish_reason(number))
+                        yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
                     elif not self.prompt_only:
-                        yield event(number, text_part(chunk.text), len(chunk.token_ids))
+                        yield events.text(number, chunk)
             if include_usage:
                 yield _event({**self._head(streaming=True), "choices": [], "usage": self._usage()})
         except ApiError as error:
             cancel_all(self.streams)
             yield _event(error.document())
         yield _DONE
+
+    def _part(self, text: str) -> dict[str, Any]:
+        """What an event says of a text."""
+        return {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
 
     def _head(self, *, streaming: bool = False) -> dict[str, Any]:
         kind = ("chat.completion.chunk" if streaming else "chat.completion") if self.chat else "text_completion"
@@ -168,27 +161,6 @@ def metrics_of(metrics: RequestMetrics) -> dict[str, float | None]:
     }
 
 
-async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk | None]]:
-    """The chunks of all streams as they arrive, each stream's end as None."""
-    arrived: asyncio.Queue[tuple[int, Chunk | None]] = asyncio.Queue()
-
-    async def follow(number: int, stream: Stream) -> None:
-        async for chunk in stream:
-            arrived.put_nowait((number, chunk))
-        arrived.put_nowait((number, None))
-
-    tasks = [asyncio.ensure_future(follow(number, stream)) for number, stream in enumerate(streams)]
-    try:
-        left = len(tasks)
-        while left:
-            number, chunk = await arrived.get()
-            left -= chunk is None
-            yield number, chunk
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 def _raise_if_failed(stream: Stream) -> None:
     if stream.finish_reason is FinishReason.ERROR:
         raise ApiError(500, stream.error or "the request failed", code="request_failed")
@@ -198,3 +170,32 @@ def _raise_if_failed(stream: Stream) -> None:
 
 def _event(document: dict[str, Any]) -> bytes:
     return b"data: " + encode(document) + b"\n\n"
+
+
+class _Events:
+    """Writes the events of one answer. What is the same in all of them is encoded once, since there is one for each token."""
+
+    def __init__(self, answer: Answer, include_usage: bool) -> None:
+        self._answer = answer
+        self._sent = [0] * len(answer.streams)  # tokens
+        self._head = b"data: " + encode(answer._head(streaming=True))[:-1] + b',"choices":['
+        self._tail = (b'],"usage":null}' if include_usage else b"]}") + b"\n\n"
+        before, after = (b'"delta":{"content":', b"}") if answer.chat else (b'"text":', b"")
+        self._before_text = [
+            self._head + b'{"index":' + str(number).encode() + b"," + before for number in range(len(answer.streams))
+        ]
+        self._after_text = after + b',"logprobs":null,"finish_reason":null}' + self._tail
+
+    def text(self, number: int, chunk: Chunk) -> bytes:
+        """The event of an answer's next tokens."""
+        if self._answer.streams[number].params.logprobs is None and chunk.text:
+            return self._before_text[number] + encode(chunk.text) + self._after_text
+        begin = self._sent[number]
+        self._sent[number] = end = begin + len(chunk.token_ids)
+        logprobs = self._answer._logprobs(number, begin, end) if chunk.token_ids else None
+        return self.choice(number, self._answer._part(chunk.text), logprobs=logprobs)
+
+    def choice(self, number: int, part: dict[str, Any], **more: Any) -> bytes:
+        """An event of a choice with its fields."""
+        choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
+        return self._head + encode(choice) + self._tail

@@ -1,0 +1,44 @@
+"""Wakes the coroutines of an event loop from another thread, all of a step with one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from weakref import WeakKeyDictionary
+
+
+class Wakeups:
+    """Of one event loop.
+
+    A call into another thread's loop writes to a socket and wakes that thread, which then competes for the interpreter.
+    Thirty-two streams that get a token in one step are worth one such call.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._events: deque[asyncio.Event] = deque()
+        self._scheduled = False
+
+    def wake(self, event: asyncio.Event) -> None:
+        """Set an event of the loop soon; raises ``RuntimeError`` if the loop was closed."""
+        self._events.append(event)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        self._scheduled = False  # first: an event that comes from now on schedules another call, or is found below
+        while self._events:
+            self._events.popleft().set()
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = WeakKeyDictionary()
+
+
+def wakeups() -> Wakeups:
+    """Returns those of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _of_loops.get(loop)
+    if found is None:
+        found = _of_loops[loop] = Wakeups(loop)
+    return found
