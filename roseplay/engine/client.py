@@ -227,7 +227,7 @@ class Engine:
         stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
         with self._lock:  # else a request could be sent after the worker has died and all streams have ended
             self._check_alive()
-            if self._receiver.num_waiting >= self.config.max_waiting:
+            if self.room <= 0:
                 raise EngineBusyError(f"{self.config.max_waiting} requests wait already: try again later")
             if not self._expects_event:
                 self._watchdog.heard()
@@ -239,6 +239,11 @@ class Engine:
                 self._receiver.end(stream, FinishReason.ERROR, reason)
                 raise EngineError(reason) from error
         return stream
+
+    @property
+    def room(self) -> int:
+        """How many more requests may wait."""
+        return max(0, self.config.max_waiting - self._receiver.num_waiting)
 
     def _send(self, command: Command) -> None:
         with self._lock:  # a worker that is being replaced takes no commands

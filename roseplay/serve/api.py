@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from roseplay.serve.admission import submitted
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
@@ -75,6 +76,7 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
         return Answer(streams, body.model, False, body.n, engine.tokenizer, prompts, body.prompt_only)
 
     answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
+    submitted(request.scope)
     if body.stream:
         return StreamingResponse(_until_left(answer, body.includes_usage), media_type="text/event-stream")
     return await _whole(answer, request)

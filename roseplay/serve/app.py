@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 
+from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.api import api_router
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain, DrainGate
@@ -67,6 +68,7 @@ def create_app(
     )  # their pages load scripts from a CDN
     most = max(MAX_BODY, MAX_PROMPT_BYTES_PER_TOKEN * served.engine.info.max_model_len)
     app.add_middleware(BodyLimits, max_bytes=lambda path: most)
+    app.add_middleware(AdmissionGate, served=served)
     add_gates(app, hosts, key, drain, monitor)
     app.include_router(health_router(served, drain))
     add_program_routes(app, served, monitor)

@@ -74,7 +74,7 @@ class FakeEngine:
                 f"{len(prompt)} prompt tokens and {params.max_new_tokens} new ones do not fit {INFO.max_model_len}"
             )
         with self._lock:
-            if sum(not s.finished for s in self.streams.values()) >= self._max_waiting:
+            if not self.room:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
             submitted = now()
             stream = Stream(next(self._ids), list(prompt), params, Words(), self.abort, submitted, on_update)
@@ -82,6 +82,10 @@ class FakeEngine:
             self._left[stream.request_id] = len(prompt)
             self._tell("submitted", stream, submitted)
         return stream
+
+    @property
+    def room(self) -> int:
+        return max(0, self._max_waiting - self.num_unfinished)
 
     def abort(self, request_id: int) -> bool:
         with self._lock:

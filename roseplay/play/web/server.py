@@ -34,6 +34,7 @@ from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
 from roseplay.play.web.traffic_routes import traffic_router
+from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.app import add_gates, add_program_routes
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain
@@ -90,6 +91,8 @@ def create_app(
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, playground))
+    if monitor is not None:
+        app.add_middleware(AdmissionGate, served=playground)
     if start is not None:
         app.add_middleware(StartGate, start=start)
     add_gates(app, hosts, key, drain, monitor)
