@@ -13,13 +13,14 @@ DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 BASE := $(VENV)/.stamp-base
 TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
+CONFORMANCE := $(VENV)/.stamp-conformance
 MUTATION := $(VENV)/.stamp-mutation
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test fuzz mutate soak lint format bench tiny-chat clean
+.PHONY: help setup play test conformance fuzz mutate soak lint format bench tiny-chat clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: $(BASE) ## make .venv and install what running needs
 
@@ -29,6 +30,13 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest $(ARGS)
+
+conformance: ## drive the API by LangChain's tests, lm-eval and schemathesis, in an environment of their own
+	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
+
+.PHONY: run-conformance
+run-conformance: $(CONFORMANCE)
+	@$(BIN)/python -m pytest -m slow tests/conformance $(ARGS)
 
 fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
 	@$(BIN)/python -m tests.core.fuzz $(ARGS)
@@ -75,6 +83,10 @@ $(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
 
 $(TEST): .ci/constraints.txt $(BASE)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[test]'
+	@touch $@
+
+$(CONFORMANCE): pyproject.toml $(TEST)
+	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[conformance]'
 	@touch $@
 
 $(LINT): .ci/constraints.txt $(BASE)
