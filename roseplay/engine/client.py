@@ -370,8 +370,7 @@ class Engine:
             else:
                 ping = None
         answered = ping is not None and ping.answered.wait(timeout)
-        wrong = self.overdue
-        if wrong is not None:
+        if (wrong := self.overdue) is not None:
             return Health(False, wrong)
         return Health(True, "ok" if answered else self._watchdog.doing)
 
@@ -448,8 +447,7 @@ class Engine:
             return False
         self._watchdog.look(self._expects_event)
         if event is None:
-            frozen = self._frozen()
-            return self._worker_gone(frozen) if frozen else not self._closed
+            return self._worker_gone(frozen) if (frozen := self._frozen()) else not self._closed
         self._watchdog.heard()
         if isinstance(event, Failed):
             return self._worker_gone(event.message)
