@@ -43,6 +43,17 @@ class EngineConfig:
         "Where the model runs; auto takes a GPU if there is one.",
         lab="name",
     )
+    tensor_parallel_size: int = setting(
+        1,
+        Whole(1, 64),
+        "Tensor parallel",
+        "engine: hardware",
+        "Processes that each hold a part of every layer and compute it at the same time: one for each GPU, or several on a "
+        "CPU. Needs a model whose family has a tensor parallel plan in transformers, and heads that can be divided by it.",
+        unit="processes",
+        vllm="tensor_parallel_size",
+        lab="",
+    )
     num_blocks: int | None = setting(
         None,
         Whole(2, none="as many as fit"),
@@ -234,6 +245,8 @@ class EngineConfig:
         check_all(self)
         if self.num_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("give num_blocks or kv_cache_memory, not both")
+        if self.quantization != "none" and self.tensor_parallel_size > 1:
+            raise ValueError(f"quantization {self.quantization} needs tensor_parallel_size 1")
         if self.quantization == "int8" and not self.pack_weights:
             raise ValueError("quantization int8 needs pack_weights")
         if self.quantization == "int8" and self.dtype == "float16":

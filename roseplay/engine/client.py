@@ -19,6 +19,7 @@ from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import STAGES, Progress
 from roseplay.core.request import FinishReason
+from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
@@ -47,6 +48,7 @@ from roseplay.engine.start import (
     POLL_S,
     OpeningTokenizer,
     apply_settings,
+    check_worker,
     killed_on_error,
     open_tokenizer,
     wait_until_ready,
@@ -97,6 +99,9 @@ class Engine:
         EngineStartError: the model was not found or is not supported, or the settings do not fit; one line.
     """
 
+    capabilities = Capabilities()
+    client_delay: str | None = None  # see ``HttpEngine``
+
     def __init__(
         self,
         model: Any = "tiny-chat",
@@ -110,10 +115,7 @@ class Engine:
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
-        if self.config.worker == "process" and not isinstance(model, str):
-            raise EngineStartError("a model in memory cannot be sent to another process: use worker='thread'")
-        if self.config.worker == "process" and clock is not SYSTEM_CLOCK:
-            raise EngineStartError("another process has the system's clock: use worker='thread' with your own")
+        check_worker(self.config, model, clock)
         self.model = model  # a name, a path, or a model in memory
         self.clock = clock
         self._cancelled = cancelled

@@ -61,18 +61,30 @@ RunnerFactory = Callable[[Any, EngineConfig, Reporter], Runner]
 def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
     """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
     reporter.begin("libraries")
-    from roseplay.model.kv_cache import KVCacheSizeError
-    from roseplay.model.loader import UnsupportedModelError, load_model
+    try:
+        if config.tensor_parallel_size == 1:
+            return _load_whole(model, config, reporter)
+        from roseplay.engine.followers import load_parallel_runner
+
+        return load_parallel_runner(model, config, reporter)
+    except ValueError as error:
+        from roseplay.model.kv_cache import KVCacheSizeError
+        from roseplay.model.loader import UnsupportedModelError
+
+        if isinstance(error, (UnsupportedModelError, KVCacheSizeError)):
+            raise EngineStartError(str(error)) from error
+        raise
+
+
+def _load_whole(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
+    from roseplay.model.loader import load_model
     from roseplay.model.runner import ModelRunner
 
-    _register_kernels()
-    try:
-        return ModelRunner(load_model(model, config, reporter), config, reporter)
-    except (UnsupportedModelError, KVCacheSizeError) as error:
-        raise EngineStartError(str(error)) from error
+    register_kernels()
+    return ModelRunner(load_model(model, config, reporter), config, reporter)
 
 
-def _register_kernels() -> None:
+def register_kernels() -> None:
     """Import the kernels, which register themselves; without them the model computes the same, only slower."""
     try:
         import roseplay.kernels  # noqa: F401

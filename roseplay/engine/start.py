@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.core.progress import Progress
@@ -32,7 +33,22 @@ def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any])
         knobs = knobs.changed({k: v for k, v in settings.items() if k in knob_names})
     except ValueError as error:
         raise EngineStartError(str(error)) from None
+    if config.tensor_parallel_size > 1:  # torch has one process group in a process
+        config = dataclasses.replace(config, worker="process")
     return config, knobs
+
+
+def check_worker(config: EngineConfig, model: Any, clock: Clock) -> None:
+    """Raises ``EngineStartError`` for what a worker in a process cannot have: a model in memory, or a clock."""
+    if config.worker == "thread":
+        return
+    split = config.tensor_parallel_size > 1
+    if not isinstance(model, str):
+        instead = "save it and give its directory" if split else "use worker='thread'"
+        raise EngineStartError(f"a model in memory cannot be sent to another process: {instead}")
+    if clock is not SYSTEM_CLOCK:
+        instead = "tensor_parallel_size 1 and worker='thread'" if split else "worker='thread'"
+        raise EngineStartError(f"another process has the system's clock: use {instead} with your own")
 
 
 def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:

@@ -22,6 +22,7 @@ from roseplay.engine.messages import Command, Event, Shutdown
 from roseplay.engine.worker import run_worker
 
 HEARTBEAT_S = 0.25
+FOLLOWER_GONE = 78  # exit code of a worker that ends because another process of its group did
 TERMINATE_S = 5.0  # that a worker process lives on after SIGTERM, so that its parent can end it in order
 
 
@@ -138,7 +139,7 @@ class ProcessTransport:
                 *(self._heartbeat.count, logging.getLogger().level, reports),
             ),
             name="roseplay-worker",
-            daemon=True,
+            daemon=config.tensor_parallel_size == 1,  # daemons may have no children
         )
         with _held_back("SIGINT", "SIGHUP"):
             self._process.start()
@@ -163,7 +164,9 @@ class ProcessTransport:
             return event
         except (EOFError, OSError):
             self._process.join(1.0)
-            raise WorkerGoneError(f"the engine's process ended (exit code {self._process.exitcode})") from None
+            code = self._process.exitcode
+            why = "a process of its tensor parallel group ended" if code == FOLLOWER_GONE else f"exit code {code}"
+            raise WorkerGoneError(f"the engine's process ended ({why})") from None
         except Exception as error:
             raise WorkerGoneError(f"the engine's process sent what cannot be read ({error})") from None
 
@@ -231,7 +234,7 @@ def _process_main(
     log_level: int,
     reports: bool,
 ) -> None:
-    _leave_signals_to_parent()
+    leave_signals_to_parent()
     logging.basicConfig(level=log_level)
     threading.Thread(target=_beat_until_parent_ends, args=(heartbeat,), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):  # the client is gone
@@ -239,7 +242,7 @@ def _process_main(
         run_worker(model, config, knobs, inbox, events.send, loaded=freeze_objects, reports=reports)
 
 
-def _leave_signals_to_parent() -> None:
+def leave_signals_to_parent() -> None:
     """Ignore signals that a terminal or a service manager sends to all processes: the parent ends its worker itself.
 
     SIGTERM is delayed, not ignored: at the end of a program multiprocessing sends it to children and waits for them.

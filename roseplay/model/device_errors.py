@@ -28,6 +28,8 @@ def judge(error: Exception, device: torch.device) -> Exception:
 
     For an error of a GPU library that does not say whether the device is lost, this tries the device.
     """
+    if isinstance(error, DeviceLostError):
+        return error
     if is_out_of_memory(error):
         return StepTooLargeError(_short(error))
     if isinstance(error, torch.AcceleratorError):

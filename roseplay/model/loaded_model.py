@@ -23,7 +23,8 @@ class LoadedModel:
         eos_token_ids: from the generation config, else from the config.
         kv_shapes: what each attention layer caches, by ``layer_idx``.
         vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
-        num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads.
+        num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads. Both are of the
+            whole model, also where this process has a part of it.
     """
 
     model: PreTrainedModel

@@ -15,10 +15,13 @@ from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
+from roseplay.model.devices import choose_device
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import probe
+from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
+from roseplay.model.shard import check_plan, shard
 from roseplay.model.source import cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
 from roseplay.model.support import UnsupportedModelError, check_class, check_config, find_class, needs_probe, refuse
@@ -31,13 +34,19 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 
 
-def load_model(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter | None = None) -> LoadedModel:
+def load_model(
+    model: str | PreTrainedModel,
+    config: EngineConfig,
+    reporter: Reporter | None = None,
+    ranks: Ranks | None = None,
+) -> LoadedModel:
     """Load ``"tiny-chat"`` (the embedded model), a directory or a hub id, or take a model in memory.
 
     Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
     alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
     ``config`` asks for another device or dtype; ``auto`` keeps both). ``reporter`` is told of each stage and how far it is.
-    torch uses ``config.threads`` from now on, because what is measured here is measured with them.
+    torch uses ``config.threads`` from now on, because what is measured here is measured with them. With ``ranks`` only
+    this process's part of the model is kept; all of it passes through the host's memory.
 
     Raises ``UnsupportedModelError``, with a message of one line that says what to do, when the model is not found or not
     supported.
@@ -45,36 +54,42 @@ def load_model(model: str | PreTrainedModel, config: EngineConfig, reporter: Rep
     with exclusive.loading:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        return _load(model, config, reporter or Reporter())
+        return _load(model, config, reporter or Reporter(), ranks)
 
 
-def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter) -> LoadedModel:
+def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter, ranks: Ranks | None) -> LoadedModel:
     if isinstance(model, PreTrainedModel):
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
             raise refuse(name, f"{type(model).__name__} has no language model head")
-        max_model_len = _check(model.config, type(model), config, name)
-        return _finish(_adopt(model, config), config, name, max_model_len, reporter)
+        max_model_len = _check(model.config, type(model), config, name, ranks)
+        return _finish(_adopt(model, config), config, name, max_model_len, reporter, ranks)
 
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
     check_config(hf_config, name=model)
     model_class = find_class(hf_config, name=model, trust_remote_code=config.trust_remote_code)
-    max_model_len = _check(hf_config, model_class, config, model)
-    device = choose_device(config.device)
+    max_model_len = _check(hf_config, model_class, config, model, ranks)
+    device = choose_device(config.device) if ranks is None else ranks.device
     dtype = _choose_dtype(config.dtype, hf_config, device)
+    if ranks is not None:
+        device = torch.device("cpu")  # the whole model may not fit where its part goes
     if config.random_weights:
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
         built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter)
-    return _finish(built, config, model, max_model_len, reporter)
+    return _finish(built, config, model, max_model_len, reporter, ranks)
 
 
-def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name: str) -> int:
+def _check(
+    hf_config: Any, model_class: type | None, config: EngineConfig, name: str, ranks: Ranks | None = None
+) -> int:
     """Check that a model's family is supported; returns its ``max_model_len``."""
     check_config(hf_config, name=name)
     if model_class is not None:
         check_class(model_class, hf_config.model_type, name=name)
+    if ranks is not None:
+        check_plan(hf_config, ranks.size, name=name)
     max_model_len = _choose_max_model_len(hf_config, config.max_model_len, name)
 
     def build(small: Any) -> PreTrainedModel:
@@ -90,9 +105,17 @@ def _check(hf_config: Any, model_class: type | None, config: EngineConfig, name:
 
 
 def _finish(
-    model: PreTrainedModel, config: EngineConfig, name: str, max_model_len: int, reporter: Reporter
+    model: PreTrainedModel,
+    config: EngineConfig,
+    name: str,
+    max_model_len: int,
+    reporter: Reporter,
+    ranks: Ranks | None,
 ) -> LoadedModel:
     check_class(type(model), model.config.model_type, name=name)
+    num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
+    if ranks is not None:
+        model = shard(model, ranks, name=name)
     with quiet():
         model.set_attn_implementation(ATTENTION_NAME)
     if model.config.get_text_config()._attn_implementation != ATTENTION_NAME:
@@ -104,7 +127,6 @@ def _finish(
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error
     device, dtype = model.device, model.dtype
-    num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
     reporter.begin("kernels", len(FIRST_SIZES))  # the first steps compile what was not prepared here
     weight_bytes -= accelerator_for(device).prepare(model, config, reporter)
     return LoadedModel(
@@ -209,18 +231,6 @@ def _read_weights(
     if missing:
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
     return model.to(device)
-
-
-def choose_device(device: str) -> torch.device:
-    """The device of the setting ``device``. Raises ``UnsupportedModelError`` for a GPU that does not exist."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise UnsupportedModelError(
-            f"device {device} is not there: this torch sees {torch.cuda.device_count()} GPUs; use cpu"
-        )
-    return chosen
 
 
 def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dtype:

@@ -66,19 +66,17 @@ class ModelRunner:
             torch.cuda.set_device(loaded.device)  # for this thread: its events and streams are created there
         accelerator = accelerator_for(loaded.device)
         self.runs_ahead = self._on_gpu or accelerator.runs_ahead
-        self._forward = PackedForward(loaded.model)
+        self._forward = self._make_forward()
         self._sampler = StepSampler(self._release_memory, accelerator.argmax)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
         if self._on_gpu:
             profile = self._profile(attention)
             self.memory_limit = profile.tokens
-            free = gpu_memory.kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes, loaded.device)
+            free = self._kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes)
         else:
             self.memory_limit, free = None, free_memory()
-        token_bytes = bytes_per_token(loaded.kv_shapes, loaded.dtype)
-        self.num_blocks = choose_num_blocks(
-            config, token_bytes, loaded.max_model_len, free_bytes=free, on_gpu=self._on_gpu
-        )
+        limit, token_bytes = loaded.max_model_len, self._kv_bytes_per_token()
+        self.num_blocks = choose_num_blocks(config, token_bytes, limit, free_bytes=free, on_gpu=self._on_gpu)
         self.cache = self._make_cache(self.num_blocks)
         self.backend = make_backend(attention, self.cache)
         self.times = speed.StepTimes(speed.even_context(loaded), loaded.max_model_len)
@@ -103,7 +101,7 @@ class ModelRunner:
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             max_model_len=loaded.max_model_len,
-            kv_bytes_per_token=bytes_per_token(loaded.kv_shapes, loaded.dtype),
+            kv_bytes_per_token=self._kv_bytes_per_token(),
             threads=torch.get_num_threads(),
             cuda_graphs=self.accelerator.num_graphs,
             no_cuda_graphs=self.accelerator.no_graphs,
@@ -220,17 +218,21 @@ class ModelRunner:
     def _run(self, batch: PagedBatch) -> torch.Tensor:
         return self._forward(Paged(self.backend, batch))
 
-    # -- before the first step
+    # -- before the first step; a subclass may do it elsewhere, too
+
+    def _make_forward(self) -> PackedForward:
+        return PackedForward(self.loaded.model)
 
     def _make_cache(self, num_blocks: int) -> KVCache:
-        loaded = self.loaded
-        return KVCache(
-            loaded.kv_shapes,
-            num_blocks=num_blocks,
-            block_size=self.block_size,
-            dtype=loaded.dtype,
-            device=loaded.device,
-        )
+        device, dtype = self.loaded.device, self.loaded.dtype
+        sizes = {"num_blocks": num_blocks, "block_size": self.block_size}
+        return KVCache(self.loaded.kv_shapes, **sizes, dtype=dtype, device=device)
+
+    def _kv_bytes_per_token(self) -> int:
+        return bytes_per_token(self.loaded.kv_shapes, self.loaded.dtype)
+
+    def _kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
+        return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self.loaded.device)
 
     @torch.inference_mode()
     def _profile(self, attention: str) -> gpu_memory.Profile:
@@ -243,10 +245,8 @@ class ModelRunner:
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=self.block_size, num_logits=most)
             logits = self._forward(Paged(backend, host.upload(device)))
             requests = gpu_memory.greediest_requests(logits.shape[0])
-            gathered = torch.cat([logits.float(), logits.float()[:1]])[
-                :-1
-            ].clone()  # the copies that saved logits cause
-            Logprobs(gathered, requests, draw(gathered, requests, wait=False))
+            rows = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # the copies that saved logits cause
+            Logprobs(rows, requests, draw(rows, requests, wait=False))
 
         return gpu_memory.profile(run, gpu_memory.STEP_TOKENS, device)
 

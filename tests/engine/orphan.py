@@ -1,4 +1,4 @@
-"""Run as a program: starts an engine in a process, says the worker's pid, and waits to be killed."""
+"""Run as a program: starts an engine in a process (or several), says the worker's pid, and waits to be killed."""
 
 import sys
 import time
@@ -6,6 +6,7 @@ import time
 from roseplay import Engine
 
 if __name__ == "__main__":
-    with Engine(sys.argv[1], worker="process", block_size=4, num_blocks=50) as engine:
+    size = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    with Engine(sys.argv[1], worker="process", tensor_parallel_size=size, block_size=4, num_blocks=50) as engine:
         print(engine._transport.pid, flush=True)
         time.sleep(120)

@@ -56,7 +56,8 @@ class CPUAccelerator(Accelerator):
         missing = no_kernels(loaded.dtype)
         if missing is not None:
             logger.warning("%s", missing)
-        if config.record_steps and isinstance(backend, CPUBackend) and backend.in_place:
+        alone = config.tensor_parallel_size == 1  # what processes exchange is not recorded
+        if config.record_steps and alone and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up(reporter)

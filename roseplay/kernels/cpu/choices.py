@@ -77,6 +77,8 @@ def _steps(config: EngineConfig, recorded: RecordedSteps | None, missing: str | 
     part, by_model = "steps", "the model's code"
     if not config.record_steps:
         return Choice(part, by_model, "record_steps is off")
+    if config.tensor_parallel_size > 1:
+        return Choice(part, by_model, "tensor parallel steps are not recorded")
     if recorded is None:
         return Choice(part, by_model, "" if missing else "blocks are not read in place", missing)
     if recorded.refused is not None:

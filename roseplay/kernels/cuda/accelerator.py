@@ -30,7 +30,7 @@ class CudaAccelerator(Accelerator):
 
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
-        graphs: the captured graphs.
+        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay.
     """
 
     runs_ahead = True
@@ -52,6 +52,10 @@ class CudaAccelerator(Accelerator):
             logger.warning("%s", self._no_triton)
         if isinstance(backend, TritonBackend):
             _compile_variants(forward, loaded, backend, config.block_size, reporter)
+        self.graphs: StepGraphs | None = None
+        if config.tensor_parallel_size > 1:
+            self.no_graphs = "tensor parallel steps are not captured"
+            return
         self.graphs = StepGraphs(
             forward,
             table_columns=-(-loaded.max_model_len // config.block_size),
@@ -74,17 +78,22 @@ class CudaAccelerator(Accelerator):
 
     def choices(self) -> tuple[Choice, ...]:
         fused = "norms, activations, rotary"
+        one_by_one = "launched one by one"
         refused = self.no_graphs and f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
-        graphs = f"CUDA graphs of {self.num_graphs} sizes" if self.num_graphs else "launched one by one"
+        steps = Choice(
+            "steps", f"CUDA graphs of {self.num_graphs} sizes" if self.num_graphs else one_by_one, slow=refused
+        )
+        if self.graphs is None:
+            steps = Choice("steps", one_by_one, self.no_graphs or "")
         return (
             Choice("attention", self._attention, slow=self._no_triton),
             Choice(fused, "one pass each") if self._fuse_ops else Choice(fused, "torch", "fuse_ops is off"),
-            Choice("steps", graphs, slow=refused),
+            steps,
         )
 
     @property
     def replays(self) -> bool:
-        return True
+        return self.graphs is not None
 
     @staticmethod
     def prepare(model: PreTrainedModel, config: EngineConfig, reporter: Reporter) -> int:
@@ -95,8 +104,10 @@ class CudaAccelerator(Accelerator):
         return 0
 
     def run(self, host: HostBatch, drawn: Drawn | None) -> tuple[torch.Tensor, bool] | None:
-        bucket = self.graphs.find(host)
-        return None if bucket is None else (self.graphs.replay(bucket, host, drawn), True)
+        bucket = None if self.graphs is None else self.graphs.find(host)
+        if self.graphs is None or bucket is None:
+            return None
+        return self.graphs.replay(bucket, host, drawn), True
 
 
 def _compile_variants(
