@@ -13,7 +13,7 @@ from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
-from roseplay.engine.stream import RequestMetrics
+from roseplay.engine.request_metrics import RequestMetrics
 
 INFO = EngineInfo(
     model="fake",

@@ -43,7 +43,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Play the workload, print the figures of the median run and return them."""
     with flags.open_engine(args, flags.knobs(args)) as engine:
-        source = prompt_source(engine.tokenizer, engine.info.vocab_size, args.prompt, seed=args.seed)
+        source = prompt_source(engine, args.prompt, seed=args.seed)
         workload, how = flags.workload(args, source), {"keep_cache": args.keep_cache, "time_limit_s": args.time_limit_s}
         runs = [play_once(engine, workload, **how) for _ in range(args.warmup_runs + args.repeat_runs)]
         runs = runs[args.warmup_runs :]

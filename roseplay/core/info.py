@@ -45,6 +45,8 @@ class EngineInfo:
         max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
             computes in about ten seconds; None is unlimited.
         choices: how the parts of a step are computed here.
+        server: where another server computes, its kind and address; None where the engine computes itself. Then the
+            counts and sizes that it does not tell are 0.
     """
 
     model: str
@@ -64,6 +66,7 @@ class EngineInfo:
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
     choices: tuple[Choice, ...] = field(default=())
+    server: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> EngineInfo:
@@ -74,6 +77,11 @@ class EngineInfo:
     def slow(self) -> list[str]:
         """What makes steps slower than this machine could compute them, each reason once."""
         return list(dict.fromkeys(choice.slow for choice in self.choices if choice.slow))
+
+    @property
+    def tokenizes(self) -> bool:
+        """Whether prompts become token ids here; a server is given them as text or messages."""
+        return self.server is None
 
     def check_fits(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         """Raises ``RequestTooLargeError`` for a request that could never be served."""

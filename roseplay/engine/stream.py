@@ -7,7 +7,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from roseplay.core.cache_miss import Miss
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import Decoder, StopStrings
+from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.wakeups import wakeups
 
 logger = logging.getLogger(__name__)
@@ -29,55 +29,6 @@ class Chunk(NamedTuple):
     text: str
     token_ids: list[int]
     times_ns: list[int]
-
-
-@dataclass(slots=True)
-class RequestMetrics:
-    """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined."""
-
-    submitted_ns: int
-    prompt_tokens: int
-    scheduled_ns: int | None = None
-    first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    finished_ns: int | None = None
-    accepted_ns: int | None = None
-    cached_tokens: int = 0
-    shared_tokens: int = 0
-    completion_tokens: int = 0
-    num_preemptions: int = 0
-    itl_ns: list[int] = field(default_factory=list)
-
-    def _since_submit(self, time_ns: int | None) -> float | None:
-        return None if time_ns is None else (time_ns - self.submitted_ns) / 1e9
-
-    @property
-    def submit_s(self) -> float | None:
-        """How long ``submit`` took."""
-        return self._since_submit(self.accepted_ns)
-
-    @property
-    def queue_s(self) -> float | None:
-        return self._since_submit(self.scheduled_ns)
-
-    @property
-    def ttft_s(self) -> float | None:
-        return self._since_submit(self.first_token_ns)
-
-    @property
-    def e2e_s(self) -> float | None:
-        return self._since_submit(self.finished_ns)
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Mean time per output token after the first; undefined for fewer than two tokens."""
-        if self.completion_tokens < 2 or self.first_token_ns is None or self.last_token_ns is None:
-            return None
-        return (self.last_token_ns - self.first_token_ns) / (self.completion_tokens - 1) / 1e9
-
-    @property
-    def itl_s(self) -> list[float]:
-        return [gap / 1e9 for gap in self.itl_ns]
 
 
 class Stream:
@@ -128,13 +79,7 @@ class Stream:
 
     def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None) -> bool:
         """Take a token; returns whether it completed a stop string, which ends the answer."""
-        metrics = self.metrics
-        if metrics.last_token_ns is None:
-            metrics.first_token_ns = time_ns
-        else:
-            metrics.itl_ns.append(time_ns - metrics.last_token_ns)
-        metrics.last_token_ns = time_ns
-        metrics.completion_tokens += 1
+        self.metrics.took(time_ns)
         self.token_ids.append(token_id)
         self.token_times_ns.append(time_ns)
         if logprobs is not None:
@@ -203,10 +148,10 @@ class Stream:
     def wait_for_first_token(self, timeout: float | None = None) -> bool:
         """Returns whether there is a token, or the request has ended, within ``timeout`` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.finished or bool(self.token_ids), timeout)
+            return self._changed.wait_for(lambda: self.finished or bool(self.token_times_ns), timeout)
 
     def _take(self) -> Chunk | None:
-        text, count = self.text, len(self.token_ids)
+        text, count = self.text, len(self.token_times_ns)
         if len(text) == self._read_text and count == self._read_tokens:
             return None
         chunk = Chunk(
@@ -218,7 +163,7 @@ class Stream:
         return chunk
 
     def _has_news(self) -> bool:
-        return self.finished or len(self.token_ids) > self._read_tokens or len(self.text) > self._read_text
+        return self.finished or len(self.token_times_ns) > self._read_tokens or len(self.text) > self._read_text
 
     def __iter__(self) -> Iterator[Chunk]:
         while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -79,7 +79,49 @@ class KnobEvent:
     seq: int = -1
 
 
-TelemetryEvent = RequestEvent | StepEvent | KnobEvent
+@dataclass(slots=True)
+class TokensEvent:
+    """Tokens that arrived from a server which does not say in which steps they were made; their ids may be unknown (-1)."""
+
+    tokens: list[TokenEvent]
+    seq: int = -1
+
+
+@dataclass(slots=True)
+class Load:
+    """What a server reports of its load, as its metrics say it; ``None`` for what they do not.
+
+    Attributes:
+        running, waiting: requests, those of its other clients too.
+        kv_usage: the share of its KV cache that requests hold, 0 to 1.
+        prefix_queries, prefix_hits: prompt tokens looked up in its prefix cache, and found there, since it started.
+        preemptions: since it started.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    prefix_queries: int | None = None
+    prefix_hits: int | None = None
+    preemptions: int | None = None
+
+
+@dataclass(slots=True)
+class LoadEvent:
+    """The load of a server at a time.
+
+    Attributes:
+        total: of all its engines; their KV usage is averaged.
+        replicas: of each engine, by its name, where there are several behind one address.
+    """
+
+    time_ns: int
+    total: Load = field(default_factory=Load)
+    replicas: dict[str, Load] = field(default_factory=dict)
+    seq: int = -1
+
+
+TelemetryEvent = RequestEvent | StepEvent | KnobEvent | TokensEvent | LoadEvent
 
 
 class Telemetry:

@@ -11,9 +11,13 @@ from typing import Any, ClassVar
 
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.http.address import ServerAddress
+from roseplay.lab.servers import Servers, open_server
 from roseplay.lab.spec import ARM_CONFIG, Arm
 from roseplay.traffic.workload import Workload
 
+ArmConfig = EngineConfig | ServerAddress  # what the engine of an arm is made of
 _POOL = ("num_blocks", "kv_cache_memory")
 
 
@@ -31,6 +35,7 @@ class ClosedEngine:
     tokenizer: Any
     memory: FreeMemory
     alive: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     @classmethod
     def of(cls, model: Any, config: EngineConfig) -> ClosedEngine:
@@ -58,30 +63,39 @@ class ClosedEngine:
         """Nothing to do."""
 
 
-def open_engine(model: Any, config: EngineConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
-    """Returns a started engine; raises ``EngineStartError``, also once ``cancelled`` is set."""
+def open_engine(model: Any, config: ArmConfig, knobs: Knobs, cancelled: threading.Event) -> Any:
+    """Returns a started engine, or a server; raises ``EngineStartError``, also once ``cancelled`` is set."""
+    if isinstance(config, ServerAddress):
+        return open_server(model, config, knobs, cancelled)
     from roseplay.engine.client import Engine
 
     return Engine(model, config=config, knobs=knobs, cancelled=cancelled)
 
 
-def arm_configs(live: Any, arms: Mapping[str, Arm]) -> dict[str, EngineConfig]:
-    """Returns each arm's config: the live engine's, changed by what the arm sets.
+def arm_configs(live: Any, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:
+    """Returns each arm's config: the live engine's, changed by what the arm sets; or its server's address.
+
+    Args:
+        varied: a knob is varied besides.
 
     Raises:
         ValueError: settings that exclude each other, or that the device does not support.
     """
-    configs = {}
+    if isinstance(live, Servers):
+        return dict(live.of_arms(arms, varied=varied))
+    configs: dict[str, ArmConfig] = {}
     for name, arm in arms.items():
         changes: dict[str, Any] = dict(arm.config)
         if any(changes.get(setting) is not None for setting in _POOL):  # overrides how the live engine's pool is sized
             changes = {**dict.fromkeys(_POOL), **changes}
         changes["worker"] = "process" if isinstance(live.model, str) else "thread"
+        if "url" in changes:
+            raise ValueError(f"arm {name}: this lab starts engines: name servers when the page or the lab is started")
         try:
-            configs[name] = dataclasses.replace(live.config, **changes)
+            config = configs[name] = dataclasses.replace(live.config, **changes)
         except ValueError as error:
             raise ValueError(f"arm {name}: {error}") from None
-        device = live.info.device if configs[name].device in ("auto", live.config.device) else configs[name].device
+        device = live.info.device if config.device in ("auto", live.config.device) else config.device
         for knob in GPU_KNOBS:
             if not device.startswith("cuda") and getattr(arm.knobs, knob) != getattr(Knobs(), knob):
                 raise ValueError(f"arm {name}: {knob} needs a CUDA device; this engine runs on {device}")
@@ -106,13 +120,16 @@ def sized(
     return dataclasses.replace(config, num_blocks=min(live.num_blocks, needed + 2))
 
 
-def room(configs: Mapping[str, EngineConfig], live: EngineInfo) -> int:
+def room(configs: Mapping[str, ArmConfig], live: EngineInfo) -> int:
     """Returns the most tokens, prompt and answer together, that a request may have in either arm."""
-    longest = [min(config.max_model_len or live.max_model_len, live.max_model_len) for config in configs.values()]
-    pools = [(config.num_blocks - 1) * config.block_size for config in configs.values() if config.num_blocks]
-    return min(longest + pools)
+    ours = [config for config in configs.values() if isinstance(config, EngineConfig)]
+    longest = [min(config.max_model_len or live.max_model_len, live.max_model_len) for config in ours]
+    pools = [(config.num_blocks - 1) * config.block_size for config in ours if config.num_blocks]
+    return min([live.max_model_len, *longest, *pools])
 
 
-def settings(config: EngineConfig, info: EngineInfo) -> dict[str, Any]:
-    """Returns the effective values of the engine settings that an arm may set."""
+def settings(config: ArmConfig, info: EngineInfo) -> dict[str, Any]:
+    """Returns the effective values of the engine settings that an arm may set; of a server, where it is."""
+    if isinstance(config, ServerAddress):
+        return {"url": config.url}
     return {name: getattr(info, name, getattr(config, name)) for name in ARM_CONFIG}

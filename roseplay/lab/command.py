@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL
+from roseplay.engine.http.address import server_addresses
 from roseplay.lab import arms
 from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
@@ -18,6 +19,7 @@ from roseplay.lab.points import runs_text, verdict_text
 from roseplay.lab.points_document import is_of_points, points_csv, rows_of
 from roseplay.lab.results import html_report
 from roseplay.lab.sentences import VERDICTS
+from roseplay.lab.servers import Servers
 from roseplay.lab.spec import ARMS, Experiment
 from roseplay.texts import number_text, range_text, ratio_text
 from roseplay.traffic.figures import FIGURES
@@ -42,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append({**document, "keep_cache": True} if options.keep_cache else document)
             return str(document["id"])
 
-        live = arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
+        addresses = server_addresses(vars(options))
+        live = Servers.at(addresses) if addresses else arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
         job = make_job(asked, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":

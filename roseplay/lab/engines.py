@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.lab.arms import ArmConfig
 from roseplay.lab.measuring import RunError, StoppedError
 
 CLOSE_S = 0.3  # then an engine's process is killed, so that Stop does not wait for a step
@@ -32,7 +33,7 @@ class ArmEngines:
     def __init__(
         self,
         model: Any,
-        configs: Mapping[str, EngineConfig],
+        configs: Mapping[str, ArmConfig],
         knobs: Mapping[str, Knobs],
         *,
         in_turn: bool,
@@ -43,7 +44,7 @@ class ArmEngines:
         self.infos: dict[str, EngineInfo] = {}
         self._model, self._configs, self._knobs, self._in_turn = model, configs, knobs, in_turn
         self._open_engine, self._warm_up, self._give_up = open_engine, warm_up, give_up
-        self._open: dict[EngineConfig, Any] = {}
+        self._open: dict[ArmConfig, Any] = {}
         self._warm: set[str] = set()
         self._failure: str | None = None
 

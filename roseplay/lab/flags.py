@@ -8,8 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import (
+    Parser,
+    add_field_flags,
+    add_model_flag,
+    given_fields,
+)
 from roseplay.config import EngineConfig, Knobs
+from roseplay.engine.http.address import add_server_address_flags, server_addresses
 from roseplay.json_text import strict_json
 from roseplay.lab.background import RUN_LIMIT_S
 from roseplay.lab.document import experiment_of
@@ -46,6 +52,7 @@ examples:
   roseplay lab poisson --sweep rate --from 1 --to 12 --points 12 --seconds 5 --repeats 3
   roseplay lab token-budget --find prefill-budget --itl-p99 20 --ttft-p95 250
   roseplay lab --traffic requests.csv --b max_batch_size=8
+  roseplay lab poisson --url http://host:8000/v1 --url-b http://host:8001/v1 --repeats 3
   roseplay lab --spec result.json --json > again.json   repeat a result that the page exported
 
 scenarios:
@@ -86,6 +93,9 @@ def parser() -> Parser:
     group.add_argument("--csv", action="store_true", help="print the values of --sweep or the tries of --find as CSV")
     group.add_argument("--save", metavar="FILE", help="write the whole result as JSON there, too, to keep or open it")
     group.add_argument("--report", metavar="FILE", help="write the result as an HTML report, too")
+    add_server_address_flags(
+        lab.add_argument_group("other servers in place of engines; A and B then have no engine settings")
+    )
     group = lab.add_argument_group("engine of both arms")
     add_model_flag(group)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS)
@@ -150,6 +160,9 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
     """Returns the engine settings that both arms start from; raises ``ValueError`` for a bad value."""
     given = given_fields(EngineConfig, vars(options))
     settings = {name: value for name, value in given.items() if name not in _NOT_FLAGS}  # --seed is the experiment's
+    if settings and options.url is not None:
+        flags = ", ".join("--" + name.replace("_", "-") for name in settings)
+        raise ValueError(f"--url measures a server that runs already: leave out {flags}")
     return EngineConfig(worker="process", **settings)
 
 
@@ -179,11 +192,25 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
             given.pop("rate_per_s", None)  # is the traffic's
         if given:
             body[part] = {**(body.get(part) or {}), **given}
-    for arm in ARMS:
+    servers = [address.url for address in server_addresses(vars(options))]
+    if len(servers) > 1 and ("sweep" in body or "find" in body):
+        raise ValueError("a sweep or a search measures one server: leave out --url-b")
+    for number, arm in enumerate(ARMS[: 1 if "sweep" in body or "find" in body else 2]):
         changes = _arm_changes(getattr(options, arm.lower()))
         if any(changes.values()):
             body[arm.lower()] = _changed_arm(body, arm, changes)
+        if servers:
+            body[arm.lower()] = _at_server(body, arm, servers[number % len(servers)], alone=len(servers) == 1)
     return body
+
+
+def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
+    """Returns an arm for a server. Of the scenario's settings it has the knobs, unless two servers are compared."""
+    given = body.get(arm.lower())
+    if given is None and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
+        scenario = find_scenario(body["scenario"])
+        given = {"knobs": {**scenario.knobs, **scenario_arm(scenario, arm)["knobs"]}}
+    return {"knobs": (given or {}).get("knobs") or {}, "config": {**((given or {}).get("config") or {}), "url": url}}
 
 
 def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:

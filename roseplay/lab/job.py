@@ -138,7 +138,7 @@ class Job(BackgroundJob):
                 raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
             raise
         run.finish()
-        return run_record(run.arm, run.repeat, played, steps)
+        return run_record(run.arm, run.repeat, played, steps, engine.capabilities)
 
     def _document(self, arms: ArmEngines, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
         info, experiment = arms.infos["A"], self.experiment
@@ -152,8 +152,8 @@ class Job(BackgroundJob):
                 "title": self._scenario.title,
                 "look": list(self._scenario.look),
                 "model": info.model,
-                "device": info.device,
-                "dtype": info.dtype,
+                "device": info.server or info.device,
+                "dtype": info.dtype or "as served",
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
                 "repeats": repeats,

@@ -6,16 +6,19 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
+from roseplay.engine.http.address import ServerAddress
+from roseplay.engine.http.engine import HttpEngine
 from roseplay.lab.arms import open_engine, settings
 from roseplay.lab.background import BackgroundJob, OpenEngine
 from roseplay.lab.find import Find, FindJob, parse_find
 from roseplay.lab.job import Job
 from roseplay.lab.own_traffic import OWN
+from roseplay.lab.servers import Servers
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment, scenario_arm
 from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
@@ -88,13 +91,19 @@ class Lab:
     """Experiments beside a live engine.
 
     Args:
-        engine: the live engine; it is paused while an experiment runs.
+        engine: the live engine; it is paused while an experiment runs. Or a server: then experiments use it, and
+            ``servers``.
         open_engine: see ``arms.open_engine``.
+        servers: further ones, with which it can be compared.
     """
 
-    def __init__(self, engine: Any, *, open_engine: OpenEngine = open_engine) -> None:
+    def __init__(
+        self, engine: Any, *, open_engine: OpenEngine = open_engine, servers: Sequence[ServerAddress] = ()
+    ) -> None:
         self.store = Store()
         self._engine = engine
+        if isinstance(engine, HttpEngine):
+            self._engine = Servers([engine.address, *servers], engine.info, engine.capabilities)
         self._open_engine = open_engine
         self._lock = threading.Lock()
         self._job: BackgroundJob | None = None
@@ -138,14 +147,16 @@ class Lab:
 
     def describe(self) -> dict[str, Any]:
         """Returns what the page's tab needs: scenarios (``own`` is that of a file), knobs, settings and the state."""
-        knobs = Knobs().to_dict()
-        del knobs["slow_motion"]
-        info = self._engine.info
+        knobs = Knobs().to_dict() if self._engine.capabilities.knobs else {}
+        knobs.pop("slow_motion", None)
+        info, servers = self._engine.info, isinstance(self._engine, Servers)
+        config = next(iter(self._engine.addresses.values())) if servers else self._engine.config
         return {
             "scenarios": [self._scenario(scenario) for scenario in SCENARIOS.values()],
             "own": {**self._scenario(OWN), "params": {}},
             "knobs": knobs,
-            "engine": {"model": info.model, **settings(self._engine.config, info)},
+            "engine": {"model": info.model, **settings(config, info)},
+            "servers": list(self._engine.addresses) if servers else [],
             "limits": dict(DEFAULT_LIMITS),
             "figures": [asdict(FIGURES[name]) for name in MEASURES],
             "state": self._job.status() if self._job is not None else None,
@@ -163,8 +174,22 @@ class Lab:
             "title": scenario.title,
             "card": scenario.card,
             "look": list(scenario.look),
-            **{arm.lower(): scenario_arm(scenario, arm) for arm in ARMS},
-            "common": {"knobs": dict(scenario.knobs), "config": dict(scenario.config)},
+            **self._arms(scenario),
             "params": params,
             "watch": scenario.watch,
         }
+
+    def _arms(self, scenario: Scenario) -> dict[str, Any]:
+        """Returns what a scenario sets in each arm and in both; of servers, what can be set from here."""
+        arms: dict[str, Any] = {arm.lower(): scenario_arm(scenario, arm) for arm in ARMS}
+        arms["common"] = {"knobs": dict(scenario.knobs), "config": dict(scenario.config)}
+        if not isinstance(self._engine, Servers):
+            return arms
+        urls = list(self._engine.addresses)
+        settable = (
+            self._engine.capabilities.knobs and len(urls) == 1
+        )  # two servers are compared under the same settings
+        for number, name in enumerate(("a", "b")):
+            arms[name] = {"knobs": arms[name]["knobs"] if settable else {}, "config": {"url": urls[number % len(urls)]}}
+        arms["common"] = {"knobs": arms["common"]["knobs"] if settable else {}, "config": {}}
+        return arms

@@ -7,8 +7,8 @@ import random
 from typing import Any, Protocol
 
 from roseplay.config import SamplingParams
-from roseplay.engine.prompts import encode_prompt
 from roseplay.lab.own_traffic import OwnTraffic
+from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import own_workload
 from roseplay.traffic.prompts import QUESTIONS, Prompt, prompt_source
 from roseplay.traffic.scenario import Scenario
@@ -38,19 +38,18 @@ def make_load(experiment: Load, engine: Any, room: int) -> tuple[Scenario, Workl
     Raises:
         ValueError: not even short prompts fit; or a request of one's own does not.
     """
-    tokenizer, vocab_size = engine.tokenizer, engine.info.vocab_size
     questions = list(QUESTIONS)
     random.Random(f"questions {experiment.seed}").shuffle(questions)
-    chat = getattr(tokenizer, "chat_template", None) is not None
-    source = prompt_source(tokenizer, vocab_size, questions, chat=chat, seed=experiment.seed)
+    chat = not engine.info.tokenizes or getattr(engine.tokenizer, "chat_template", None) is not None
+    source = prompt_source(engine, questions, chat=chat, seed=experiment.seed)
 
     def count(prompt: Prompt) -> int:
-        return len(encode_prompt(prompt, tokenizer, vocab_size))
+        return prompt_length(prompt, engine)
 
     if experiment.traffic is not None:
         requests = experiment.traffic.requests
         workload, lengths = own_workload(
-            requests, source.with_body, vocab_size, seed=experiment.seed, room=room, count=count
+            requests, source.with_body, engine.info.vocab_size, seed=experiment.seed, room=room, count=count
         )
         return experiment.scenario, workload, lengths
     answer = max(1, min(experiment.scenario.max_new_tokens, room // 2))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.traffic.driver import Driver, Outcome, Played
@@ -41,7 +44,7 @@ def measure_run(
         RunError: a request was refused or failed, or the run took too long.
     """
     if not keep_cache:
-        engine.clear_cache()
+        workload = _from_cold(engine, workload)
     cursor = engine.telemetry.next_cursor
     steps: list[StepRecord] = []
 
@@ -64,9 +67,26 @@ def measure_run(
     if stop.is_set():
         raise StoppedError
     _check(played, time_limit_s)
-    engine.inspect_block(1)  # returns after the record of the last step has arrived
+    if engine.capabilities.inspect:
+        engine.inspect_block(1)  # returns after the record of the last step has arrived
     collect(cursor)
     return played, steps
+
+
+def _from_cold(engine: Any, workload: Workload) -> Workload:
+    """Clear the prefix cache. Where that is not possible, the prompts are returned with a beginning that no other run has."""
+    if engine.capabilities.clear_cache:
+        engine.clear_cache()
+        return workload
+    salt = f"Run {uuid.uuid4().hex[:8]}."
+    return [replace(arrival, prompt=_begun(salt, arrival.prompt)) for arrival in workload]
+
+
+def _begun(salt: str, prompt: Any) -> Any:
+    if isinstance(prompt, str):
+        return f"{salt} {prompt}"
+    first, *rest = prompt
+    return [{**first, "content": f"{salt} {first['content']}"}, *rest] if isinstance(first, Mapping) else prompt
 
 
 def _check(played: Played, time_limit_s: float) -> None:
@@ -80,13 +100,20 @@ def _check(played: Played, time_limit_s: float) -> None:
         raise RunError(f"{len(cut)} of {len(played.outcomes)} requests failed: {cut[0].error or cut[0].finish_reason}")
 
 
-def run_record(arm: str, repeat: int, played: Played, steps: list[StepRecord]) -> dict[str, Any]:
-    """Returns a run as a result holds it; times are ms since the first submit."""
+def run_record(
+    arm: str, repeat: int, played: Played, steps: list[StepRecord], told: Capabilities | None = None
+) -> dict[str, Any]:
+    """Returns a run as a result holds it; times are ms since the first submit.
+
+    Args:
+        told: what the engine reports; all by default.
+    """
+    told = told or Capabilities()
     zero_ns = played.outcomes[0].submit_start_ns
     streams = [outcome.stream for outcome in played.outcomes if outcome.stream is not None]
     metrics = [stream.metrics for stream in streams]
     ended_ns = max(m.finished_ns or zero_ns for m in metrics)
-    tokens = json.dumps([stream.token_ids for stream in streams], separators=(",", ":"))
+    tokens = json.dumps([stream.token_ids or stream.text for stream in streams], separators=(",", ":"))
     return {
         "arm": arm,
         "repeat": repeat,
@@ -95,8 +122,8 @@ def run_record(arm: str, repeat: int, played: Played, steps: list[StepRecord]) -
         "itl_ms": [round(gap / 1e6, 2) for m in metrics for gap in m.itl_ns],
         "steps": [_step(step, zero_ns) for step in steps],
         "tokens_sha256": hashlib.sha256(tokens.encode()).hexdigest(),
-        "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics),
-        "preemptions": sum(m.num_preemptions for m in metrics),
+        "saved_tokens": sum(m.cached_tokens + m.shared_tokens for m in metrics) if told.cached_tokens else None,
+        "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
     }
 
 

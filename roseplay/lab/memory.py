@@ -9,7 +9,8 @@ from typing import Any
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
-from roseplay.lab.arms import sized
+from roseplay.lab.arms import ArmConfig, sized
+from roseplay.lab.servers import Servers
 from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
@@ -23,7 +24,7 @@ _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 class Fit:
     """How the arms' engines are opened: their configs, and ``in_turn`` if only one may be open at a time."""
 
-    configs: Mapping[str, EngineConfig]
+    configs: Mapping[str, ArmConfig]
     in_turn: bool
 
 
@@ -42,7 +43,7 @@ class Need:
 
 
 def fit(
-    live: Any, configs: Mapping[str, EngineConfig], max_batch_size: int, workload: Workload, prompt_tokens: list[int]
+    live: Any, configs: Mapping[str, Any], max_batch_size: int, workload: Workload, prompt_tokens: list[int]
 ) -> Fit:
     """Choose how the arms' engines are opened: all at once if they fit, else one at a time.
 
@@ -57,6 +58,8 @@ def fit(
     Raises:
         ValueError: not even one engine at a time fits; a sentence with the numbers and a way out.
     """
+    if isinstance(live, Servers):  # nothing is started
+        return Fit(configs, in_turn=False)
     free = live.free_memory()
     whole, running = (
         {arm: sized(config, live.info, workload, prompt_tokens, at_once) for arm, config in configs.items()}

@@ -173,7 +173,7 @@ class PointJob(BackgroundJob):
         self.setting = setting
         self._question = question
         self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
-        self._configs = arm_configs(live, {"A": self._question.arm})
+        self._configs = arm_configs(live, {"A": self._question.arm}, varied=setting != RATE)
         self._knobs: dict[Value, Knobs] = {}
         self._loads: dict[Value, tuple[Scenario, Workload, list[int]]] = {}
         made: dict[int, tuple[Scenario, Workload, list[int]]] = {}  # by question: a knob's values share one
@@ -276,7 +276,7 @@ class PointJob(BackgroundJob):
                 raise RunError(f"{value_text(self.setting, value)}, run {repeat}: {error}") from None
             raise
         run.finish()
-        return figures(run_record("A", repeat, played, steps), self._question.limits)
+        return figures(run_record("A", repeat, played, steps, engine.capabilities), self._question.limits)
 
     def _common(self) -> dict[str, Any]:
         """Returns the fields that the results of sweeps and searches share."""
@@ -289,8 +289,8 @@ class PointJob(BackgroundJob):
             "scenario": question.scenario.name,
             "title": self._title,
             "model": info.model,
-            "device": info.device,
-            "dtype": info.dtype,
+            "device": info.server or info.device,
+            "dtype": info.dtype or "as served",
             "environment": environment(threads=info.threads, device=info.device),
             "seed": question.seed,
             "repeats": question.repeats,

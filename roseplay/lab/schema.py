@@ -28,7 +28,8 @@ _STEP = row(
 _RUN = object_of(
     {
         "arm": choice(*ARMS),
-        **dict.fromkeys(("repeat", "seconds", "saved_tokens", "preemptions"), _COUNT),
+        **dict.fromkeys(("repeat", "seconds"), _COUNT),
+        **dict.fromkeys(("saved_tokens", "preemptions"), number(0, null=True)),  # a server may not tell these
         "requests": list_of(_REQUEST, numbered=True),
         "itl_ms": list_of(_COUNT),
         "steps": list_of(_STEP),
@@ -37,7 +38,7 @@ _RUN = object_of(
 )
 # Its requests are checked by ``traffic.own``.
 TRAFFIC = object_of({"name": _TEXT, "requests": list_of(ANY)}, optional=True)
-_CONFIG = object_of(dict.fromkeys(("num_blocks", "block_size"), _COUNT), rest=scalar(2000))
+_CONFIG = object_of(optional(_COUNT, "num_blocks", "block_size"), rest=scalar(2000))  # a server does not tell these
 _ARM = object_of({"label": _TEXT, "knobs": _PLAIN, "config": _CONFIG, "differs": list_of(_TEXT)})
 DOCUMENT = object_of(
     {

@@ -24,12 +24,12 @@ _ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")
 _WORK = ("output_tokens_per_s", "goodput_req_s")
 
 
-def sentences(rows: Rows, scenario: str, same_tokens: bool) -> list[str]:
+def sentences(rows: Rows, scenario: str, same_tokens: bool | None) -> list[str]:
     """Returns the three sentences; an unknown scenario has no figure of its own to watch.
 
     Args:
         rows: of a summary, by name.
-        same_tokens: whether all runs generated the same.
+        same_tokens: whether all runs generated the same; None of other servers, whose models and prompts may differ.
     """
     known = SCENARIOS.get(scenario)
     watch, promised = (known.watch, known.price) if known else (None, None)
@@ -91,8 +91,10 @@ def _promise(row: Row, wanted: str) -> str:
     return _facts(row, inside=True)
 
 
-def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool) -> str:
-    if same_tokens:
+def _work(rows: Rows, mentioned: Collection[str | None], same_tokens: bool | None) -> str:
+    if same_tokens is None:
+        parts = ["The same requests, on other servers"]
+    elif same_tokens:
         parts = ["The same work: every run gave the same tokens"]
     else:
         parts = ["Nearly the same work: some answers differ, since tokens that are nearly tied may fall either way"]

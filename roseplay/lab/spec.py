@@ -28,7 +28,7 @@ _FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name", 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One side of the comparison: all knobs, and the fields of ``EngineConfig`` that it sets."""
+    """One side of the comparison: all knobs, and the fields of ``EngineConfig`` that it sets, or the ``url`` of its server."""
 
     knobs: Knobs
     config: Mapping[str, Any]
@@ -180,9 +180,12 @@ def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
     if knobs.get("slow_motion", 1) != 1:
         raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
     what = f"the config of arm {arm}"
-    config = checked_object(current_names(EngineConfig, checked_object(given.get("config"), what)), what, ARM_CONFIG)
+    names = (*ARM_CONFIG, "url")
+    config = checked_object(current_names(EngineConfig, checked_object(given.get("config"), what)), what, names)
+    if not isinstance(config.get("url", ""), str):
+        raise ValueError(f"the url of arm {arm} must be text")
     try:
-        EngineConfig(**config)
+        EngineConfig(**{name: value for name, value in config.items() if name != "url"})
         return Arm(Knobs().changed(knobs), config)
     except ValueError as error:
         raise ValueError(f"arm {arm}: {error}") from None

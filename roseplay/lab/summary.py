@@ -28,10 +28,11 @@ def summary(document: Mapping[str, Any], limits: Limits | None = None) -> dict[s
     runs = {arm: [run for run in document["runs"] if run["arm"] == arm] for arm in ARMS}
     rows = [_row(name, measure, runs, limits) for name, measure in MEASURES.items()]
     pools = {arm: _pool_tokens(document["arms"][arm]["config"]) for arm in ARMS}
-    if pools["A"] != pools["B"]:
+    if pools["A"] != pools["B"] and None not in pools.values():
         rows.append(figure_row("kv_pool_tokens", {arm: [pools[arm]] * len(runs[arm]) for arm in ARMS}))
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
-    said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens)
+    ours = all("url" not in document["arms"][arm]["config"] for arm in ARMS)
+    said = sentences({row["name"]: row for row in rows}, document["scenario"], same_tokens if ours else None)
     found: dict[str, Any] = {"metrics": rows, "same_tokens": same_tokens, "sentences": said}
     most = document.get("max_spread_pct")
     if most is not None:
@@ -108,6 +109,15 @@ def _of_gaps(percent: float) -> Callable[[Run, Limits], float | None]:
     return lambda run, _: percentile(sorted(run["itl_ms"]), percent)
 
 
+def _computed(run: Run) -> int | None:
+    """Returns the prompt tokens that were computed; of a server that tells no steps, those that were not cached."""
+    if run["steps"]:
+        return sum(step[2] for step in run["steps"])
+    if run["saved_tokens"] is None:
+        return None
+    return sum(request["prompt_tokens"] for request in run["requests"]) - run["saved_tokens"]
+
+
 MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "output_tokens_per_s": lambda run, _: _per_second(sum(r["completion_tokens"] for r in run["requests"]), run),
     "goodput_req_s": lambda run, limits: _per_second(sum(keeps(r, limits) for r in run["requests"]), run),
@@ -125,11 +135,14 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
     "e2e_p95_ms": _of_requests("e2e_ms", 95),
     "e2e_p99_ms": _of_requests("e2e_ms", 99),
     "submit_p50_ms": _of_requests("submit_ms", 50),
-    "computed_tokens": lambda run, _: sum(step[2] for step in run["steps"]),
+    "computed_tokens": lambda run, _: _computed(run),
     "saved_tokens": lambda run, _: run["saved_tokens"],
     "preemptions": lambda run, _: run["preemptions"],
 }
 
 
-def _pool_tokens(config: Mapping[str, Any]) -> int:
+def _pool_tokens(config: Mapping[str, Any]) -> int | None:
+    """Returns the tokens that an arm's KV cache holds; ``None`` where a server does not tell."""
+    if "num_blocks" not in config or "block_size" not in config:
+        return None
     return int((config["num_blocks"] - 1) * config["block_size"])

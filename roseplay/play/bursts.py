@@ -25,12 +25,12 @@ def kind_of(name: str) -> str:
     raise ValueError(f"there is no burst of kind {shown(name)}: use one of {', '.join(LABELS)}")
 
 
-def burst_prompts(tokenizer: Any | None, vocab_size: int, kind: str, size: int, seed: int) -> list[Prompt]:
+def burst_prompts(engine: Any, kind: str, size: int, seed: int) -> list[Prompt]:
     """Returns the prompts of a burst; the same arguments give the same prompts."""
-    return KINDS[kind].prompts(traffic_source(tokenizer, vocab_size, kind, seed), size)
+    return KINDS[kind].prompts(traffic_source(engine, kind, seed), size)
 
 
-def traffic_source(tokenizer: Any | None, vocab_size: int, kind: str, seed: int) -> PromptSource:
+def traffic_source(engine: Any, kind: str, seed: int) -> PromptSource:
     """Returns where the prompts of bursts and of steady traffic come from.
 
     They begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's
@@ -40,7 +40,7 @@ def traffic_source(tokenizer: Any | None, vocab_size: int, kind: str, seed: int)
     bodies = [f"{seed}: {question}" for question in QUESTIONS[turn:] + QUESTIONS[:turn]]
     if kind == "mix":
         bodies = [f"{seed}: {REPEATED}"]
-    return prompt_source(tokenizer, vocab_size, bodies, seed=seed)
+    return prompt_source(engine, bodies, seed=seed)
 
 
 class Burst:

@@ -16,6 +16,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
+from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.metrics import ms, percentile
 
 MAX_TURNS = 64
@@ -203,9 +204,11 @@ def checked_messages(messages: Any) -> list[Message]:
 def as_prompt(messages: Sequence[Message], engine: Any) -> Any:
     """Returns messages as a prompt for ``engine.submit``.
 
-    That is the messages if the model has a chat template, plain text if not, and one token per byte without a
-    tokenizer.
+    That is the messages if the model has a chat template or a server applies it, plain text if not, and one token per
+    byte without a tokenizer.
     """
+    if not engine.info.tokenizes:
+        return list(messages)
     if engine.tokenizer is not None and getattr(engine.tokenizer, "chat_template", None):
         return list(messages)
     text = "\n\n".join(str(message["content"]) for message in messages)
@@ -221,21 +224,23 @@ def next_prompt(
     question: str,
     max_new_tokens: int,
     engine: Any,
-) -> tuple[list[int], int]:
+) -> tuple[Any, int]:
     """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and how many were left out.
 
-    The prompt is token ids; an answer of ``max_new_tokens`` fits as well. The question is never left out: if it does not
-    fit, ``submit`` raises.
+    The prompt is token ids, or messages for a server; an answer of ``max_new_tokens`` fits as well. The question is never
+    left out: if it does not fit, ``submit`` raises, or the server refuses it.
     """
     info: EngineInfo = engine.info
     history = [turn for turn in turns if turn.in_history]
-    tried: dict[int, list[int]] = {}
+    tried: dict[int, Any] = {}
 
     def fits(skipped: int) -> bool:
         prompt = as_prompt(messages_of(system, history[skipped:], question), engine)
-        ids = tried[skipped] = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
+        if info.tokenizes:
+            prompt = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
+        tried[skipped] = prompt
         try:
-            info.check_fits(len(ids), max_new_tokens)
+            info.check_fits(prompt_length(prompt, engine), max_new_tokens)
         except RequestTooLargeError:
             return False
         return True
@@ -266,7 +271,10 @@ def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
 
 
 def state_of(tracked: TrackedRequest) -> str:
-    """Returns ``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``."""
+    """Returns ``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``.
+
+    ``waiting``: for the first token from another server, which does not say whether it has begun.
+    """
     reason = tracked.stream.finish_reason
     if reason is not None:
         return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")
@@ -274,4 +282,6 @@ def state_of(tracked: TrackedRequest) -> str:
         return "stopping"
     if tracked.stream.metrics.completion_tokens:
         return "decode"
+    if tracked.stream.metrics.sent_ns is not None:
+        return "waiting"
     return "prefill" if tracked.target else "queued"

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.arguments import DEFAULT_MODEL
+from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineError
+from roseplay.engine.http.address import ServerAddress
 from roseplay.play.options import Options
 from roseplay.play.start_status import StartStatus
 from roseplay.texts import one_line
@@ -166,23 +168,14 @@ def start_engine(options: Options, command: str) -> EngineStart:
             config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
 
     def make(start: EngineStart) -> Any:
-        from roseplay.engine.client import Engine
-
-        engine = Engine(
-            options.model,
-            config=config,
-            knobs=options.knobs,
-            cancelled=start.cancelled,
-            on_progress=start.status.take,
-            import_after=start.page_is_made,
-        )
+        engine = _attach(options.addresses[0]) if options.addresses else _load(options, config, start)
         start.page_is_made.wait()
         try:
             from roseplay.play.playground import Playground
 
             start.resources.enter_context(options.server.publishing(engine))
             try:
-                return Playground(engine, record=options.record)
+                return Playground(engine, record=options.record, servers=options.addresses[1:])
             except OSError as error:
                 why = error.strerror or error
                 raise OSError(f"the recording {options.record!r} cannot be written: {why}") from None
@@ -191,4 +184,23 @@ def start_engine(options: Options, command: str) -> EngineStart:
             engine.close()
             raise
 
-    return EngineStart(make, options.model, command)
+    return EngineStart(make, options.addresses[0].url if options.addresses else options.model, command)
+
+
+def _load(options: Options, config: EngineConfig, start: EngineStart) -> Any:
+    from roseplay.engine.client import Engine
+
+    return Engine(
+        options.model,
+        config=config,
+        knobs=options.knobs,
+        cancelled=start.cancelled,
+        on_progress=start.status.take,
+        import_after=start.page_is_made,
+    )
+
+
+def _attach(address: ServerAddress) -> Any:
+    from roseplay.engine.http.engine import HttpEngine
+
+    return HttpEngine(address.url, api_key=address.api_key, model=address.model)

@@ -10,12 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from roseplay.clock import Clock
 from roseplay.engine.messages import BlockChange, StepRecord
-from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, TelemetryEvent
+from roseplay.engine.telemetry import (
+    KnobEvent,
+    LoadEvent,
+    RequestEvent,
+    StepEvent,
+    TelemetryEvent,
+    TokenEvent,
+    TokensEvent,
+)
 from roseplay.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
@@ -99,6 +108,8 @@ class FrameBuilder:
     Args:
         story: says what happened.
         max_waiting: the length of the engine's queue.
+        remote: another server computes.
+        absent: returns what it cannot report, with the reasons.
         tap: called with every frame, as an object and encoded.
     """
 
@@ -110,6 +121,8 @@ class FrameBuilder:
         *,
         story: Story,
         max_waiting: int,
+        remote: bool = False,
+        absent: Callable[[], Mapping[str, str]] = dict,
         tap: Tap | None = None,
     ) -> None:
         self._registry = registry
@@ -118,7 +131,10 @@ class FrameBuilder:
         self._time = page_time
         self._ring = ring
         self._tap = tap
-        self._stats = Stats()
+        self._stats = Stats(remote=remote)
+        self._absent, self.absent = absent, dict(absent())
+        self._arrivals = 0
+        self.load: dict[str, Any] | None = None
         self._held: list[RequestEvent] = []
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
@@ -177,13 +193,17 @@ class FrameBuilder:
             elif isinstance(event, KnobEvent):
                 changed = {name: list(values) for name, values in event.changed.items()}
                 frame["knobs"].append([self._time.ms(event.time_ns), event.step_id, changed])
+            elif isinstance(event, TokensEvent):
+                self._arrivals += 1
+                self._tokens(event.tokens, self._arrivals, frame)
+            elif isinstance(event, LoadEvent):
+                self._load(event, frame)
+        self._add_absent(frame)
         frame["blocks"] = self._changed_blocks(records)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
         frame["demo"] = demo
-        if not any(
-            frame[name] for name in ("steps", "tokens", "requests", "knobs", "blocks", "stats", "burst", "demo")
-        ):
+        if not any(value for name, value in frame.items() if name not in ("seq", "t")):
             return False
         frame["story"] = self._story.take(frame)
         encoded = self._ring.append(frame)
@@ -233,10 +253,26 @@ class FrameBuilder:
             self._registry.progress(entry)
         self._stats.step(record)
         frame["steps"].append(self._encode_step(record))
-        for token in event.tokens:
+        self._tokens(event.tokens, record.step_id, frame)
+
+    def _tokens(self, tokens: Sequence[TokenEvent], number: int, frame: dict[str, Any]) -> None:
+        for token in tokens:
             itl_ms = None if token.itl_ns is None else round(token.itl_ns / 1e6, 2)
             self._stats.token(token.time_ns)
-            frame["tokens"].append(TokenRow(token.request_id, self._time.ms(token.time_ns), itl_ms, record.step_id))
+            frame["tokens"].append(TokenRow(token.request_id, self._time.ms(token.time_ns), itl_ms, number))
+
+    def _load(self, event: LoadEvent, frame: dict[str, Any]) -> None:
+        self._stats.load(event.total)
+        replicas = {name: asdict(load) for name, load in event.replicas.items()}
+        figures = {"t": self._time.ms(event.time_ns), **asdict(event.total)}
+        self.load = {**figures, "replicas": replicas} if replicas else figures
+        frame.setdefault("loads", []).append(self.load)
+
+    def _add_absent(self, frame: dict[str, Any]) -> None:
+        """Tell what cannot be reported where that has changed: a server's first answers may show that more can be."""
+        absent = dict(self._absent())
+        if absent != self.absent:
+            frame["absent"] = self.absent = absent
 
     def _encode_step(self, record: StepRecord) -> StepRow:
         return StepRow(
@@ -296,7 +332,6 @@ def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageT
         **describe(tracked, page_time),
         **outcome(tracked),
         **{name: None if time_ns is None else page_time.ms(time_ns) for name, time_ns in times.items()},
-        "queue_ms": ms(metrics.queue_s),
         "itl_max": ms(max(metrics.itl_s, default=None)),
         "preemptions": metrics.num_preemptions,
         "miss": miss_of(tracked, registry),
@@ -308,9 +343,13 @@ def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageT
 
 
 def outcome(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns how a request ended."""
+    """Returns how a request ended; a server says only then how many tokens its prompt had."""
     stream, metrics = tracked.stream, tracked.stream.metrics
     return {
+        "prompt_tokens": tracked.prompt_tokens,
+        "cached": tracked.cached,
+        "queue_ms": ms(metrics.queue_s),
+        "sent_ms": ms(metrics.sent_s),
         "reason": str(stream.finish_reason) if stream.finish_reason else None,
         "tokens": metrics.completion_tokens,
         "ttft_ms": ms(metrics.ttft_s),

@@ -74,7 +74,8 @@ def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: s
     server = _make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
     start.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
-    lasting = options.config.worker == "process"  # else the model is among this process's objects
+    # Else the model is among this process's objects.
+    lasting = bool(options.addresses) or options.config.worker == "process"
     follow = threading.Thread(target=_follow, args=(start, console, server, address, ended, lasting), daemon=True)
     follow.start()
     try:
@@ -106,7 +107,8 @@ def _follow(
 
             freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
         info = start.playground.engine.info
-        said = f"is live at {address} ({info.model}, {info.device}, {info.dtype})"
+        where = info.server or f"{info.device}, {info.dtype}"
+        said = f"is live at {address} ({info.model}, {where})"
         announce(address, READY_PATHS, said, server)
     elif start.status.failure is not None:
         _refuse(start.status.failure.message)
@@ -160,6 +162,15 @@ def _make_server(playground: Any, options: Options, start: EngineStart | None = 
 
     asked, drain = options.server, Drain()
     hosts = allowed_hosts(asked.host, asked.allow_host)
-    app = create_app(playground, hosts, start, key=asked.api_key, drain=drain, log_requests=asked.log_requests)
+    app = create_app(
+        playground,
+        hosts,
+        start,
+        key=asked.api_key,
+        drain=drain,
+        log_requests=asked.log_requests,
+        traces=asked.traces(),
+        has_api=not options.addresses,
+    )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
     return DrainingServer(config, drain, asked.grace_s)

@@ -113,4 +113,10 @@ class OpenLoop(ABC):
 
 
 def _waiting(requests: list[TrackedRequest]) -> int:
-    return sum(one.stream.metrics.scheduled_ns is None and not one.finished for one in requests)
+    return sum(_waits(one) for one in requests)
+
+
+def _waits(request: TrackedRequest) -> bool:
+    """Another server does not say when it has begun with a request: until its first token, it may wait."""
+    metrics = request.stream.metrics
+    return metrics.scheduled_ns is None and metrics.first_token_ns is None and not request.finished

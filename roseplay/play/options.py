@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import (
+    DEFAULT_MODEL,
+    Parser,
+    add_field_flags,
+    add_model_flag,
+    given_fields,
+)
 from roseplay.config import EngineConfig, Knobs
-from roseplay.serve.options import ServerOptions, add_server_flags, server_options
+from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
+from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
 # Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
 # the interpreter (``roseplay bench page`` measures it).
@@ -19,7 +27,11 @@ PORT = 7860
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """What the command line asked for.
+
+    Attributes:
+        addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
+    """
 
     model: str
     server: ServerOptions
@@ -27,6 +39,7 @@ class Options:
     knobs: Knobs
     record: str | None = None
     replay: str | None = None
+    addresses: tuple[ServerAddress, ...] = ()
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
@@ -35,26 +48,42 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     if arguments["replay"] is not None:
         _check_replay(parser, arguments)
+    if arguments["url"] is not None:
+        _check_url(parser, arguments)
     try:
         config = EngineConfig(**{**_DEFAULTS, **given_fields(EngineConfig, arguments)})
         knobs = Knobs(**given_fields(Knobs, arguments))
-        server = server_options(arguments)
+        server, addresses = server_options(arguments), server_addresses(arguments)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
+    given = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
+    if addresses and addresses[0].api_key is None and given:  # not a key of the environment, which is the page's alone
+        addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
     return Options(
         *(arguments["model"] or DEFAULT_MODEL, server, server.for_engine(config), knobs),
-        *(arguments["record"], arguments["replay"]),
+        *(arguments["record"], arguments["replay"], addresses),
     )
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
     """A replay has no engine: flags that would set one up are refused rather than ignored."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
-    absent = ("model", "record", "kv_events_port", "forward_pass_port")
+    absent = ("model", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given |= {name: 1 for name in absent if arguments[name] is not None}
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         parser.error(f"--replay shows a recording without an engine: leave out {flags}")
+
+
+def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
+    """The engine runs elsewhere: flags that would set one up are refused rather than ignored."""
+    given: list[str] = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
+    absent = ("replay", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
+    given += [name for name in absent if arguments[name] is not None]
+    given += ["log_requests"] if arguments["log_requests"] else []
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        parser.error(f"--url shows a server that runs already: leave out {flags}")
 
 
 def _parser() -> Parser:
@@ -69,6 +98,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--replay", default=None, metavar="FILE", help="show a recorded run instead, without an engine or a model"
     )  # fmt: skip
+    add_server_address_flags(parser.add_argument_group("another server in place of an engine"))
     add_server_flags(parser, PORT)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=_DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which the page changes while it runs"), Knobs)

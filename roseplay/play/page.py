@@ -112,3 +112,5 @@ def _right() -> None:
         panel("blockmap", "KV blocks", "", "live/blockmap.js")
         panel("ttft", "TTFT", "", "live/ttft.js")
         panel("kvtime", "KV over time", "", "live/kvtime.js")
+        panel("replicas", "Replicas", "", "live/replicas.js")
+        panel("absent", "Not reported", "by this server", "live/absent.js")

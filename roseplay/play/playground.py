@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
+from roseplay.engine.http.address import ServerAddress
 from roseplay.json_text import encode, json_object
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
@@ -42,28 +43,34 @@ class Playground:
     """An engine, the tabs that look at it, and the thread that makes frames of its telemetry.
 
     Args:
-        engine: a ``roseplay.Engine``; the caller closes it.
+        engine: a ``roseplay.Engine``, or an ``HttpEngine``; the caller closes it.
         tabs: with a clock of their own in tests.
         record: a new file for the run. Raises ``OSError`` if it cannot be made.
+        servers: with which the lab may compare the engine, where that is a server.
     """
 
     replaying: str | None = None  # the recording's name where ``ReplayServer`` shows one
 
-    def __init__(self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None) -> None:
+    def __init__(
+        self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None, servers: Sequence[ServerAddress] = ()
+    ) -> None:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
         self.tabs = Tabs() if tabs is None else tabs
-        self.lab = Lab(engine)
+        self.lab = Lab(engine, servers=servers)
         self.submissions = Submissions()
         self._registry = RequestRegistry(engine.info.block_size)
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
         self._story = Story(self.knobs())
-        self._recorder = Recorder(self._registry, self._about, self.knobs(), file=record)
+        absent = engine.capabilities.reasons
+        self._recorder = Recorder(self._registry, self._about, self.knobs(), absent=absent, file=record)
         self._builder = FrameBuilder(
             *(self._registry, self._time, self._ring),
             story=self._story,
             max_waiting=engine.config.max_waiting,
+            remote=engine.info.server is not None,
+            absent=lambda: engine.capabilities.reasons,
             tap=self._recorder.take,
         )
         touched = self._end_demo
@@ -142,8 +149,12 @@ class Playground:
         """Begin a demo in a tab. Whatever is sent from that tab, and any change of a knob, ends it.
 
         Raises:
-            ValueError: there is no such demo, no tab, or a demo or the lab is running.
+            ValueError: there is no such demo, no tab, a demo or the lab is running, or another server's knobs cannot be
+                changed or its cache not be cleared.
         """
+        reasons = self.engine.capabilities.reasons
+        if why := reasons.get("knobs") or reasons.get("clear_cache"):
+            raise ValueError(f"a demo changes settings and clears the cache, and that is not possible here: {why}")
         if self.lab.running:
             raise ValueError("the lab is measuring: wait for it, or stop it")
         return self.demos.start(name, tab_id)
@@ -213,7 +224,7 @@ class Playground:
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._time.now()
         head["alive"] = self.engine.alive
-        head["health"] = self.engine.overdue
+        head["health"] = self.engine.overdue or self.engine.client_delay
         head["lab"] = self.lab.running
         head["demo"] = self.demos.status(tab_id)
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
@@ -233,6 +244,8 @@ class Playground:
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
             "story": self._story.latest,
             "demo": self.demos.latest,
+            "absent": self._builder.absent,
+            **({"load": self._builder.load} if self._builder.load else {}),
         }
 
     # -- internals
@@ -240,7 +253,8 @@ class Playground:
     def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> TrackedRequest:
         with self._registry.submitting() as enter:
             about.setdefault("title", title_of(prompt))
-            tracked = TrackedRequest(self.engine.submit(prompt, params), kind=kind, **about)
+            due = {} if self.engine.info.tokenizes else {"due_ns": about.get("arrived_ns")}
+            tracked = TrackedRequest(self.engine.submit(prompt, params, **due), kind=kind, **about)
             enter(tracked)
         return tracked
 

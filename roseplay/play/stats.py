@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import Load
 from roseplay.recording.request_registry import PrefillTotals
 
 RATE_NS = 2_000_000_000
@@ -13,12 +14,19 @@ CAPACITY = 1 << 16
 
 
 class Stats:
-    """Tokens a second over the last two seconds, and counts as of the newest step."""
+    """Tokens a second over the last two seconds, and counts as of the newest step, or as another server reported last.
 
-    def __init__(self) -> None:
+    Args:
+        remote: another server computes, so that there are no records of steps.
+    """
+
+    def __init__(self, *, remote: bool = False) -> None:
+        self._remote = remote
         self._tokens: deque[int] = deque(maxlen=CAPACITY)
         self._record: StepRecord | None = None
-        self._running = self._waiting = 0
+        self._load: Load | None = None
+        self._running = 0
+        self._waiting: int | None = 0
 
     def token(self, time_ns: int) -> None:
         self._tokens.append(time_ns)
@@ -26,10 +34,23 @@ class Stats:
     def step(self, record: StepRecord) -> None:
         self._record = record
 
+    def load(self, load: Load) -> None:
+        self._load = load
+
     def live(self, unfinished: int) -> None:
-        """Set how many requests have not ended: an idle engine makes no step records that could say so."""
-        self._running = min(self._record.running if self._record else 0, unfinished)
-        self._waiting = unfinished - self._running
+        """Set how many requests have not ended: an idle engine makes no step records that could say so.
+
+        A server may have other clients: where it says how many requests it has, these count. Where it does not, nobody
+        knows how many of ours wait.
+        """
+        load = self._load
+        if load is not None and load.running is not None and load.waiting is not None:
+            self._running, self._waiting = load.running, load.waiting
+        elif self._remote:
+            self._running, self._waiting = unfinished, None
+        else:
+            self._running = min(self._record.running if self._record else 0, unfinished)
+            self._waiting = unfinished - self._running
 
     def figures(self, now_ns: int, totals: PrefillTotals) -> dict[str, Any]:
         """Returns the ``stats`` of a frame; ``in_all`` are ``totals``."""
@@ -43,6 +64,7 @@ class Stats:
             "waiting": self._waiting,
             "kv_total": sum(blocks.values()) if record else None,
             **blocks,
+            "kv_used": self._load.kv_usage if self._load else None,
             "saved_tokens": totals.saved,
             "saved_pct": round(100 * totals.saved / known, 1) if known else None,
             "in_all": totals.figures(),

@@ -8,7 +8,6 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
-from roseplay.engine.prompts import encode_prompt
 from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
@@ -19,6 +18,7 @@ from roseplay.play.steady import SteadyPlan, SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
 from roseplay.traffic.arrivals import Spacing
+from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt
 from roseplay.traffic.prompts import KINDS, Prompt
 
@@ -68,7 +68,7 @@ class TrafficService:
             self._touched(tab_id)
         info = self._engine.info
         burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
-        for prompt in burst_prompts(self._engine.tokenizer, info.vocab_size, key, size, seed):
+        for prompt in burst_prompts(self._engine, key, size, seed):
             try:
                 tracked = self._send(prompt, params, kind="burst", burst=burst.burst_id, tab=tab_id)
             except EngineBusyError:
@@ -108,7 +108,7 @@ class TrafficService:
         info = self._engine.info
         info.check_fits(1, max_new_tokens)
         self._touched(tab_id)
-        source = traffic_source(self._engine.tokenizer, info.vocab_size, plan.kind, plan.seed)
+        source = traffic_source(self._engine, plan.kind, plan.seed)
 
         def send(index: int, due_ns: int) -> TrackedRequest:
             prompt = KINDS[plan.kind].prompt(source, index)
@@ -182,7 +182,7 @@ class TrafficService:
         if isinstance(request.prompt, int):
             return request.prompt
         try:
-            return len(encode_prompt(self._chat(request.prompt), self._engine.tokenizer, self._engine.info.vocab_size))
+            return prompt_length(self._chat(request.prompt), self._engine)
         except ValueError as error:
             raise ValueError(f"request {index + 1} of the traffic: {error}") from None
 

@@ -43,7 +43,11 @@ class StepRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token."""
+    """One token as it was published; ``itl_ms`` is ``None`` for a request's first token.
+
+    ``step_id``: the step that made it. Where a server computes, which does not tell its steps, tokens that arrived here
+    together have a number in common.
+    """
 
     request_id: int
     t: float

@@ -6,7 +6,7 @@ far they are, the blocks, the knobs, the figures, and the texts so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from roseplay.recording.reader import with_rows
@@ -19,15 +19,20 @@ class InitialState:
     Args:
         knobs: at that time.
         t: that time, in ms of the page's clock.
+        absent: what another server does not report, with the reasons, at that time.
     """
 
-    def __init__(self, knobs: dict[str, Any], t: float) -> None:
+    def __init__(self, knobs: dict[str, Any], t: float, absent: Mapping[str, str] | None = None) -> None:
+        self._absent = dict(absent or {})
+        self._load: dict[str, Any] | None = None
         self.state = RunState({"t": t}, knobs, history=False)
         self._words: dict[int, list[Any]] = {}  # request -> [tab, title, text]
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any]]] = ()) -> None:
         """Apply a frame that is dropped; its texts as (tab, titles, texts)."""
         self.state.take(with_rows(frame))
+        self._absent = frame.get("absent", self._absent)
+        self._load = (frame.get("loads") or [self._load])[-1]
         for tab, titles, texts in words:
             for request_id, title in titles:
                 self._words[request_id] = [tab, title, ""]
@@ -46,5 +51,7 @@ class InitialState:
             "blocks": [[block, *about] for block, about in sorted(state.blocks.items())],
             "stats": state.stats,
             "burst": state.burst,
+            "absent": self._absent,
+            **({"load": self._load} if self._load else {}),
             "words": [[rid, title, text] for rid, (tab, title, text) in self._words.items() if may_read(tab)],
         }

@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Recorder:
     Args:
         about: returns the engine's ``info`` and its ``environment``.
         knobs: at the start; later changes are in the frames.
+        absent: what another server does not report, likewise.
         file: a new file for every line with all texts. Each line is written at once, so that the file is complete
             whenever the program ends. Raises ``OSError`` if it cannot be made, ``FileExistsError`` if it exists.
     """
@@ -68,6 +69,7 @@ class Recorder:
         about: Callable[[], dict[str, Any]],
         knobs: dict[str, Any],
         *,
+        absent: Mapping[str, str] | None = None,
         file: str | Path | None = None,
         keep_bytes: int = KEEP_BYTES,
         keep_s: float = KEEP_S,
@@ -76,7 +78,7 @@ class Recorder:
         self._words = TextCollector(registry)
         self._kept: deque[_Kept] = deque()
         self._size = 0
-        self._initial = InitialState(knobs, 0.0)
+        self._initial = InitialState(knobs, 0.0, absent)
         self._started = datetime.datetime.now(datetime.UTC)
         self._keep_bytes, self._keep_ms = keep_bytes, keep_s * 1000
         self._lock = threading.Lock()

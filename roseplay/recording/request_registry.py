@@ -33,6 +33,7 @@ class TrackedRequest:
         cached, shared: tokens of ``computed`` found in blocks of earlier steps, and computed by others in the same
             step.
         reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
+        counted: prompt tokens that are in the totals.
     """
 
     stream: Stream
@@ -48,6 +49,7 @@ class TrackedRequest:
     cached: int = 0
     shared: int = 0
     reached: int = 0
+    counted: int = 0
 
     @property
     def request_id(self) -> int:
@@ -55,7 +57,7 @@ class TrackedRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        return len(self.stream.prompt_token_ids)
+        return self.stream.metrics.prompt_tokens  # its ids may be unknown
 
     @property
     def finished(self) -> bool:
@@ -157,6 +159,7 @@ class RequestRegistry:
         """Count a request once."""
         self.totals.requests += 1
         self.totals.prompt_tokens += tracked.prompt_tokens
+        tracked.counted = tracked.prompt_tokens
 
     def progress(self, entry: EntryRecord) -> None:
         """Record the progress of a request's prompt."""
@@ -166,7 +169,13 @@ class RequestRegistry:
             self._account(tracked, entry.computed, entry.cached, entry.shared)
 
     def settle(self, tracked: TrackedRequest) -> None:
-        """Account for steps of an ended request that were reported before it was registered."""
+        """Account for what is known of an ended request only now.
+
+        Steps may have been reported before it was registered, and a server counts a prompt's tokens at the end.
+        """
+        self.totals.prompt_tokens += tracked.prompt_tokens - tracked.counted
+        tracked.counted = tracked.prompt_tokens
+        tracked.computed = max(tracked.computed, min(tracked.stream.computed_prompt_tokens, tracked.prompt_tokens))
         metrics = tracked.stream.metrics
         self._account(tracked, tracked.stream.computed_prompt_tokens, metrics.cached_tokens, metrics.shared_tokens)
 

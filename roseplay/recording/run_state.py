@@ -17,7 +17,7 @@ _FREE = [0, -1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
     *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
-    *("queue_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
+    *("queue_ms", "sent_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
 )
 
 
@@ -36,6 +36,7 @@ class RequestRun:
     Attributes:
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
         arrived: when it was due, where its traffic says so: an engine that is busy may take it later.
+        sent_ms: from its submission until its last byte had been sent to another server.
         last, itl_max: time of its newest token, and its longest gap between two.
         preemptions: how often it was preempted.
         miss: why part of its prompt was not cached, as in ``core/cache_miss.py``; ``None`` where all of it was.
@@ -57,6 +58,7 @@ class RequestRun:
     last: float | None = None
     finished: float | None = None
     queue_ms: float | None = None
+    sent_ms: float | None = None
     ttft_ms: float | None = None
     itl_max: float | None = None
     preemptions: int = 0

@@ -43,6 +43,7 @@ _INFO = object_of(
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
         **optional(list_of(_CHOICE), "choices"),
+        **optional(text(null=True), "server"),
     }
 )
 
@@ -77,7 +78,7 @@ _ABOUT = object_of(
         **optional(whole(null=True), "burst"),
         **optional(whole(), "prompt_tokens", "computed", "target", "cached", "shared", "tokens", "preemptions"),
         **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
-        **optional(_MS, "queue_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
+        **optional(_MS, "queue_ms", "sent_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
         **optional(text(100, null=True), "reason"),
         **optional(_MISS, "miss"),
         **optional(text(_LONG_TEXT, null=True), "error"),
@@ -89,7 +90,7 @@ _BLOCKS = list_of(
 _COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "cached", "shared")
 _STATS = object_of(
     {
-        **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step"),
+        **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step", "kv_used"),
         **optional(number(null=True), *(f"{of}_p{p}" for of in ("ttft", "itl") for p in (50, 95, 99))),
         **optional(number(null=True), *(f"kv_{of}" for of in ("total", "free", "cached", "active", "shared"))),
         **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),
@@ -107,6 +108,15 @@ _BURST = object_of(
         **optional(whole(), "answer"),
     },
     null=True,
+)
+_ABSENT = object_of({}, rest=text())
+# What another server said of its load at a time: see ``engine.telemetry.LoadEvent``.
+_LOAD_FIGURES = {
+    **optional(whole(null=True), "running", "waiting", "preemptions"),
+    **optional(number(0, null=True), "kv_usage", "prefix_queries", "prefix_hits"),
+}
+_LOAD = object_of(
+    {"t": number(), **_LOAD_FIGURES, **optional(object_of({}, rest=object_of(_LOAD_FIGURES)), "replicas")}
 )
 _SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
 _STORY = object_of(
@@ -134,6 +144,8 @@ _SNAPSHOT = object_of(
         **optional(_BLOCKS, "blocks"),
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
+        **optional(_ABSENT, "absent"),
+        **optional(_LOAD, "load"),
     }
 )
 # Of rows with named columns; a recording's header may name further ones, in any order.
@@ -184,6 +196,8 @@ FRAME = object_of(
         **optional(_BURST, "burst"),
         **optional(_STORY, "story"),
         **optional(_DEMO, "demo"),
+        **optional(list_of(_LOAD), "loads"),
+        **optional(_ABSENT, "absent"),
     }
 )
 

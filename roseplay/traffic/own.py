@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.traffic.arrivals import poisson
+from roseplay.traffic.lengths import CHARACTERS_PER_TOKEN
 from roseplay.traffic.prompts import Prompt, PromptSource
 from roseplay.traffic.workload import Arrival, Workload
 
@@ -27,7 +28,7 @@ MAX_TIME_S = 1e11  # of an arrival as the file has it, which may be Unix time
 MAX_PROMPT = 100_000  # characters, and tokens where only a length is given
 MAX_ANSWER_TOKENS = 4096
 DEFAULT_RATE_PER_S = 4.0  # of conversations, which have no arrivals
-_CHARACTERS_PER_TOKEN = 4  # of answers that are given as text; about right for English
+_SHORT_WORDS = "the and for that with this from have they will what when your said each time make like".split()
 _FIELDS = ("arrival_s", "prompt", "prompt_tokens", "answer_tokens")
 _SHOWN = 60
 
@@ -138,7 +139,7 @@ def own_workload(
 ) -> tuple[Workload, list[int]]:
     """Returns the requests as a workload, and the prompts' lengths in tokens.
 
-    A prompt that is given by its length is that many random token ids, which share nothing with other prompts.
+    A prompt that is given by its length is that many random tokens, which share nothing with other prompts.
 
     Args:
         source_of: returns a source whose prompt is this text.
@@ -173,9 +174,14 @@ def check_room(index: int, prompt_tokens: int, answer_tokens: int, room: int) ->
         )
 
 
-def random_prompt(tokens: int, index: int, vocab_size: int, seed: int) -> list[int]:
-    """Returns the prompt of request ``index`` where only its length is given: ids drawn from the seed."""
+def random_prompt(tokens: int, index: int, vocab_size: int, seed: int) -> list[int] | str:
+    """Returns the prompt of request ``index`` where only its length is given: ids drawn from the seed.
+
+    Where the vocabulary is not known, its size being 0, it is text: as many short words, of about a token each.
+    """
     rng = random.Random(f"own traffic {seed} {index}")
+    if not vocab_size:
+        return " ".join(rng.choices(_SHORT_WORDS, k=tokens))
     return [rng.randrange(vocab_size) for _ in range(tokens)]
 
 
@@ -237,7 +243,7 @@ def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
         if asked is None or not turns[asked]["value"].strip():
             continue  # data sets have a few of these
         answer = turns[asked + 1]["value"] if asked + 1 < len(turns) else ""
-        tokens = min(MAX_ANSWER_TOKENS, max(1, len(answer) // _CHARACTERS_PER_TOKEN))
+        tokens = min(MAX_ANSWER_TOKENS, max(1, len(answer) // CHARACTERS_PER_TOKEN))
         yield _request(where, {"prompt": turns[asked]["value"], "answer_tokens": tokens}, True)
 
 

@@ -1,4 +1,4 @@
-"""Prompts for a workload: text if there is a tokenizer, token ids of exact lengths if not.
+"""Prompts for a workload: text if there is a tokenizer or a server has one, token ids of exact lengths if not.
 
 A prompt is a shared head, a body repeated some number of times and, where prompts must differ, a tail of its own. The
 four kinds of burst are settings of these three, see ``KINDS``.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+from roseplay.traffic.lengths import estimated_tokens
 
 Prompt = str | list[dict[str, str]] | list[int]
 
@@ -52,6 +54,13 @@ class Encoder(Protocol):
     """The part of a tokenizer that is needed here."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
+class EstimatedTokens:
+    """Stands in for the tokenizer of a server, which only the server has: so many characters to a token."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [0] * estimated_tokens(text)
 
 
 class TextPrompts:
@@ -221,9 +230,15 @@ KINDS: Mapping[str, PromptMix] = {
 
 
 def prompt_source(
-    tokenizer: Encoder | None, vocab_size: int, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
+    engine: Any, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
 ) -> TextPrompts | TokenPrompts:
-    """Returns a source of text if there is a tokenizer, else of ids, as many per body as its text has words."""
+    """Returns a source of prompts for an engine.
+
+    They are text if it has a tokenizer, or is a server, of whose tokens lengths are estimated; else ids, as many per body
+    as its text has words.
+    """
+    tokenizer = engine.tokenizer if engine.info.tokenizes else EstimatedTokens()
     if tokenizer is not None:
         return TextPrompts(bodies, tokenizer=tokenizer, chat=chat, seed=seed)
-    return TokenPrompts(vocab_size, seed=seed).with_body(bodies if isinstance(bodies, str) else bodies[0])
+    first = bodies if isinstance(bodies, str) else bodies[0]
+    return TokenPrompts(engine.info.vocab_size, seed=seed).with_body(first)

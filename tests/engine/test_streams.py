@@ -32,8 +32,9 @@ from roseplay.engine.messages import (
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.records import step_record
+from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.slow_motion import stretch
-from roseplay.engine.stream import Chunk, RequestMetrics, Stream
+from roseplay.engine.stream import Chunk, Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry
 from roseplay.engine.transport import QueueInbox
 

@@ -34,7 +34,7 @@ WATCHDOG_TESTS = (
     "a_heartbeat_is_missed_only_while_somebody_looks",
 )
 # Functions that run in a worker's process, where mutmut does not see which tests reach them.
-OUT_OF_SIGHT = ("_process_main", "_leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends")
+OUT_OF_SIGHT = ("_process_main", "leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends")
 # The tests that are to notice, fast ones: a mutant that survives has to pass all that reach its function.
 TESTS = {
     "core": ["tests/core"],

@@ -30,11 +30,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @contextmanager
-def serving(engine: Any, playground: Playground | None = None, start: EngineStart | None = None) -> Iterator[str]:
-    """The page of an engine at a free port; gives its address."""
+def serving(
+    engine: Any, playground: Playground | None = None, start: EngineStart | None = None, **how: Any
+) -> Iterator[str]:
+    """The page of an engine at a free port; gives its address. ``how``: further arguments of ``create_app``."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start)
+        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start, **how)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

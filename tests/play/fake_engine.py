@@ -12,6 +12,7 @@ from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
+from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
 from roseplay.engine.messages import BlockInfo, EntryRecord, StepRecord
@@ -48,6 +49,8 @@ class Words:
 class FakeEngine:
     """``step()`` does one step; ``run=True`` has a thread do them all the time."""
 
+    capabilities = Capabilities()
+    client_delay: str | None = None
     graph: bool | None = None  # what its steps say of themselves
     wrong: str | None = None  # why it does not answer
 

@@ -177,8 +177,10 @@ def test_bursts_of_text_differ_from_their_first_word_on(kind: str) -> None:
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return [1] * len(text.split())
 
-    first, second = (burst_prompts(Encoder(), 100, kind, 8, seed) for seed in (1, 2))
+    engine = FakeEngine()
+    engine.tokenizer = Encoder()
+    first, second = (burst_prompts(engine, kind, 8, seed) for seed in (1, 2))
     words = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in (first[0], second[0])]
     assert words[0].split()[0] != words[1].split()[0] or kind == "shared_head"
     assert first != second
-    assert burst_prompts(Encoder(), 100, kind, 8, 1) == first
+    assert burst_prompts(engine, kind, 8, 1) == first

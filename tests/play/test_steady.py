@@ -48,7 +48,7 @@ class Requests:
         assert index == len(self.made)
         self.before.get(index, lambda: None)()
         self.at_s.append(self.time.ns / 1e9)
-        metrics = SimpleNamespace(scheduled_ns=1 if self.scheduled else None)
+        metrics = SimpleNamespace(scheduled_ns=1 if self.scheduled else None, first_token_ns=None)
         stream = SimpleNamespace(metrics=metrics, cancelled=False)
         stream.cancel = lambda: setattr(stream, "cancelled", True)
         self.made.append(SimpleNamespace(finished=False, stream=stream))

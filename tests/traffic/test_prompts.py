@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roseplay.traffic.prompts import KINDS, PromptMix, TextPrompts, TokenPrompts, prompt_source
+from tests.fake_engine import FakeEngine
 
 
 class Words:
@@ -90,7 +91,7 @@ def test_too_many_requests_for_the_tail_are_refused_and_not_made_equal() -> None
 
 
 def test_the_write_ups_mix_has_the_write_ups_number_of_tokens() -> None:
-    source = prompt_source(None, 50_257, "Hello")
+    source = prompt_source(FakeEngine(tokenizer=None), "Hello")
     assert sum(map(len, KINDS["unique"].prompts(source, 32))) == 128
     assert sum(map(len, KINDS["mix"].prompts(source, 32))) == 632
 

@@ -33,6 +33,7 @@ STYLES = (
     "replay.css",
     "connection.css",
     "narrow.css",
+    "absent.css",
 )
 
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}

@@ -22,7 +22,7 @@ from roseplay.json_text import strict_json
 from roseplay.serve.body_limits import ClientLeftError, read_body, replayed
 from roseplay.texts import shown
 
-OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics")
+OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
 # Gradio's routes that stay open, by method.
 _OPEN = {
     "GET": re.compile(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before gradio is imported, which would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -43,6 +44,9 @@ from roseplay.serve.monitor import Monitor
 from roseplay.texts import one_line, shown
 from roseplay.traffic import own
 
+if TYPE_CHECKING:
+    from roseplay.serve.traces import Traces  # an extra
+
 JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
 MAX_QUEUED = 1000
 SESSIONS = 64  # of which Gradio keeps a copy of the page's configuration, half a MB each; its default is 10,000
@@ -57,6 +61,8 @@ def create_app(
     key: str | None = None,
     drain: Drain | None = None,
     log_requests: bool = False,
+    traces: Traces | None = None,
+    has_api: bool = True,
 ) -> FastAPI:
     """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes.
 
@@ -65,8 +71,11 @@ def create_app(
         start: of the engine, where ``playground`` is a ``StartingPlayground``.
         key: asked of every client, if there is one.
         drain: refuses new requests of the API once it has begun.
+        traces: of the API's requests; closed with the application.
+        has_api: whether programs are served below ``/v1``; not where another server's API is shown.
     """
-    monitor = None if playground.replaying else Monitor(playground, log_requests=log_requests)
+    served = has_api and not playground.replaying
+    monitor = Monitor(playground, log_requests=log_requests, traces=traces) if served else None
     drain = Drain() if drain is None else drain
 
     @asynccontextmanager
@@ -78,7 +87,7 @@ def create_app(
             yield
         finally:
             if monitor is not None:
-                monitor.close()
+                await asyncio.to_thread(monitor.close)  # requests whose clients have left are still to be aborted
             playground.close()
 
     page = build_page(playground)
@@ -101,9 +110,10 @@ def create_app(
     _add_routes(app, playground)
     app.include_router(sampling_router(playground.chats))
     app.include_router(traffic_router(playground))
-    if monitor is not None:
+    if not playground.replaying:
         app.include_router(lab_router(playground.lab))
-        add_program_routes(app, playground, monitor)
+    if monitor is not None:
+        add_program_routes(app, playground, monitor, traces)
     add_recording_routes(app, playground)
     return gr.mount_gradio_app(
         app,

@@ -27,11 +27,20 @@ export function mount(element) {
   show();
 }
 
+/* Where an arm runs, if there is a choice of servers. */
+function serverSetting() {
+  const { servers } = lab.catalogue;
+  return servers.length > 1
+    ? { url: { label: "Server", hint: "all figures", lab: "row", kind: "choice", options: servers } }
+    : {};
+}
+
 /* The settings that have a row, those that differ first: [{group, name, setting, differs}]. */
 function rows() {
-  const { A, B } = lab.plan;
+  const { A, B } = lab.plan,
+    groups = { knobs: given.settings.knobs, config: { ...serverSetting(), ...given.settings.config } };
   const found = ["knobs", "config"].flatMap((group) =>
-    Object.entries(given.settings[group]).filter(([name, setting]) => setting.lab === "row" && name in A[group]).map(
+    Object.entries(groups[group]).filter(([name, setting]) => setting.lab === "row" && name in A[group]).map(
       ([name, setting]) => ({ group, name, setting, differs: A[group][name] !== B[group][name] }),
     )
   );
@@ -45,7 +54,7 @@ function show() {
   const key = focused && body.contains(focused) ? focused.dataset.key : null;
   write(subtitle, differing === 1 ? "1 differs" : differing ? `${differing} differ` : "no difference");
   body.replaceChildren(...all.filter((row) => row.differs || !only).map(line));
-  if (!only) body.append(slow());
+  if (!only && "max_batch_size" in lab.plan.A.knobs) body.append(slow()); // a server may have no knobs
   const again = key && body.querySelector(`[data-key="${CSS.escape(key)}"]`);
   if (again) again.focus();
 }
@@ -92,10 +101,13 @@ function onOff(row, arm, value) {
   return button;
 }
 
+/* An address without what is the same in all of them. */
+const serverName = (text) => String(text).replace(/^https?:\/\//, "").replace(/\/v1$/, "");
+
 function choice(row, arm, value) {
   const select = make("select");
   for (const option of new Set([value, ...row.setting.options])) {
-    select.append(new Option(option, option, false, option === value));
+    select.append(new Option(serverName(option), option, false, option === value));
   }
   select.onchange = () => set(row, arm, select.value);
   return select;

@@ -58,6 +58,10 @@ function draw(pen, area, T) {
     pen.badge(arm, area.x0 + 5, row.top + 1, 14, ...colors);
   }
   drawParts(pen, area, PARTS, scale.step, "s", (seconds) => scale.x(seconds * 1000), T);
+  const runs = Object.values(scale.runs);
+  if (runs.length && runs.every((run) => run && !run.steps.length)) {
+    pen.note("Other servers do not report single steps.", (area.x0 + area.x1) / 2, (area.y0 + area.y1) / 2);
+  }
 }
 
 function grid(pen, row, area, { step, x }, T) {

@@ -4,6 +4,7 @@ import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
 import { outlineIn, watch } from "./picking.js";
 import { LaneTools } from "./tools.js";
 import { OVER, Turn } from "./turn.js";
@@ -218,11 +219,13 @@ export class Lane {
 
 /** @param {LaneNews} news */
 function stateText(news) {
-  const tokens = `${format.count(news.prompt)}+${format.count(news.tokens)} tok`; // prompt and answer
+  // Prompt and answer; another server says only at the end how long the prompt was.
+  const tokens = `${news.prompt ? `${format.count(news.prompt)}+` : ""}${format.count(news.tokens)} tok`;
   switch (news.state) {
     case undefined:
       return "";
     case "queued":
+    case "waiting":
     case "error":
       return news.state;
     case "prefill":
@@ -237,5 +240,6 @@ function stateText(news) {
 /** @param {LaneNews} news */
 function tokensText({ prompt, cached, tokens, reason }) {
   const ended = reason ? `, ended by ${reason}` : "";
-  return `${prompt} prompt tokens (${cached} of them cached or shared), ${tokens} generated${ended}`;
+  const found = store.absent.cached_tokens ? "" : ` (${cached} of them cached or shared)`;
+  return `${prompt} prompt tokens${found}, ${tokens} generated${ended}`;
 }

@@ -6,6 +6,7 @@ import { make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { firstWhere, median } from "../shared/numbers.js";
+import { store } from "../shared/store.js";
 
 const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
@@ -73,7 +74,9 @@ export class Turn {
     write(this.left, news.left_out ? `${oldest} left out: no room.` : "");
     write(this.error, news.error || "");
     const { count } = format;
-    this.cached.hidden = news.prompt === undefined || news.state === "queued" || news.state === "prefill";
+    // Another server says at the end how long the prompt was, and perhaps never how much of it was cached.
+    this.cached.hidden = !news.prompt || news.state === "queued" || news.state === "prefill" ||
+      Boolean(store.absent.cached_tokens);
     if (!this.cached.hidden) write(this.cached, `${count(news.cached)} of ${count(news.prompt)} cached`);
   }
 

@@ -29,16 +29,39 @@ function show(s) {
   const { count } = format;
   writeCell("tps", [count(s.tok_s)], "");
   writeCell("rw", [count(s.running), count(s.waiting)], "");
-  const used = s.kv_total ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total : null;
+  const used = s.kv_total
+    ? (100 * (s.kv_active + s.kv_shared)) / s.kv_total
+    : s.kv_used == null
+    ? null
+    : 100 * s.kv_used;
   writeCell("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
   cells.kv.bar.style.width = `${used || 0}%`;
-  writeCell("saved", [count(s.saved_tokens)], "tok");
+  writeCell("saved", ...saved(s));
   const foot = document.getElementById("rp-step");
   if (foot && s.step != null) write(foot, `step ${count(s.step)}`);
   rates.push(s.tok_s || 0);
   if (rates.length > SPARK) rates.shift();
   spark();
 }
+
+/* Of another server that counts what it finds in its prefix cache: the share of prompt tokens, in the time shown. */
+function saved(s) {
+  const { info, absent, loads } = store, last = loads[loads.length - 1];
+  if (!info?.server) return [[format.count(s.saved_tokens)], "tok"];
+  if (absent.prefix_hit_rate || !last) return [["–"], ""];
+  const from = loads.findLast(({ t }) => t < last.t - view.span) || loads[0];
+  const asked = last.prefix_queries - from.prefix_queries, found = last.prefix_hits - from.prefix_hits;
+  return asked > 0 ? [[format.count((100 * found) / asked)], "%"] : [["–"], ""];
+}
+
+/* The last cell has another name where it is another's figure. */
+function nameCells() {
+  const name = store.info?.server ? "prefix hit rate" : "saved by sharing", button = cells?.saved.name;
+  if (!button || button.dataset.term === name) return;
+  write(button, name);
+  button.dataset.term = name;
+}
+on("reset", nameCells);
 
 /* They go on changing for a moment after the last frame. */
 let latenciesOf = "";
@@ -89,8 +112,15 @@ export function mount(element) {
   cells = {};
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
     const part = (selector) => kpi.querySelector(selector);
-    cells[kpi.classList[1]] = { box: part("b"), spark: part("canvas"), bar: part("u i"), key: "" };
+    cells[kpi.classList[1]] = {
+      box: part("b"),
+      name: part("span button"),
+      spark: part("canvas"),
+      bar: part("u i"),
+      key: "",
+    };
   }
+  nameCells();
   if (latest) show(latest);
   on("theme", spark);
 }

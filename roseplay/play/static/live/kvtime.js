@@ -27,7 +27,39 @@ export function mount(element) {
   });
 }
 
+/* Of another server: the share that it says it holds, in percent, without knowing what for. */
+function drawShare({ window, T }) {
+  const ticks = [0, 50, 100],
+    layout = {
+      plot_bgcolor: T.free,
+      yaxis: {
+        range: [0, 100],
+        tickmode: "array",
+        tickvals: ticks,
+        ticktext: ticks.map((v) => `${v} %`),
+        gridcolor: T.line,
+      },
+      xaxis: { showgrid: false },
+    };
+  const told = store.loads.filter(({ kv_usage: usage }) => usage !== null).map((load) => ({
+    ...load,
+    x: time.x(load.t),
+  }));
+  const before = told.findLast(({ x }) => x < window.x0),
+    inside = told.filter(({ x }) => x >= window.x0 && x <= window.x1);
+  const samples = before ? [before, ...inside] : inside;
+  if (!samples.length) {
+    summary = "Nothing told yet.";
+    return { empty: true, layout };
+  }
+  const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
+  const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
+  summary = `${Math.round(height(newest))} % of the KV cache is held.`;
+  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, "hv")], layout };
+}
+
 function draw(frame) {
+  if (store.absent.blocks) return drawShare(frame);
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
   const total = poolSize(samples), tickvals = [0, total / 2, total];

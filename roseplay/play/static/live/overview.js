@@ -1,5 +1,5 @@
-/* How many requests ran (area) and waited (dotted) in each step, along the top of the step timeline. `eachStep` goes
- * through the steps in view. */
+/* How many requests ran (area) and waited (dotted) in each step, or as another server told, along the top of the step
+ * timeline. `eachStep` goes through the steps in view. */
 import { store } from "../shared/store.js";
 import { fade } from "../shared/theme.js";
 import { time } from "../shared/time.js";
@@ -15,6 +15,10 @@ export function drawOverview(g, [top, bottom], eachStep) {
     points.push([x0, x1, steps.running[slot], steps.waiting[slot]]);
     most = Math.max(most, steps.running[slot], steps.waiting[slot]);
   });
+  for (const point of told()) {
+    points.push(point);
+    most = Math.max(most, point[2], point[3]);
+  }
   if (!points.length) return;
   const y = (v) => bottom - (v / most) * (bottom - top);
   const path = (k) => {
@@ -42,4 +46,14 @@ export function drawOverview(g, [top, bottom], eachStep) {
   g.setLineDash([2, 2]);
   g.stroke();
   g.setLineDash([]);
+}
+
+/* What another server told of itself: each time holds until the next. */
+function told() {
+  const { x0, x1 } = timeline.window,
+    loads = store.loads.filter(({ running, waiting }) => running !== null && waiting !== null);
+  const ends = loads.map((_, i) => (i + 1 < loads.length ? time.x(loads[i + 1].t) : x1));
+  return loads.map(({ t, running, waiting }, i) => [time.x(t), ends[i], running, waiting])
+    .filter(([from, to]) => to >= x0 && from <= x1)
+    .map(([from, to, running, waiting]) => [timeline.x(from), timeline.x(to), running, waiting]);
 }

@@ -20,13 +20,14 @@ const NONE = "–", ZERO = "·";
 
 const isPreempted = (known) => known.preempted.length > known.resumed.length;
 export const isOver = (known) => known.finished !== null || known.reason !== null;
-const isWaiting = (known) => !isOver(known) && (isPreempted(known) || (known.scheduled === null && !known.computed));
+const isWaiting = (known) =>
+  !isOver(known) && (isPreempted(known) || (known.scheduled === null && !known.computed && known.first === null));
 
 /** @param {Request} known */
 function stateOf(known) {
   if (isOver(known)) return ENDS[known.reason] || "done";
   if (isPreempted(known)) return "preempted";
-  if (isWaiting(known)) return "queued";
+  if (isWaiting(known)) return store.absent.steps ? "waiting" : "queued"; // another server may compute its prompt
   return known.first === null ? "prefill" : "decode";
 }
 
@@ -40,11 +41,11 @@ export function sourceOf(known) {
 const tpot = ({ first, last, tokens }) =>
   tokens < 2 || first === null || last === null ? null : (last - first) / (tokens - 1);
 
-const some = (n) => (n ? format.count(n) : ZERO);
+const some = (n) => (n === null ? NONE : n ? format.count(n) : ZERO);
 const whole = (ms) => (ms === null ? NONE : format.count(ms));
-const waits = (known) => (known.scheduled === null && !known.computed ? null : known.queue);
-const reused = (known) => known.cached + known.shared;
-const preemptions = (known) => known.preempted_before + known.preempted.length;
+const waits = (known) => (known.scheduled === null && !known.computed && !store.absent.steps ? null : known.queue);
+const reused = (known) => (store.absent.cached_tokens ? null : known.cached + known.shared);
+const preemptions = (known) => (store.absent.steps ? null : known.preempted_before + known.preempted.length);
 
 /**
  * @param {string} name

@@ -1,9 +1,8 @@
-/* The step timeline's other colours: how long a step took, as a shade between the light and the dark ink, with the
- * legend that says what the shades stand for. */
+/* The step timeline's other colours: how long a step took, or without steps a gap between tokens, as a shade between
+ * the light and the dark ink, with the legend that says what the shades stand for. */
 import { make, svg, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { quantile } from "../shared/numbers.js";
-import { store } from "../shared/store.js";
 import { mix } from "../shared/theme.js";
 
 /** @import { Palette } from "../shared/theme.js" */
@@ -25,18 +24,17 @@ export function shadesLegend() {
 }
 
 /**
- * Shades for the steps in view; the legend says their ends. Returns the shade of a step that took so many ms.
- * @param {(fn: (slot: number) => void) => void} eachStep
+ * Shades for the times in view, in ms; the legend says their ends. Returns the shade of one.
+ * @param {number[]} took
  * @param {Palette} T
  * @param {ReturnType<typeof shadesLegend>} legend
+ * @param {"step" | "gap"} what
  */
-export function inkShades(eachStep, T, legend) {
-  const { steps } = store, took = [];
-  eachStep((slot) => took.push(steps.t1[slot] - steps.t0[slot]));
+export function inkShades(took, T, legend, what) {
   const sorted = Float32Array.from(took).sort(), low = took.length ? quantile(sorted, 0.5) : 0;
   const high = took.length ? Math.max(quantile(sorted, 0.99), low * 2) : 0;
-  write(legend.shortest, took.length ? `step ≤ ${format.ms(low)}` : "short step");
-  write(legend.longest, took.length ? `≥ ${format.ms(high)} ms` : "long step");
+  write(legend.shortest, took.length ? `${what} ≤ ${format.ms(low)}` : `short ${what}`);
+  write(legend.longest, took.length ? `≥ ${format.ms(high)} ms` : `long ${what}`);
   const colors = Array.from({ length: SHADES }, (_, i) => mix(T.decode, T.ink, i / (SHADES - 1)));
   return (ms) => colors[Math.max(0, Math.min(SHADES - 1, Math.round(((ms - low) / (high - low)) * (SHADES - 1))))];
 }

@@ -78,7 +78,20 @@ export function mount(element) {
   });
   watchKeys(canvas, said, panel.soon);
   steer(canvas);
-  on("reset", () => rows.clear());
+  on("reset", () => {
+    rows.clear();
+    rename();
+  });
+  on("absent", rename);
+
+  /* Without steps it shows requests. */
+  function rename() {
+    const head = element.querySelector("h3"),
+      title = head.querySelector("button") || head,
+      name = store.absent.steps ? "Requests over time" : "Steps";
+    write(title, name.split(" ")[0]);
+    title.dataset.term = name;
+  }
   on("step", panel.soon);
 }
 
@@ -101,7 +114,7 @@ function draw(width, height, now) {
   g.clip();
   drawOverview(g, OVERVIEW, eachStep);
   waiting();
-  const seen = work();
+  const seen = store.absent.steps ? streams() : work();
   marks();
   outlineRequest();
   outlineCell(g);
@@ -113,7 +126,10 @@ function draw(width, height, now) {
   }
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
-  summary = `${seen} steps in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
+  summary =
+    `${seen} ${
+      store.absent.steps ? "tokens" : "steps"
+    } in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
     "Arrow keys go from step to step and row to row, Enter opens one.";
 }
 
@@ -172,11 +188,16 @@ function waiting() {
   for (const known of rows.visible) {
     if (!shown(known)) continue;
     g.globalAlpha = dim(known.rid);
-    const until = known.scheduled ?? known.finished, y = sharp(timeline.y(rows.of(known)));
+    const until = begun(known) ?? known.first ?? known.finished, y = sharp(timeline.y(rows.of(known)));
     dotted(known.submitted, until, y);
     known.preempted.forEach((t, i) => dotted(t, known.resumed[i] ?? known.finished, y));
   }
   g.globalAlpha = 1;
+}
+
+/* When it was first computed. Another server says at its end how long it waited. */
+function begun({ scheduled, submitted, queue }) {
+  return scheduled ?? (store.absent.steps && queue !== null ? submitted + queue : null);
 }
 
 function dotted(from, to, y) {
@@ -187,17 +208,51 @@ function dotted(from, to, y) {
 
 const shown = (known) => rows.of(known) < timeline.shown;
 
+/* Without steps: an answer is a stretch from token to token, and its prompt one chunk, where the server said how long
+ * it waited. Returns how many tokens there are. */
+function streams() {
+  const { tokens } = store, { window } = timeline, open = new Map();
+  let first = tokens.end, seen = 0;
+  while (first > tokens.first && time.x(tokens.t[(first - 1) & tokens.mask]) >= window.x0) first--;
+  const gaps = Array.from({ length: tokens.end - first }, (_, i) => tokens.itl_ms[(first + i) & tokens.mask]);
+  const shade = timeline.byItl ? inkShades(gaps.filter((gap) => gap >= 0), timeline.T, shades, "gap") : null;
+  for (let i = first; i < tokens.end; i++) {
+    const slot = i & tokens.mask, t = tokens.t[slot], rid = tokens.request_id[slot], row = rows.rowOf(rid);
+    if (row < 0 || row >= timeline.shown) continue;
+    seen++;
+    const itl = tokens.itl_ms[slot] || 0, x1 = timeline.x(time.x(t));
+    const x0 = Math.max(LEFT, Math.min(x1 - 0.7, timeline.x(time.x(t - itl)))), run = open.get(rid);
+    const color = shade ? shade(itl) : rows.color(rid);
+    if (run && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
+    else {
+      if (run) stretch(rid, run);
+      open.set(rid, { x0, x1, y: timeline.y(row), color });
+    }
+  }
+  for (const [rid, run] of open) stretch(rid, run);
+  for (const known of rows.visible) {
+    if (!shown(known) || known.queue === null || known.first === null) continue;
+    const [x0, x1] = [begun(known), known.first].map((t) => timeline.x(time.x(t)));
+    if (x1 > LEFT) chunk(known.rid, rows.of(known), Math.max(LEFT, x0), x1, rows.color(known.rid), true);
+  }
+  g.globalAlpha = 1;
+  return seen;
+}
+
+function stretch(rid, { x0, x1, y, color }) {
+  const thin = Math.min(DECODE, timeline.rowHeight - 2);
+  g.fillStyle = color;
+  g.globalAlpha = dim(rid);
+  g.fillRect(x0, y - thin / 2, Math.max(0.7, x1 - x0), thin);
+}
+
 /* Chunks and decodes. Neighbouring decode steps are drawn as one stretch where they are too narrow to be told apart. */
 function work() {
   const { steps, entries } = store, open = new Map(), pixel = (timeline.window.x1 - timeline.window.x0) / timeline.plot;
-  const thin = Math.min(DECODE, timeline.rowHeight - 2);
-  const shade = timeline.byItl ? inkShades(eachStep, timeline.T, shades) : null;
+  const durations = [];
+  if (timeline.byItl) eachStep((slot) => durations.push(steps.t1[slot] - steps.t0[slot]));
+  const shade = timeline.byItl ? inkShades(durations, timeline.T, shades, "step") : null;
   let seen = 0;
-  const flush = (rid, run) => {
-    g.fillStyle = run.color;
-    g.globalAlpha = dim(rid);
-    g.fillRect(run.x0, run.y - thin / 2, Math.max(0.7, run.x1 - run.x0), thin);
-  };
   eachStep((slot) => {
     seen++;
     const t0 = steps.t0[slot], t1 = steps.t1[slot];
@@ -213,12 +268,12 @@ function work() {
       else if (entries.decode_tokens[at] === 0) chunk(rid, row, x0, x1, color, false); // its prompt was there already
       else if (run && !notch && run.color === color && x0 - run.x1 < 1.2) run.x1 = x1;
       else {
-        if (run) flush(rid, run);
+        if (run) stretch(rid, run);
         open.set(rid, { x0, x1: x1 - notch, y: timeline.y(row), color });
       }
     }
   });
-  for (const [rid, run] of open) flush(rid, run);
+  for (const [rid, run] of open) stretch(rid, run);
   g.globalAlpha = 1;
   return seen;
 }
@@ -282,8 +337,10 @@ function copied(x, y) {
 // ---- words ----------------------------------------------------------------------------------------------
 function labels() {
   const { T } = timeline, every = Math.ceil(10 / timeline.rowHeight);
-  pen.text("run", LEFT - 6, 28, T.ink3, "right");
-  pen.text("wait", LEFT - 6, 40, T.ink3, "right");
+  if (!store.absent.queue) {
+    pen.text("run", LEFT - 6, 28, T.ink3, "right");
+    pen.text("wait", LEFT - 6, 40, T.ink3, "right");
+  }
   for (let row = 0; row < timeline.shown; row++) {
     const y = Math.round(timeline.y(row));
     const color = T.hues[row % T.hues.length];
@@ -319,9 +376,9 @@ function legend() {
   /** @returns {import("../shared/dom.js").Shape} */
   const path = (d, fill) => ["path", { d, fill, stroke: "var(--rp-ink)" }];
   return [
-    [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", ""],
+    [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", "rp-of-steps"],
     [svg(12, 4, bar(0, 12, 3)), "decode", ""],
-    [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy"],
+    [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy rp-of-steps"],
     [legendLine("ink3", 1, "1 2", 12), "queued", "rp-roomy"],
     [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
   ].map((entry) => legendEntry(...entry));

@@ -6,6 +6,7 @@ import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { poll } from "../shared/poll.js";
 import { plain, writeSentence } from "../shared/sentence.js";
+import { store } from "../shared/store.js";
 import { clock, time } from "../shared/time.js";
 import { openDemoList } from "./demolist.js";
 import { demos } from "./demos.js";
@@ -28,6 +29,12 @@ const PURPOSE = [
     "Show me plays it for you: four stories, a burst, the pause it makes, and the same burst with one slider moved.",
     "",
   ]],
+];
+
+/** @type {Sentence[]} */
+const OF_A_SERVER = [
+  [["Four chats share one server.", "bold"], [" Burst adds twenty more requests: watch everybody's tokens.", ""]],
+  [["Latencies are measured here; what the server does not report is listed, with the reasons.", ""]],
 ];
 
 /** @type {HTMLElement | null} */
@@ -133,7 +140,8 @@ function state() {
   }
   if (said && (used || clock() - said.t < QUIET_MS)) return { about: said.about, sentences: said.lines };
   if (used || poll.held || !demos.list.length) return { about: "", sentences: [] };
-  return { about: "purpose", sentences: PURPOSE };
+  const { knobs, clear_cache: cache } = store.absent; // demos need both
+  return { about: "purpose", sentences: knobs || cache ? OF_A_SERVER : PURPOSE };
 }
 
 function show() {

@@ -3,6 +3,7 @@ import { make } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { factList, factRow, popover, requestTag } from "../shared/popover.js";
+import { store } from "../shared/store.js";
 import { bold, milliseconds, say, why } from "./why.js";
 
 const lastPress = { x: innerWidth / 2, y: innerHeight / 2 };
@@ -29,11 +30,12 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
   return [track, make("div", "rp-shares", ...words.map((text) => make("span", "", text)))];
 }
 
-/* Of a token whose step is no longer kept, its lane knows the gap. */
+/* Of a token whose step is no longer kept, or never was, its lane or its dot knows the gap. */
 function past({ itl, p50 }) {
   const median = p50 ? `; the median of its answer is ${milliseconds(p50).replace(" ms", "")}` : "";
   const took = Number.isNaN(itl) || itl === undefined ? [] : say`It took ${bold(milliseconds(itl))}${median}. `;
-  return paragraph([...took, "Its step is no longer kept, so nothing more is known."]);
+  const why = store.absent.steps ? `${store.absent.steps}, so the reason is not known.` : "";
+  return paragraph([...took, why || "Its step is no longer kept, so nothing more is known."]);
 }
 
 function fill(body, answer) {
@@ -49,7 +51,7 @@ on("select", (what) => {
   replacing = true; // what closes now is the one before: its place is taken, not given up
   if (popover.name === "why") popover.close();
   replacing = false;
-  if (!what || (!answer && what.token === undefined)) return;
+  if (!what || (!answer && what.token === undefined && !store.absent.steps)) return;
   popover.open({
     name: "why",
     title: answer ? answer.title : "Was this token slow?",

@@ -8,7 +8,7 @@ import { time } from "./time.js";
 /** @import { Columns, Delta, Frame } from "./types.js" */
 
 const KEEP_MS = 120000; // of view time: finished requests stay this long
-const KEEP_REQUESTS = 4096, KEEP_BURSTS = 4, KEEP_MARKS = 256;
+const KEEP_REQUESTS = 4096, KEEP_BURSTS = 4, KEEP_MARKS = 256, KEEP_LOADS = 2048;
 
 const PROGRESS = ["computed", "target", "cached", "shared"];
 
@@ -60,6 +60,9 @@ function reset(delta) {
   const snapshot = delta.snapshot || {};
   rows = reader(snapshot.columns || given.columns);
   store.info = snapshot.info || (restarted ? null : store.info);
+  store.absent = snapshot.absent || {};
+  store.loads.length = 0;
+  if (snapshot.load) takeLoad(snapshot.load);
   store.knobs = { ...snapshot.knobs };
   for (const [rid, fields] of snapshot.requests || []) applyFields(rid, fields);
   emit("reset", delta);
@@ -96,6 +99,18 @@ function applyFrame(frame) {
   for (const event of events) if (event[1] !== "submitted") applyEvent(event);
   for (const [t, step, changes] of frame.knobs || []) applyKnobs(t, step, changes);
   if (frame.stats) store.stats = frame.stats;
+  for (const load of frame.loads || []) takeLoad(load);
+  if (frame.absent) {
+    store.absent = frame.absent;
+    emit("absent");
+  }
+}
+
+/** @param {import("./types.js").Load} load */
+function takeLoad(load) {
+  if (store.loads.length && load.t <= store.loads[store.loads.length - 1].t) store.loads.length = 0;
+  store.loads.push(load);
+  if (store.loads.length > KEEP_LOADS) store.loads.shift();
 }
 
 /** @param {Frame["requests"][number]} event */
@@ -121,6 +136,9 @@ function applyEvent([rid, event, t, more = {}]) {
     known.finished = t;
     known.reason = more.reason ?? null;
     known.tokens = more.tokens ?? known.tokens;
+    known.prompt = more.prompt_tokens ?? known.prompt; // another server says it only now, as it does these two
+    known.cached = more.cached ?? known.cached;
+    known.queue = more.queue_ms ?? known.queue;
     known.ttft = more.ttft_ms ?? known.ttft;
     known.e2e = more.e2e_ms ?? null;
     known.error = more.error ?? null;

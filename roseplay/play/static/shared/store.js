@@ -181,6 +181,10 @@ export const store = {
   stats: null,
   /** @type {import("./types.js").Info | null} */
   info: null,
+  /** @type {Record<string, string>} what another server does not report, with the reasons */
+  absent: {},
+  /** @type {import("./types.js").Load[]} what another server said of its load, oldest first */
+  loads: [],
   /** @type {string | null} */
   bootId: null,
   cursor: 0,

@@ -83,6 +83,8 @@
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
  * @property {DemoCaption | null} [demo]
+ * @property {Record<string, string>} [absent] what another server does not report, with the reasons
+ * @property {Load} [load] what it said of its load last
  * @property {number} [t]
  * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
  */
@@ -100,8 +102,26 @@
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
  * @property {DemoCaption | null} [demo]
+ * @property {Load[]} [loads]
+ * @property {Record<string, string>} [absent] as in a snapshot, where it has changed
  * @property {[number, string][]} [titles] in a recording: [rid, title]
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
+ */
+
+/**
+ * What another server said of its load at a time; null for what it does not say.
+ * @typedef {LoadFigures & {t: number, replicas?: Record<string, LoadFigures>}} Load `replicas`: of each engine, by its
+ *   name, where there are several behind the server's address
+ */
+
+/**
+ * @typedef {object} LoadFigures
+ * @property {number | null} running
+ * @property {number | null} waiting
+ * @property {number | null} kv_usage 0 to 1
+ * @property {number | null} prefix_queries prompt tokens looked up in its prefix cache since it started
+ * @property {number | null} prefix_hits and found there
+ * @property {number | null} preemptions since it started
  */
 
 /** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
@@ -132,7 +152,7 @@
 /**
  * `EngineInfo` of the engine, or of the one that was recorded.
  * @typedef {Record<"num_blocks" | "block_size" | "max_model_len" | "num_parameters", number> &
- *   Record<"model" | "device" | "dtype", string> & {choices?: Choice[]}} Info
+ *   Record<"model" | "device" | "dtype", string> & {choices?: Choice[], server?: string | null}} Info
  */
 
 /**
@@ -144,7 +164,7 @@
  * @property {string} have the stamp to send back with the next poll
  * @property {number[] | null} order all turns by their requests, where which there are has changed
  * @property {TurnNews[]} turns those that are new or have grown
- * @property {"queued" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error"} [state]
+ * @property {"queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error"} [state]
  * @property {number | null} waiting_ms
  * @property {number} [prompt]
  * @property {number} [tokens]

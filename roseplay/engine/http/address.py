@@ -1,0 +1,69 @@
+"""Where another server is and what it asks for, and the flags that say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """What ``HttpEngine`` is made of.
+
+    Attributes:
+        url: of the API, such as ``http://host:8000/v1``.
+        api_key: None where it asks for none; never shown.
+        model: one that it serves; None is the first that it lists.
+    """
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+
+
+def add_server_address_flags(group: Any) -> None:
+    """Add the flags that name other servers; see ``server_addresses``."""
+    group.add_argument(
+        "--url",
+        metavar="URL",
+        help="use another server instead, any that has OpenAI's API, such as http://host:8000/v1; --model then chooses one of"
+        " its models (default: the first)",
+    )
+    group.add_argument("--url-b", metavar="URL", help="a second server, which the lab compares with it")
+    for flag, whose in (("--url-api-key", "that server's"), ("--url-b-api-key", "the second server's")):
+        group.add_argument(flag, metavar="KEY", help=f"{whose} key (or set {key_variable(flag)})")
+
+
+def key_variable(flag: str) -> str:
+    """Returns the environment variable that takes the place of a flag with a key."""
+    return "ROSEPLAY_" + flag.removeprefix("--").replace("-", "_").upper()
+
+
+def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
+    """Returns the servers that are named: none, one or two.
+
+    Raises:
+        ValueError: only the second is named, or both are the same.
+    """
+    url, second = arguments["url"], arguments["url_b"]
+    if second is None and arguments["url_b_api_key"] is not None:
+        raise ValueError("--url-b-api-key needs --url-b")
+    if url is None:
+        if second is not None:
+            raise ValueError("--url-b is compared with the server of --url: name that one as well")
+        if arguments["url_api_key"] is not None:
+            raise ValueError("--url-api-key needs --url")
+        return ()
+    model = arguments["model"] or None
+    first = ServerAddress(url, _key_of(arguments, "--url-api-key"), model)
+    if second is None:
+        return (first,)
+    if second == url:
+        raise ValueError("--url and --url-b name the same server")
+    return (first, ServerAddress(second, _key_of(arguments, "--url-b-api-key"), model))
+
+
+def _key_of(arguments: Mapping[str, Any], flag: str) -> str | None:
+    return arguments[flag.removeprefix("--").replace("-", "_")] or os.environ.get(key_variable(flag)) or None

@@ -1,0 +1,85 @@
+"""Short questions to a server, beside its streams: models, metrics, health, knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from roseplay.engine.http.sentences import one_line, refusal
+
+REPLY_S = 10.0
+
+
+class Control:
+    """Asks from any thread. Without the environment's proxies: a server on this machine is none of theirs.
+
+    Args:
+        url: of the API, with or without ``/v1``.
+
+    Attributes:
+        root: the address without ``/v1``.
+        headers: of every request, the streams' too.
+
+    Raises:
+        ValueError: the address or the key cannot be used; one line, which repeats neither a key nor a password.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        key = (api_key or "").strip()
+        if not key.isascii() or not all(char.isprintable() and char != " " for char in key):
+            raise ValueError("the key holds characters that cannot be sent: a key is printable ASCII without spaces")
+        self.root = _checked(url).rstrip("/").removesuffix("/v1")
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(base_url=self.root, headers=self.headers, timeout=REPLY_S, trust_env=False)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, timeout: float = REPLY_S) -> httpx.Response:
+        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none."""
+        return self._client.get(path, timeout=timeout)
+
+    def text(self, path: str, timeout: float = REPLY_S) -> str | None:
+        """Returns the text at a path; ``None`` where there is none."""
+        response = self.get(path, timeout)
+        return response.text if response.status_code == 200 else None
+
+    def document(self, path: str) -> dict[str, Any]:
+        """Returns the JSON object at a path; empty where there is none."""
+        response = self.get(path)
+        return json_object(response) if response.status_code == 200 else {}
+
+    def post(self, path: str) -> httpx.Response:
+        """Returns the reply to a request without a body, whatever its status; raises ``httpx.HTTPError`` if there is none."""
+        return self._client.post(path)
+
+    def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Send changes and return the reply; raises ``RefusedError`` with the server's sentence."""
+        response = self._client.patch(path, json=dict(changes))
+        if response.status_code != 200:
+            raise refusal(response.status_code, response.content)
+        return json_object(response)
+
+
+def _checked(url: str) -> str:
+    """Returns the address. It is shown on the page and in recordings, so that nothing secret may be part of it."""
+    try:
+        parsed = httpx.URL(url.strip())
+    except (httpx.InvalidURL, UnicodeError, TypeError) as error:
+        raise ValueError(f"{url!r} is no address of an API ({one_line(error)}): use http://host:8000/v1") from None
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise ValueError("the address has a user's name, a query or a fragment: leave it out, and give a key as such")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"{url!r} is no address of an API: use http://host:8000/v1")
+    return url.strip()
+
+
+def json_object(response: httpx.Response) -> dict[str, Any]:
+    """Returns a reply's JSON object; empty if it is none."""
+    try:
+        document = response.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,94 @@
+"""The times and counts of one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """What another engine's server measured of a request, in seconds; ``None`` where it does not say.
+
+    Attributes:
+        queue_s: until it was scheduled.
+        prefill_s: from then on, until its first token.
+        decode_s: from its first token to its last.
+    """
+
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined.
+
+    ``due_ns`` is when the traffic that sends it wanted it to be submitted, where it has such a time.
+    ``sent_ns``, ``first_byte_ns`` and ``server`` are of requests to another engine's server: when the last byte of the request
+    was written to the socket, when the first one of the reply had arrived, and what the server says itself.
+    """
+
+    submitted_ns: int
+    prompt_tokens: int
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    finished_ns: int | None = None
+    accepted_ns: int | None = None
+    due_ns: int | None = None
+    cached_tokens: int = 0
+    shared_tokens: int = 0
+    completion_tokens: int = 0
+    num_preemptions: int = 0
+    itl_ns: list[int] = field(default_factory=list)
+    sent_ns: int | None = None
+    first_byte_ns: int | None = None
+    server: ServerTimes | None = None
+
+    def took(self, time_ns: int) -> None:
+        """Note the time of a new token."""
+        if self.last_token_ns is None:
+            self.first_token_ns = time_ns
+        else:
+            self.itl_ns.append(time_ns - self.last_token_ns)
+        self.last_token_ns = time_ns
+        self.completion_tokens += 1
+
+    def _since_submit(self, time_ns: int | None) -> float | None:
+        return None if time_ns is None else (time_ns - self.submitted_ns) / 1e9
+
+    @property
+    def submit_s(self) -> float | None:
+        """How long ``submit`` took."""
+        return self._since_submit(self.accepted_ns)
+
+    @property
+    def queue_s(self) -> float | None:
+        """As the engine measured it here, or as a server says."""
+        if self.scheduled_ns is None and self.server is not None:
+            return self.server.queue_s
+        return self._since_submit(self.scheduled_ns)
+
+    @property
+    def sent_s(self) -> float | None:
+        return self._since_submit(self.sent_ns)
+
+    @property
+    def ttft_s(self) -> float | None:
+        return self._since_submit(self.first_token_ns)
+
+    @property
+    def e2e_s(self) -> float | None:
+        return self._since_submit(self.finished_ns)
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per output token after the first; undefined for fewer than two tokens."""
+        if self.completion_tokens < 2 or self.first_token_ns is None or self.last_token_ns is None:
+            return None
+        return (self.last_token_ns - self.first_token_ns) / (self.completion_tokens - 1) / 1e9
+
+    @property
+    def itl_s(self) -> list[float]:
+        return [gap / 1e9 for gap in self.itl_ns]

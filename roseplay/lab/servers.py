@@ -1,0 +1,113 @@
+"""Experiments on other servers: nothing is started for them, each arm names the server that its runs go to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, ClassVar
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.errors import EngineError
+from roseplay.engine.http.address import ServerAddress
+from roseplay.engine.http.engine import CLOSE_TIMEOUT_S, HttpEngine
+from roseplay.lab.spec import Arm
+
+logger = logging.getLogger(__name__)
+
+
+class MeasuredServer(HttpEngine):
+    """A server while it is measured; its settings are put back afterwards.
+
+    Args:
+        keeps_settings: leave them as they are.
+    """
+
+    def __init__(self, address: ServerAddress, *, keeps_settings: bool) -> None:
+        super().__init__(address.url, api_key=address.api_key, model=address.model)
+        self._found = self.knobs if self.capabilities.knobs and not keeps_settings else None
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        return self.knobs if self._found is None else super().set_knobs(**changes)
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
+        if self._found is not None and self.alive:
+            try:
+                super().set_knobs(**self._found.to_dict())
+            except (EngineError, ValueError) as error:
+                logger.warning("%s keeps the settings of the last run: %s", self.url, error)
+        super().close(timeout)
+
+
+class Servers:
+    """The servers that an experiment may use. A job takes it as its live engine, which serves nothing itself.
+
+    Args:
+        addresses: the first is that of arms that name none.
+        info, capabilities: of the first.
+
+    Attributes:
+        keeps_settings: whether no arm names any, so that each server is measured with its own.
+    """
+
+    tokenizer: ClassVar[None] = None
+    config: ClassVar[EngineConfig] = EngineConfig()
+    alive: ClassVar[bool] = True
+
+    def __init__(self, addresses: Sequence[ServerAddress], info: EngineInfo, capabilities: Capabilities) -> None:
+        self.addresses = {address.url: address for address in addresses}
+        self.info, self.capabilities = info, capabilities
+        self.keeps_settings = True
+
+    @property
+    def model(self) -> Servers:
+        """What ``open_server`` opens."""
+        return self
+
+    @classmethod
+    def at(cls, addresses: Sequence[ServerAddress]) -> Servers:
+        """Ask the first what it is.
+
+        Raises:
+            EngineStartError: it does not answer, or refuses; one line.
+        """
+        first = addresses[0]
+        with closing(HttpEngine(first.url, api_key=first.api_key, model=first.model)) as engine:
+            return cls(addresses, engine.info, engine.capabilities)
+
+    def of_arms(self, arms: Mapping[str, Arm], *, varied: bool) -> dict[str, ServerAddress]:
+        """Returns the server of each arm.
+
+        Args:
+            varied: a setting is varied besides.
+
+        Raises:
+            ValueError: settings that cannot be changed from here, or a server that was not named at the start.
+        """
+        self.keeps_settings = not varied and all(arm.knobs == Knobs() for arm in arms.values())
+        return {name: self._of_arm(name, arm, varied) for name, arm in arms.items()}
+
+    def _of_arm(self, name: str, arm: Arm, varied: bool) -> ServerAddress:
+        fixed = sorted(set(arm.config) - {"url"})
+        if fixed:
+            raise ValueError(f"arm {name}: {', '.join(fixed)} is set where another server is started, not from here")
+        if (varied or arm.knobs != Knobs()) and not self.capabilities.knobs:
+            raise ValueError(f"arm {name}: {self.capabilities.reasons['knobs']}")
+        url = arm.config.get("url", next(iter(self.addresses)))
+        if url not in self.addresses:
+            raise ValueError(f"arm {name}: {url} is none of the servers of this lab: use {', '.join(self.addresses)}")
+        return self.addresses[url]
+
+    def pause(self) -> None:
+        """Nothing to do: whoever else uses a server goes on doing so."""
+
+    def resume(self) -> None:
+        """Nothing to do."""
+
+
+def open_server(servers: Servers, address: ServerAddress, knobs: Knobs, cancelled: threading.Event) -> MeasuredServer:
+    """Returns a server as an arm's engine; raises ``EngineStartError``. What the other arguments say is not for servers."""
+    return MeasuredServer(address, keeps_settings=servers.keeps_settings)

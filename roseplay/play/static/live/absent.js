@@ -1,0 +1,48 @@
+/* What cannot be shown of another server, because it does not report it: its views are left out (absent.css does that,
+ * by the attribute that is set here), and a panel lists them with the reasons. */
+import { make } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { store } from "../shared/store.js";
+
+/** What a capability is needed for, in the page's own words; see engine/capabilities.py. */
+const NEEDED_FOR = {
+  knobs: ["Scheduler", "Optimisations", "Show me"],
+  clear_cache: ["Show me"],
+  steps: ["Tokens per step", "Preemptions"],
+  blocks: ["KV blocks"],
+  kv_usage: ["KV over time", "KV in use"],
+  queue: ["Waiting requests"],
+  prefix_hit_rate: ["Prefix hit rate"],
+  cached_tokens: ["Cached tokens"],
+  server_times: ["Queue times"],
+};
+
+/** @type {HTMLElement | null} */
+let box = null;
+
+/* A line a reason: everything that it explains, once. */
+function lines() {
+  const by = new Map(), named = new Set();
+  for (const [name, views] of Object.entries(NEEDED_FOR)) {
+    const reason = store.absent[name], fresh = views.filter((view) => !named.has(view));
+    if (!reason || !fresh.length) continue;
+    fresh.forEach((view) => named.add(view));
+    by.set(reason, [...(by.get(reason) || []), ...fresh]);
+  }
+  return [...by].map(([reason, views]) => make("li", "", make("b", "", views.join(", ")), make("span", "", reason)));
+}
+
+function show() {
+  document.body.dataset.absent = Object.keys(store.absent).join(" ");
+  if (box) box.replaceChildren(...lines());
+}
+
+on("reset", show);
+on("absent", show);
+
+/** @param {HTMLElement} element a panel */
+export function mount(element) {
+  box = make("ul", "rp-absent");
+  element.querySelector(".rp-plot").append(box);
+  show();
+}

@@ -1,0 +1,72 @@
+/* The engines behind another server's address side by side: what each runs, how full its KV cache is, and how much of
+ * its prompts it found cached. Only where there are several. */
+import { make, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { format } from "../shared/format.js";
+import { store } from "../shared/store.js";
+import { view } from "./view.js";
+
+/** @import { LoadFigures } from "../shared/types.js" */
+
+const NONE = "–";
+/** @type {[string, string][]} */
+const COLUMNS = [
+  ["replica", ""],
+  ["run", "Requests that it computes."],
+  ["wait", "Requests that wait for a place in it."],
+  ["KV in use", "The share of its KV cache that requests hold."],
+  ["hit rate", "Of the prompt tokens that came to it in the time shown, the share that it found cached."],
+];
+
+let body = null, subtitle = null;
+
+const percent = (share) => (share === null || share === undefined ? NONE : `${Math.round(100 * share)} %`);
+
+/* The share of prompt tokens found between two times; null where there were none. */
+function hitRate(/** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
+  if (now.prefix_queries === null || now.prefix_hits === null) return null;
+  const asked = now.prefix_queries - (before?.prefix_queries ?? 0),
+    found = now.prefix_hits - (before?.prefix_hits ?? 0);
+  return asked > 0 ? found / asked : null;
+}
+
+function row(name, /** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
+  const count = (n) => (n === null ? NONE : format.count(n)), used = now.kv_usage ?? 0;
+  const bar = make("i", { "aria-hidden": true });
+  bar.style.width = `${100 * Math.min(1, used)}%`;
+  const cells = [count(now.running), count(now.waiting)].map((text) => make("td", "", text));
+  const head = make("th", "", name);
+  head.scope = "row";
+  const kv = make(
+    "td",
+    "rp-share-of",
+    make("u", { "aria-hidden": true }, bar),
+    make("span", "", percent(now.kv_usage)),
+  );
+  return make("tr", "", head, ...cells, kv, make("td", "", percent(hitRate(before, now))));
+}
+
+function show() {
+  const last = store.loads[store.loads.length - 1], replicas = Object.entries(last?.replicas ?? {});
+  document.body.classList.toggle("rp-replicated", replicas.length > 1);
+  if (!body || replicas.length < 2) return;
+  const from = store.loads.findLast(({ t }) => t < last.t - view.span) || store.loads[0];
+  write(subtitle, `${replicas.length} behind one address`);
+  body.replaceChildren(...replicas.map(([name, now]) => row(name, from.replicas?.[name], now)));
+}
+
+on("reset", show);
+on("frame", ({ frames }) => {
+  if ((frames || []).some((frame) => frame.loads && frame.loads.length)) show();
+});
+
+/** @param {HTMLElement} element a panel */
+export function mount(element) {
+  subtitle = element.querySelector(".rp-sub");
+  body = make("tbody");
+  const heads = COLUMNS.map(([name, title]) => Object.assign(make("th", "", name), { title, scope: "col" }));
+  element.querySelector(".rp-plot").append(
+    make("table", "rp-replicas", make("thead", "", make("tr", "", ...heads)), body),
+  );
+  show();
+}

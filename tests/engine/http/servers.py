@@ -1,0 +1,97 @@
+"""Servers for tests: an ASGI application at a free port, and answers written by hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+
+@contextmanager
+def at_a_port(app: Any) -> Iterator[str]:
+    """Serves an application; gives its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.02)
+
+
+def event(document: Any) -> bytes:
+    return b"data: " + (document if isinstance(document, bytes) else json.dumps(document).encode()) + b"\n\n"
+
+
+def words(*texts: str, **last: Any) -> list[bytes]:
+    """The events of a chat: the role, some pieces, the end."""
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    return [event(chunk) for chunk in [*chunks, end, *([{"choices": [], **last}] if last else [])]] + [event(b"[DONE]")]
+
+
+class Script:
+    """A server that says what it is told to.
+
+    Args:
+        events: the body of each streamed answer; raising breaks the connection off.
+        card: what it says of its model.
+        metrics: its ``/metrics``.
+        refuse: returns a refusal for a request's body, or None.
+    """
+
+    def __init__(
+        self,
+        events: Sequence[bytes] | Callable[[], AsyncIterator[bytes]],
+        *,
+        card: Mapping[str, Any] | None = None,
+        metrics: str | None = None,
+        refuse: Callable[[dict[str, Any]], Response | None] = lambda body: None,
+    ) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.metrics = metrics
+        self.app = app = FastAPI()
+
+        @app.get("/v1/models")
+        def models() -> Any:
+            return {"data": [{"id": "scripted", **(card or {})}]}
+
+        @app.get("/metrics")
+        def metrics_text() -> Response:
+            return PlainTextResponse(self.metrics or "", 404 if self.metrics is None else 200)
+
+        @app.post("/v1/{path:path}")
+        async def answer(path: str, request: Request) -> Response:
+            body = await request.json()
+            self.bodies.append(body)
+            self.paths.append(path)
+            refused = refuse(body)
+            if refused is not None:
+                return refused
+            content = events() if callable(events) else iter(events)
+            return StreamingResponse(content, media_type="text/event-stream")
+
+
+def error(status: int, message: str) -> Response:
+    return JSONResponse({"error": {"message": message}}, status)

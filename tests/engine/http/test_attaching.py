@@ -1,0 +1,130 @@
+"""Attaching to servers that are not there, not open, or not what they seem."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from roseplay.core.request import FinishReason
+from roseplay.engine.client import Engine
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.http.engine import HttpEngine
+from tests.engine.http.servers import Script, at_a_port, words
+from tests.serve.conftest import serving
+
+
+def start_error(url: str, **options: Any) -> str:
+    with pytest.raises(EngineStartError) as caught:
+        HttpEngine(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert start_error(url).startswith(f"nothing answers at {url}")
+    for url in ("no-scheme", "http://[bad", "http://", "ftp://host/v1", ""):
+        assert start_error(url)
+
+
+def test_the_key(engine: Engine) -> None:
+    with serving(engine, key="right") as address:
+        assert start_error(address) == f"{address} asks for a key: give it with --url-api-key (api_key in a program)"
+        assert "does not accept this key" in start_error(address, api_key="wrong")
+        assert start_error(address, api_key="schlüssel")
+        with HttpEngine(f"{address}/v1/", api_key="right") as remote:
+            assert remote.capabilities.knobs and remote.health().ok
+            assert remote.submit("Once").result(timeout=60).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+
+def test_a_key_that_is_refused_later_ends_streams(engine: Engine) -> None:
+    script = Script([], refuse=lambda body: JSONResponse({"detail": "this key has expired"}, 401))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit("Once").result(timeout=30)
+        assert (stream.finish_reason, stream.error) == (FinishReason.ERROR, "this key has expired")
+
+
+def test_the_model(engine: Engine) -> None:
+    with serving(engine) as address:
+        assert start_error(address, model="gpt-9") == f"{address} has no model 'gpt-9': use one of tiny-chat"
+    with at_a_port(FastAPI()) as address:
+        assert "names no model" in start_error(address)
+        with HttpEngine(address, model="unlisted") as remote:
+            assert remote.model == "unlisted"
+
+
+def test_a_server_that_is_not_ready() -> None:
+    app = FastAPI()
+    app.get("/v1/models")(lambda: JSONResponse({"detail": "the engine is starting"}, 503))
+    with at_a_port(app) as address:
+        assert "not ready: the engine is starting" in start_error(address)
+
+
+def test_a_server_that_says_nothing_of_itself() -> None:
+    with at_a_port(Script(words("Hi")).app) as address, HttpEngine(address) as remote:
+        assert remote.server.max_model_len is None and remote.info.max_model_len > 0
+        assert set(remote.capabilities.reasons) >= {"queue", "kv_usage", "prefix_hit_rate", "knobs", "steps"}
+        assert remote.capabilities.reasons["queue"] == "this server has no /metrics here"
+        with pytest.raises(ValueError, match="runtime_config"):
+            remote.set_knobs(max_batch_size=3)
+        assert remote.health().ok  # asked of its models
+
+
+@pytest.mark.parametrize("metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x"])
+def test_metrics_of_something_else(metrics: str) -> None:
+    with at_a_port(Script(words("Hi"), metrics=metrics).app) as address, HttpEngine(address) as remote:
+        assert not remote.capabilities.queue
+
+
+def test_a_hint_where_metrics_are_switched_off() -> None:
+    card = {"owned_by": "llamacpp", "meta": {"n_ctx": 4096}}
+    with at_a_port(Script(words("Hi"), card=card).app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.reasons["queue"] == "llama.cpp has no /metrics here: start it with --metrics"
+        assert remote.server.max_model_len == 4096
+
+
+def test_it_needs_no_torch() -> None:
+    code = (
+        "import sys; import roseplay.engine.http.engine; print({'torch', 'transformers', 'gradio'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_models_without_names_are_skipped() -> None:
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    def models() -> Response:
+        return JSONResponse({"data": [7, {"object": "model"}, {"id": "named"}]})
+
+    with at_a_port(app) as address, HttpEngine(address) as remote:
+        assert remote.server.models == ("named",)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:hunter2@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=hunter2", "http://h/v1#hunter2"]
+)
+def test_an_address_with_secrets_is_refused_and_not_repeated(url: str) -> None:
+    said = start_error(url)
+    assert "give a key as such" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("key", ["hunter\n2", "hunter2\x00", "hünter2"])
+def test_a_key_that_cannot_be_sent_is_not_repeated(address: str, key: str) -> None:
+    said = start_error(address, api_key=key)
+    assert "the key holds characters that cannot be sent" in said
+    assert "nter" not in said
+
+
+def test_a_key_from_a_file_may_end_with_a_line_feed(engine: Engine) -> None:
+    with serving(engine, key="right") as address, HttpEngine(address, api_key="right\n") as remote:
+        assert remote.health().ok

@@ -1,0 +1,335 @@
+"""Answers as other servers send them, and streams that break."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.http.engine import HttpEngine
+from roseplay.engine.http.stream import HttpStream
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import LoadEvent
+from tests.engine.http.servers import Script, at_a_port, error, event, wait_until, words
+
+CHAT = [{"role": "user", "content": "Hi"}]
+
+
+def ask(script: Script, prompt: Any = CHAT, params: SamplingParams | None = None) -> HttpStream:
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(prompt, params)
+        stream.result(timeout=30)
+        return stream
+
+
+def failed(stream: Stream) -> str:
+    assert stream.finish_reason is FinishReason.ERROR
+    return stream.error or ""
+
+
+def test_a_server_that_counts_nothing() -> None:
+    stream = ask(Script(words("All ", "is ", "well\u2028.")))
+    assert (stream.text, stream.finish_reason) == ("All is well\u2028.", FinishReason.STOP)
+    assert (stream.metrics.completion_tokens, stream.metrics.prompt_tokens) == (3, 0)
+    assert len(stream.token_times_ns) == 3 and stream.metrics.ttft_s is not None
+
+
+def test_pieces_of_several_tokens_are_counted_by_the_server() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 11, "prompt_tokens_details": {"cached_tokens": 4}}
+    stream = ask(Script(words("All is ", "well.", usage=usage)))
+    assert (stream.metrics.prompt_tokens, stream.metrics.completion_tokens, stream.metrics.cached_tokens) == (9, 11, 4)
+    assert len(stream.token_times_ns) == 2 and len(stream.metrics.itl_ns) == 1
+
+
+def test_vllms_times() -> None:
+    metrics = {"time_to_first_token_ms": 50.0, "queue_time_ms": 20.0, "generation_time_ms": 400.0}
+    usage = {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": None}
+    times = ask(Script(words("Yes", usage=usage, metrics=metrics))).metrics.server
+    assert times is not None
+    assert (times.queue_s, times.prefill_s, times.decode_s) == (0.02, pytest.approx(0.03), 0.4)
+
+
+def test_llama_cpps_times() -> None:
+    timings = {"cache_n": 30, "prompt_n": 2, "prompt_ms": 12.5, "predicted_n": 1, "predicted_ms": 70}
+    usage = {"prompt_tokens": 32, "completion_tokens": 1}
+    stream = ask(Script(words("Yes", usage=usage, timings=timings), card={"owned_by": "llamacpp"}))
+    times = stream.metrics.server
+    assert times is not None and (times.queue_s, times.prefill_s, times.decode_s) == (None, 0.0125, 0.07)
+    assert stream.metrics.cached_tokens == 30
+
+
+def test_reasoning_is_text() -> None:
+    deltas = [{"role": "assistant", "content": None}, {"reasoning_content": "Hm. "}, {"content": "Yes"}]
+    events = [event({"choices": [{"delta": delta, "finish_reason": None}]}) for delta in deltas]
+    stream = ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "length"}]})]))
+    assert (stream.text, stream.finish_reason, stream.error) == ("Hm. Yes", FinishReason.LENGTH, None)
+    assert len(stream.token_times_ns) == 2
+
+
+def test_reasoning_under_two_names_is_taken_once() -> None:
+    delta = {"reasoning": "Hm. ", "reasoning_content": "Hm. "}
+    events = [event({"choices": [{"delta": one, "finish_reason": None}]}) for one in (delta, {"content": "Yes"})]
+    assert ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "stop"}]})])).text == "Hm. Yes"
+
+
+def counting(*pieces: tuple[str, int]) -> list[bytes]:
+    """Chunks with texts, and how many tokens there were so far."""
+    return [
+        *(
+            event(
+                {
+                    "choices": [{"delta": {"content": text}, "finish_reason": None}],
+                    "usage": {"prompt_tokens": 3, "completion_tokens": count},
+                }
+            )
+            for text, count in pieces
+        ),
+        event({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "tokens"),
+    [
+        ([("Some ", 1), ("more words ", 4), ("", 4), ("here", 5)], 5),
+        (
+            [("Some ", 0), ("words", 0)],
+            2,
+        ),  # a server that counts at the end only: a piece is a token, and no text is lost
+    ],
+    ids=["counted", "not counted"],
+)
+def test_chunks_that_say_how_many_tokens_there_were(pieces: list[tuple[str, int]], tokens: int) -> None:
+    stream = ask(Script(counting(*pieces), card={"owned_by": "vllm"}))
+    assert stream.text == "".join(text for text, _ in pieces)
+    assert len(stream.token_times_ns) == len(stream.text_ends) == len(stream.metrics.itl_ns) + 1 == tokens
+
+
+@pytest.mark.parametrize(
+    ("refuses", "asked"),
+    [
+        ("continuous_usage_stats", [["continuous_usage_stats", "include_usage"], ["include_usage"]]),
+        ("stream_options", [["continuous_usage_stats", "include_usage"], ["include_usage"], []]),
+    ],
+)
+def test_a_server_that_refuses_to_count_is_asked_for_less(refuses: str, asked: list[list[str]]) -> None:
+    def refuse(body: dict[str, Any]) -> Response | None:
+        options = body.get("stream_options")
+        if options is None or (refuses != "stream_options" and refuses not in options):
+            return None
+        fault = {"loc": ["body", "stream_options", refuses], "msg": "Extra inputs are not permitted"}
+        return JSONResponse({"detail": [fault]}, 422)
+
+    script = Script(words("Yes"), card={"owned_by": "vllm"}, refuse=refuse)
+    assert ask(script).text == "Yes"
+    assert [sorted(body.get("stream_options") or {}) for body in script.bodies] == asked
+
+
+def test_metrics_that_begin_with_the_first_request() -> None:
+    script = Script(words("Yes"), metrics="", card={"owned_by": "sglang"})
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.reasons["queue"] == "SGLang's metrics have not said it yet"
+        script.metrics = "sglang:num_running_reqs 2.0\nsglang:num_queue_reqs 1.0\n"
+        wait_until(lambda: remote.capabilities.queue)
+        assert "kv_usage" in remote.capabilities.reasons
+
+
+def test_every_portion_of_bytes_gives_the_same_answer() -> None:
+    body = b": comment\n\nevent: x\r\n" + b"".join(words("Grüße ", "🌹")).replace(b"\n", b"\r\n")
+    for size in (1, 7, len(body)):
+        stream = ask(Script([body[start : start + size] for start in range(0, len(body), size)]))
+        assert (stream.text, stream.finish_reason) == ("Grüße 🌹", FinishReason.STOP)
+
+
+def test_a_server_that_does_not_stream() -> None:
+    choice = {"message": {"role": "assistant", "content": "All at once"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 5}
+    whole = JSONResponse({"choices": [choice], "usage": usage})
+    stream = ask(Script([], refuse=lambda body: whole))
+    assert (stream.text, stream.metrics.completion_tokens) == ("All at once", 5)
+
+
+def test_usage_is_left_out_where_it_is_refused() -> None:
+    def refuse(body: dict[str, Any]) -> Response | None:
+        return (
+            error(400, "Unrecognized request argument supplied: stream_options") if "stream_options" in body else None
+        )
+
+    script = Script(words("Yes"), refuse=refuse)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert [remote.submit(CHAT).result(timeout=30).text for _ in range(2)] == ["Yes", "Yes"]
+    assert ["stream_options" in body for body in script.bodies] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [
+        (error(429, "too many requests wait"), "too many requests wait"),
+        (JSONResponse({"object": "error", "message": "top_k: not\nhere"}, 400), "top_k: not here"),
+        (JSONResponse({"detail": [{"msg": "Field required"}]}, 422), "Field required"),
+        (JSONResponse({"error": "context full"}, 500), "context full"),
+        (Response("<html>", 502), "the server replied with status 502"),
+        (Response("", 403), "the server does not accept the key"),
+        (Response("[1]", 200, media_type="application/json"), "no JSON object"),
+    ],
+)
+def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
+    assert says in failed(ask(Script([], refuse=lambda body: refused)))
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([*words("Some ")[:-2], event({"error": {"message": "the worker died", "code": 500}})], "the worker died"),
+        (words("Some ")[:-2], "without saying why"),
+        ([*words("Some ")[:-2], event(b"{half")], "no JSON object"),
+        ([event({"choices": [{"text": "Some ", "finish_reason": "error"}]})], "says that the request failed"),
+    ],
+    ids=["an error event", "no end", "no JSON", "finished with error"],
+)
+def test_a_stream_that_goes_wrong_keeps_its_text(events: list[bytes], says: str) -> None:
+    stream = ask(Script(events))
+    assert says in failed(stream)
+    assert stream.text == "Some "
+
+
+def test_a_connection_that_breaks_off() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"".join(words("Some ")[:2])
+        await asyncio.sleep(0.05)
+        raise OSError("the server is gone")
+
+    stream = ask(Script(broken))
+    assert "closed the connection before the end" in failed(stream)
+    assert stream.text == "Some "
+
+
+SERVER = """
+import asyncio, sys, uvicorn
+from tests.engine.http.servers import Script, words
+async def endless():
+    yield b"".join(words("Some ")[:2])
+    await asyncio.sleep(600)
+uvicorn.run(Script(endless).app, port=int(sys.argv[1]), log_level="critical")
+"""
+
+
+def test_a_server_that_is_killed() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(port)]) as process:
+        try:
+            remote = attached(f"http://127.0.0.1:{port}")
+            streams = [remote.submit(CHAT) for _ in range(5)]
+            assert all(stream.wait_for_first_token(timeout=30) for stream in streams)
+            process.kill()
+            for stream in streams:
+                assert "closed the connection before the end" in failed(stream.result(timeout=5))
+            late = remote.submit(CHAT)
+            late.result(timeout=20)
+            assert "nothing answers" in failed(late)
+            assert not remote.health().ok and remote.alive
+            remote.close()
+        finally:
+            process.kill()
+
+
+def attached(url: str) -> HttpEngine:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return HttpEngine(url)
+        except EngineStartError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.engine.http.monitor.STOPPED_S", 0.2)
+    monkeypatch.setattr("roseplay.engine.http.monitor.OVERDUE_S", 0.1)
+    monkeypatch.setattr("roseplay.engine.http.monitor.REPLY_S", 0.2)
+    stuck = asyncio.Event()
+    hanging: list[bool] = []
+
+    async def hang() -> AsyncIterator[bytes]:
+        yield b"".join(words("Some ")[:2])
+        hanging.append(True)
+        await stuck.wait()
+
+    script = Script(hang)
+
+    @script.app.middleware("http")
+    async def never(request: Any, call_next: Any) -> Any:
+        if hanging:
+            await asyncio.sleep(5)
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT)
+        stream.result(timeout=30)
+        assert "gave no sign of life" in failed(stream)
+        assert remote.overdue is not None and "has not answered" in remote.overdue
+
+
+def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
+    script = Script(words("Yes"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        remote.submit("Once").result(timeout=30)
+        params = SamplingParams(top_k=5, min_p=0.1, repetition_penalty=1.2, seed=1, stop=("x",), ignore_eos=True)
+        remote.submit([1, 2], params).result(timeout=30)
+    plain, asked = script.bodies
+    assert plain == {
+        "model": "scripted", "prompt": "Once", "max_tokens": 128, "temperature": 0.0, "top_p": 1.0, "stream": True,
+        "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    added = {
+        "prompt": [1, 2], "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "seed": 1, "stop": ["x"], "ignore_eos": True,
+    }  # fmt: skip
+    assert asked == {**plain, **added}
+    assert script.paths == ["completions", "completions"]
+
+
+def test_a_servers_own_defaults_are_switched_off_where_its_names_are_known() -> None:
+    script = Script(words("Yes"), card={"owned_by": "llamacpp"})
+    ask(script, CHAT, SamplingParams(repetition_penalty=1.3))
+    assert script.bodies[0].items() >= {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3}.items()
+    assert "repetition_penalty" not in script.bodies[0]
+    vllm = Script(words("Yes"), card={"owned_by": "vllm"})
+    ask(vllm)
+    assert vllm.bodies[0].items() >= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items()
+
+
+def test_load_is_followed_while_requests_run() -> None:
+    going = asyncio.Event()
+
+    async def until_told() -> AsyncIterator[bytes]:
+        for part in words("Some ", "more"):
+            yield part
+        await asyncio.wait_for(going.wait(), 30)
+
+    script = Script(until_told, metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.queue and not remote.capabilities.kv_usage
+        assert remote.capabilities.reasons["kv_usage"] == "TGI's metrics do not say"
+        stream = remote.submit(CHAT)
+
+        def loads() -> list[LoadEvent]:
+            return [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+
+        wait_until(lambda: loads() and (loads()[-1].total.running, loads()[-1].total.waiting) == (8, 3))
+        script.metrics = "tgi_queue_size 0\ntgi_batch_current_size 1\n"
+        wait_until(lambda: loads()[-1].total.running == 1)
+        stream.cancel()
+        assert stream.result(timeout=5).finish_reason is FinishReason.ABORT

@@ -1,0 +1,191 @@
+"""The page's playground over another server: what it shows, records and steers, and what it leaves out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from roseplay.config import Knobs, SamplingParams
+from roseplay.engine.client import Engine
+from roseplay.engine.http.engine import HttpEngine
+from roseplay.play.playground import Playground
+from roseplay.recording.exports import KINDS, export
+from roseplay.recording.reader import parse
+from roseplay.recording.run import Run
+from tests.engine.http.servers import Script, at_a_port, words
+from tests.play.conftest import serving as serving_page
+from tests.play.conftest import wait_until
+from tests.serve.conftest import serving
+
+TAB = "tab-of-a-server"
+TGI = "tgi_queue_size 3\ntgi_batch_current_size 8\n"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine("tiny-chat", worker="thread", threads=1, num_blocks=600) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def address(engine: Engine) -> Iterator[str]:
+    with serving(engine) as address:
+        yield address
+
+
+@pytest.fixture
+def page(engine: Engine, address: str) -> Iterator[Playground]:
+    engine.clear_cache()
+    with HttpEngine(address) as remote:
+        playground = Playground(remote)
+        yield playground
+        playground.close()
+        engine.set_knobs(**Knobs().to_dict())
+
+
+def frames(playground: Playground) -> list[dict[str, Any]]:
+    while playground.tick():
+        pass
+    return list(json.loads(playground.delta(1))["frames"])
+
+
+def stats_of(playground: Playground) -> dict[str, Any]:
+    return dict(json.loads(playground.delta(0))["snapshot"]["stats"])
+
+
+def finish(playground: Playground) -> list[dict[str, Any]]:
+    """The frames until all that was sent has ended."""
+    wait_until(lambda: playground.tick() is not None and not playground.engine.num_unfinished)
+    return frames(playground)
+
+
+def test_a_lane_s_chat_goes_on(page: Playground, engine: Engine) -> None:
+    page.send("Tell me a story about a fox.", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
+    finish(page)
+    page.send("And then?", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=20))
+    finish(page)
+    lane = page.tabs.open(TAB).lanes[1]
+    first, second = lane.chat.turns
+    messages = [{"role": "user", "content": first.question}, {"role": "assistant", "content": first.answer.text}]
+    ours = engine.submit([*messages, {"role": "user", "content": "And then?"}], SamplingParams(max_new_tokens=20))
+    assert second.answer.text == ours.result(timeout=60).text
+    assert second.answer.figures["prompt"] == ours.metrics.prompt_tokens > second.answer.figures["tokens"] > 0
+    assert second.answer.figures["cached"] > 0
+
+
+def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground) -> None:
+    long = "word " * 1500  # of 2,048 tokens, about 1,900 are taken
+    few = SamplingParams(max_new_tokens=4)
+    page.send(long, lanes=[1], tab_id=TAB, params=few)
+    finish(page)
+    page.send(long, lanes=[1], tab_id=TAB, params=few)
+    finish(page)
+    assert page.tabs.open(TAB).lanes[1].chat.turns[1].left_out == 1
+
+
+def test_frames_have_tokens_and_the_server_s_load(page: Playground, engine: Engine) -> None:
+    made = page.burst(size=6, kind="shared head", max_new_tokens=100, seed=1, tab_id=TAB)
+    shown = finish(page)
+    tokens = [token for frame in shown for token in frame["tokens"]]
+    assert len(tokens) == 600
+    assert all(token[3] > 0 for token in tokens)
+    assert [frame["steps"] for frame in shown if frame["steps"]] == []
+    wait_until(lambda: any(load["running"] == 0 for frame in frames(page) for load in frame.get("loads", [])))
+    loads = [load for frame in frames(page) for load in frame.get("loads", [])]
+    assert max(load["running"] for load in loads) == 6
+    assert loads[-1]["prefix_hits"] > 0
+    last = made.figures()
+    assert (last["done"], last["computed"] + last["saved"]) == (6, last["prompt_tokens"])
+    assert last["saved"] >= 5 * 448  # a head of about 512 tokens, by an estimate of four characters to a token
+    wait_until(lambda: page.tick() is not None and stats_of(page)["running"] == 0)
+    stats = stats_of(page)
+    assert (stats["waiting"], stats["kv_total"], stats["step"]) == (0, None, None)
+    assert (
+        stats["in_all"]["prompt_tokens"] == last["prompt_tokens"] == stats["in_all"]["computed"] + stats["saved_tokens"]
+    )
+
+
+def test_what_the_server_does_not_report_is_said_with_the_reason(page: Playground) -> None:
+    absent = json.loads(page.delta(0))["snapshot"]["absent"]
+    assert absent["steps"] == "roseplay does not report single steps"
+    assert "knobs" not in absent
+    assert "cached_tokens" in absent  # until an answer says it
+    page.burst(size=1, kind="unique", max_new_tokens=4, seed=2, tab_id=TAB)
+    changed = [frame["absent"] for frame in finish(page) if "absent" in frame]
+    assert "cached_tokens" not in changed[-1]
+    assert changed[-1]["steps"] == absent["steps"]
+
+
+def test_knobs_act_on_the_server_and_come_back_from_it(page: Playground, engine: Engine) -> None:
+    assert page.set_knobs({"prefill_max_tokens": 64})["prefill_max_tokens"] == 64
+    assert engine.knobs.prefill_max_tokens == 64
+    engine.set_knobs(max_batch_size=3)  # by somebody else
+    page.burst(size=1, kind="unique", max_new_tokens=60, seed=3, tab_id=TAB)
+    wait_until(lambda: page.tick() is not None and page.knobs()["max_batch_size"] == 3)
+
+
+def test_a_recording_of_it_reads_and_exports(page: Playground, tmp_path: Path) -> None:
+    page.send("Why?", lanes=[1, 2], tab_id=TAB, params=SamplingParams(max_new_tokens=12))
+    page.burst(size=3, kind="mix", max_new_tokens=12, seed=4, tab_id=TAB)
+    finish(page)
+    recording = parse(page.recording(TAB), "run.jsonl")
+    assert recording.info.server == page.engine.info.server
+    assert recording.header["snapshot"]["absent"]["steps"] == "roseplay does not report single steps"
+    run = Run(recording)
+    assert len(run.requests) == 5
+    for request in run.requests.values():
+        assert request.ttft is not None
+        assert request.prompt_tokens > 0
+        assert 0 <= request.sent_ms < request.ttft_ms
+        assert len(request.tokens) == request.num_tokens >= 2
+    for kind in KINDS:
+        assert export(kind, page.recording(TAB)), kind
+
+
+def test_a_demo_plays_where_knobs_and_cache_are_the_page_s(page: Playground) -> None:
+    demo = page.start_demo("prefix", TAB)
+    assert demo.name == "prefix"
+    page.demos.stop()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Playground]:
+    with at_a_port(Script(words("Some ", "words"), metrics=TGI).app) as address, HttpEngine(address) as remote:
+        playground = Playground(remote)
+        yield playground
+        playground.close()
+
+
+def test_a_server_without_knobs_refuses_what_needs_them(scripted: Playground) -> None:
+    for refused in (
+        lambda: scripted.set_knobs({"prefill_max_tokens": 64}),
+        lambda: scripted.start_demo("budget", TAB),
+        lambda: scripted.lab.start({"scenario": "token-budget"}),
+        lambda: scripted.block(1),
+    ):
+        with pytest.raises(ValueError, match="TGI"):
+            refused()
+    catalogue = scripted.lab.describe()
+    assert catalogue["knobs"] == {}
+    assert catalogue["scenarios"][0]["b"] == {"knobs": {}, "config": {"url": scripted.engine.address.url}}
+
+
+def test_what_a_server_says_nothing_of_is_unknown_not_zero(scripted: Playground) -> None:
+    scripted.send("Hello", lanes=[1], tab_id=TAB)
+    finish(scripted)
+    stats = stats_of(scripted)
+    assert stats["kv_used"] is None
+    assert scripted.tabs.open(TAB).lanes[1].chat.last.answer.text == "Some words"
+
+
+def test_its_page_has_no_api_of_its_own(address: str) -> None:
+    with HttpEngine(address) as remote, serving_page(remote, has_api=False) as page:
+        assert httpx.get(f"{page}/v1/models").status_code == 404
+        assert httpx.get(f"{page}/metrics").status_code == 404
+        assert httpx.get(f"{page}/health").json()["status"] == "ok"
+        assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["server"].startswith("roseplay at 127.0.0.1")
