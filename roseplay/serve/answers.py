@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roseplay.core.request import FinishReason
-from roseplay.engine.stream import Chunk, RequestMetrics, Stream
+from roseplay.engine.request_metrics import RequestMetrics
+from roseplay.engine.stream import Chunk, Stream
 from roseplay.json_text import encode
+from roseplay.serve.bodies import Usage
 from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
 from roseplay.serve.merging import merged
@@ -43,6 +45,11 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
+    @property
+    def completion_id(self) -> str:
+        """What the client knows it by."""
+        return f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
+
     async def whole(self) -> dict[str, Any]:
         """Wait for all streams. Raises ``ApiError`` when one of them failed or was stopped."""
         for stream in self.streams:
@@ -53,13 +60,13 @@ class Answer:
         return {
             **self._head(),
             "choices": choices,
-            "usage": self._usage(),
+            "usage": self.usage(),
             "metrics": metrics_of(self.streams[0].metrics),
         }
 
-    async def events(self, *, include_usage: bool) -> AsyncGenerator[bytes]:
+    async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
         """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
-        events = _Events(self, include_usage)
+        events = _Events(self, usage)
         to_repeat = set(range(len(self.streams))) if self.prompts else set[int]()
         if self.chat:
             for number in range(len(self.streams)):
@@ -77,8 +84,15 @@ class Answer:
                         yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
                     elif not self.prompt_only:
                         yield events.text(number, chunk)
-            if include_usage:
-                yield _event({**self._head(streaming=True), "choices": [], "usage": self._usage()})
+            if usage != "none":
+                yield _event(
+                    {
+                        **self._head(streaming=True),
+                        "choices": [],
+                        "usage": self.usage(),
+                        "metrics": metrics_of(self.streams[0].metrics),
+                    }
+                )
         except ApiError as error:
             cancel_all(self.streams)
             yield _event(error.document())
@@ -90,8 +104,7 @@ class Answer:
 
     def _head(self, *, streaming: bool = False) -> dict[str, Any]:
         kind = ("chat.completion.chunk" if streaming else "chat.completion") if self.chat else "text_completion"
-        prefix = "chatcmpl" if self.chat else "cmpl"
-        return {"id": f"{prefix}-{self.id}", "object": kind, "created": self.created, "model": self.model}
+        return {"id": self.completion_id, "object": kind, "created": self.created, "model": self.model}
 
     def _choice(self, number: int) -> dict[str, Any]:
         text = self._prompt(number) + ("" if self.prompt_only else self.streams[number].text)
@@ -128,7 +141,7 @@ class Answer:
             return None
         return prompt_logprobs(self._texts(number), self.streams[number])
 
-    def _usage(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """Counts each prompt once, however many answers it has."""
         firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
@@ -175,11 +188,12 @@ def _event(document: dict[str, Any]) -> bytes:
 class _Events:
     """Writes the events of one answer. What is the same in all of them is encoded once, since there is one for each token."""
 
-    def __init__(self, answer: Answer, include_usage: bool) -> None:
+    def __init__(self, answer: Answer, usage: Usage) -> None:
         self._answer = answer
         self._sent = [0] * len(answer.streams)  # tokens
+        self._counts = usage == "all"
         self._head = b"data: " + encode(answer._head(streaming=True))[:-1] + b',"choices":['
-        self._tail = (b'],"usage":null}' if include_usage else b"]}") + b"\n\n"
+        self._tail = (b"]}" if usage == "none" else b'],"usage":null}') + b"\n\n"
         before, after = (b'"delta":{"content":', b"}") if answer.chat else (b'"text":', b"")
         self._before_text = [
             self._head + b'{"index":' + str(number).encode() + b"," + before for number in range(len(answer.streams))
@@ -188,7 +202,7 @@ class _Events:
 
     def text(self, number: int, chunk: Chunk) -> bytes:
         """The event of an answer's next tokens."""
-        if self._answer.streams[number].params.logprobs is None and chunk.text:
+        if self._answer.streams[number].params.logprobs is None and chunk.text and not self._counts:
             return self._before_text[number] + encode(chunk.text) + self._after_text
         begin = self._sent[number]
         self._sent[number] = end = begin + len(chunk.token_ids)
@@ -196,6 +210,10 @@ class _Events:
         return self.choice(number, self._answer._part(chunk.text), logprobs=logprobs)
 
     def choice(self, number: int, part: dict[str, Any], **more: Any) -> bytes:
-        """An event of a choice with its fields."""
+        """An event of a choice with its fields and, if each event counts, with the choice's tokens so far."""
         choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
-        return self._head + encode(choice) + self._tail
+        if not self._counts:
+            return self._head + encode(choice) + self._tail
+        prompt, completion = self._answer.streams[number].metrics.prompt_tokens, self._sent[number]
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        return self._head + encode(choice) + b'],"usage":' + encode(usage) + b"}\n\n"

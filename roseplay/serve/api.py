@@ -12,19 +12,20 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from roseplay.serve.admission import submitted
 from roseplay.serve.answers import Answer
-from roseplay.serve.bodies import ChatBody, CompletionBody
+from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
 from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prompt_texts, submit_chat, submit_completion
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
+    from roseplay.serve.traces import Traces  # an extra
 
 _LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
 
 
-def api_router(served: Served) -> APIRouter:
-    """Returns the routes of an engine."""
+def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
+    """Returns the routes of an engine; ``traces`` is told of each request that it takes."""
     router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
     @router.get("/models")
@@ -38,11 +39,11 @@ def api_router(served: Served) -> APIRouter:
 
     @router.post("/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
-        return await _answer(served, body, request)
+        return await _answer(served, body, request, traces)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, request: Request) -> Response:
-        return await _answer(served, body, request)
+        return await _answer(served, body, request, traces)
 
     @router.api_route("/{path:path}", methods=["GET", "POST"], include_in_schema=False)
     def unknown(path: str, request: Request) -> Response:
@@ -64,28 +65,35 @@ def _check_name(engine: Engine, name: str) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
-async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request) -> Response:
+async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request, traces: Traces | None) -> Response:
     engine = served.engine
     _check_name(engine, body.model)
 
     def submit() -> Answer:
-        if isinstance(body, ChatBody):
-            return Answer(submit_chat(engine, body), body.model, True, body.n, engine.tokenizer)
-        streams = submit_completion(engine, body)
-        prompts = prompt_texts(engine, body, streams) if body.echo else ()
-        return Answer(streams, body.model, False, body.n, engine.tokenizer, prompts, body.prompt_only)
+        answer = _submitted(engine, body)
+        if traces is not None:
+            traces.follow(answer, request.headers)
+        return answer
 
     answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
     submitted(request.scope)
     if body.stream:
-        return StreamingResponse(_until_left(answer, body.includes_usage), media_type="text/event-stream")
+        return StreamingResponse(_until_left(answer, body.usage), media_type="text/event-stream")
     return await _whole(answer, request)
 
 
-async def _until_left(answer: Answer, include_usage: bool) -> AsyncIterator[bytes]:
+def _submitted(engine: Engine, body: CompletionBody | ChatBody) -> Answer:
+    if isinstance(body, ChatBody):
+        return Answer(submit_chat(engine, body), body.model, True, body.n, engine.tokenizer)
+    streams = submit_completion(engine, body)
+    prompts = prompt_texts(engine, body, streams) if body.echo else ()
+    return Answer(streams, body.model, False, body.n, engine.tokenizer, prompts, body.prompt_only)
+
+
+async def _until_left(answer: Answer, usage: Usage) -> AsyncIterator[bytes]:
     """The answer's events; when the client leaves, this is closed, and the requests are aborted."""
     try:
-        async with aclosing(answer.events(include_usage=include_usage)) as events:
+        async with aclosing(answer.events(usage)) as events:
             async for event in events:
                 yield event
     finally:

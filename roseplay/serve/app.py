@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.responses import PlainTextResponse
 
 from roseplay.serve.admission import AdmissionGate
@@ -18,12 +19,14 @@ from roseplay.serve.guard import Guard
 from roseplay.serve.health import health_router
 from roseplay.serve.keys import KeyGate
 from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
+from roseplay.serve.prefix_cache import prefix_cache_router
 from roseplay.serve.runtime_config import runtime_config_router
 from roseplay.serve.served import Served
 from roseplay.serve.submissions import Submissions
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
+    from roseplay.serve.traces import Traces  # an extra
 
 MAX_PROMPT_BYTES_PER_TOKEN = (
     64  # of a body: token ids or text in fully escaped JSON, and room to be told that it is too long
@@ -44,7 +47,15 @@ class ServedEngine:
 
 
 def create_app(
-    served: ServedEngine, hosts: Iterable[str], *, key: str | None = None, drain: Drain, log_requests: bool = False
+    served: ServedEngine,
+    hosts: Iterable[str],
+    *,
+    key: str | None = None,
+    drain: Drain,
+    log_requests: bool = False,
+    traces: Traces | None = None,
+    monitor: Monitor | None = None,
+    routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
     """Returns the application of an engine without a page.
 
@@ -52,16 +63,19 @@ def create_app(
         hosts: names of the server, see ``guard.allowed_hosts``.
         key: asked of every client, if there is one.
         drain: refuses new requests once it has begun.
+        traces: of the API's requests; closed with the application.
+        monitor: gives ``/metrics`` and logs requests; by default one of this engine.
+        routers: routes beside these.
     """
-    monitor = Monitor(served, log_requests=log_requests)
+    reporting = monitor or Monitor(served, log_requests=log_requests, traces=traces)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        monitor.start()
+        reporting.start()
         try:
             yield
         finally:
-            monitor.close()
+            await asyncio.to_thread(reporting.close)  # requests whose clients have left are still to be aborted
 
     app = FastAPI(
         title="roseplay", docs_url=None, redoc_url=None, lifespan=lifespan
@@ -69,9 +83,11 @@ def create_app(
     most = max(MAX_BODY, MAX_PROMPT_BYTES_PER_TOKEN * served.engine.info.max_model_len)
     app.add_middleware(BodyLimits, max_bytes=lambda path: most)
     app.add_middleware(AdmissionGate, served=served)
-    add_gates(app, hosts, key, drain, monitor)
+    add_gates(app, hosts, key, drain, reporting)
     app.include_router(health_router(served, drain))
-    add_program_routes(app, served, monitor)
+    for router in routers:  # before the API's, which answers all else below /v1
+        app.include_router(router)
+    add_program_routes(app, served, reporting, traces)
 
     @app.get("/", include_in_schema=False)
     def root() -> PlainTextResponse:
@@ -82,11 +98,12 @@ def create_app(
     return app
 
 
-def add_program_routes(app: FastAPI, served: Served, monitor: Monitor) -> None:
-    """Add ``/metrics`` and everything below ``/v1``."""
+def add_program_routes(app: FastAPI, served: Served, monitor: Monitor, traces: Traces | None = None) -> None:
+    """Add ``/metrics``, ``/reset_prefix_cache`` and everything below ``/v1``."""
     app.include_router(metrics_router(monitor))
     app.include_router(runtime_config_router(served))
-    app.include_router(api_router(served))
+    app.include_router(prefix_cache_router(served))
+    app.include_router(api_router(served, traces))
 
 
 def add_gates(app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None) -> None:

@@ -63,10 +63,20 @@ class _Body(BaseModel):
         return given
 
 
+Usage = Literal["none", "last", "all"]
+
+
 class StreamOptions(_Body):
-    """Whether the last chunk says how many tokens there were."""
+    """Whether the last chunk says how many tokens there were, and (vLLM's) each one before how many there are so far."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+    @model_validator(mode="after")
+    def _continuous_usage(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ValueError("continuous_usage_stats needs include_usage: set it to true, or leave both out")
+        return self
 
 
 class Sampling(_Body):
@@ -92,9 +102,12 @@ class Sampling(_Body):
     stop_token_ids: list[int] = Field(default_factory=list)
 
     @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with a chunk that counts tokens."""
-        return self.stream_options is not None and self.stream_options.include_usage
+    def usage(self) -> Usage:
+        """Which chunks of a stream count tokens."""
+        options = self.stream_options
+        if options is None or not options.include_usage:
+            return "none"
+        return "all" if options.continuous_usage_stats else "last"
 
     @model_validator(mode="after")
     def _options_of_streams(self) -> Sampling:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
 from roseplay.core.info import EngineInfo
@@ -19,6 +19,9 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.messages import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from roseplay.serve.gap_histogram import GapHistogram
+
+disable_created_metrics()  # a second series for each, which nobody asks for
 
 _FINE_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005)
 _TTFT_S = (
@@ -42,14 +45,13 @@ class Metrics:
 
     Args:
         info: of the engine: gives the labels, and how far the histograms of tokens reach.
+        engine: its label among the engines of a server.
     """
 
-    def __init__(self, info: EngineInfo) -> None:
+    def __init__(self, info: EngineInfo, engine: str = "0") -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
         self._info = info
-        self._labels = {"model_name": info.model, "engine": "0"}
+        self._labels = {"model_name": info.model, "engine": engine}
         self._last: StepRecord | None = None
         self._make_gauges()
         self._make_counters()
@@ -80,7 +82,7 @@ class Metrics:
         }
         names = ["engine", *about]
         config = Gauge("vllm:cache_config_info", "How the KV cache is laid out.", names, registry=self.registry)
-        config.labels(engine="0", **about).set(1)
+        config.labels(engine=self._labels["engine"], **about).set(1)
 
     def _make_counters(self) -> None:
         make = self._make
@@ -112,7 +114,8 @@ class Metrics:
 
         self._step_tokens = histogram("iteration_tokens_total", "Tokens that a step computed.", _STEP_TOKENS)
         self._ttft = histogram("time_to_first_token_seconds", "From submit to the first token.", _FINE_S, _TTFT_S)
-        self._itl = histogram("inter_token_latency_seconds", "Between two tokens of a request.", _FINE_S, _GAP_S)
+        gaps, about = sorted({*_FINE_S, *_GAP_S}), "Between two tokens of a request."
+        self._itl = GapHistogram("vllm:inter_token_latency_seconds", about, self._labels, gaps, self.registry)
         self._tpot = histogram(
             "request_time_per_output_token_seconds", "Mean time per token after the first.", _FINE_S, _GAP_S
         )
@@ -175,9 +178,7 @@ class Metrics:
             self._preemptions.inc(len(record.preempted))
         if event.tokens:
             self._generated.inc(len(event.tokens))
-        for token in event.tokens:
-            if token.itl_ns is not None:
-                self._itl.observe(token.itl_ns / 1e9)
+            self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns is not None)
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics

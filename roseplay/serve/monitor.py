@@ -1,13 +1,20 @@
-"""What a server reports of itself to Prometheus and to its log."""
+"""What a server reports of itself: to Prometheus, to its log, and to a collector of traces."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, HTTPException, Response
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.engine.errors import EngineError
@@ -18,8 +25,10 @@ from roseplay.serve.metrics import Metrics
 from roseplay.serve.request_log import log_request
 from roseplay.serve.served import Served
 
+if TYPE_CHECKING:
+    from roseplay.serve.traces import Traces  # an extra
+
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-disable_created_metrics()  # a second series for each, which nobody asks for
 
 
 class Monitor:
@@ -27,12 +36,15 @@ class Monitor:
 
     Args:
         log_requests: whether each request that ends is logged.
+        traces: are told of the engine's events, and closed with this.
     """
 
-    def __init__(self, served: Served, *, log_requests: bool = False) -> None:
-        self._served = served
+    def __init__(self, served: Served, *, log_requests: bool = False, traces: Traces | None = None) -> None:
+        self._served, self._traces = served, traces
         self._metrics: Metrics | None = None  # made when the engine is live, since its model is a label
         self._http = CollectorRegistry()
+        ProcessCollector(registry=self._http)
+        PlatformCollector(registry=self._http)
         self._replies = Counter(
             "http_requests", "Replies, by route, method and class of status.", ["handler", "method", "status"],
             registry=self._http,
@@ -44,6 +56,8 @@ class Monitor:
         takers: list[Callable[[TelemetryEvent], None]] = [self._take]
         if log_requests:
             takers.append(log_request)
+        if traces is not None:
+            takers.append(traces.take)
         self._follower = Follower(served, *takers)
 
     def start(self) -> None:
@@ -51,6 +65,8 @@ class Monitor:
 
     def close(self) -> None:
         self._follower.close()
+        if self._traces is not None:
+            self._traces.close()
 
     def _take(self, event: TelemetryEvent) -> None:
         self._engine_metrics().take(event)
@@ -65,7 +81,11 @@ class Monitor:
         self._durations.labels(handler, method).observe(seconds)
         self._replies.labels(handler, method, f"{status // 100}xx").inc()
         if status == 429 and path.startswith(f"{PREFIX}/"):
-            self._engine_metrics().rejected()
+            self.rejected()
+
+    def rejected(self) -> None:
+        """Count a request that was refused because the queue is full."""
+        self._engine_metrics().rejected()
 
     def exposition(self) -> bytes:
         """Returns everything in Prometheus' text format.
@@ -74,9 +94,13 @@ class Monitor:
             EngineError: the engine is not live yet.
         """
         self._follower.catch_up()
+        return self.engine_exposition() + generate_latest(self._http)
+
+    def engine_exposition(self) -> bytes:
+        """Returns the engine's families alone."""
         metrics = self._engine_metrics()
         metrics.look(self._served.engine.num_unfinished)
-        return generate_latest(metrics.registry) + generate_latest(self._http)
+        return generate_latest(metrics.registry)
 
 
 def metrics_router(monitor: Monitor) -> APIRouter:

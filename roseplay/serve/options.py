@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from roseplay.config import EngineConfig
 from roseplay.serve.guard import default_host
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
+    from roseplay.serve.traces import Traces
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
 LEVELS = ("debug", "info", "warning", "error")
@@ -30,6 +32,7 @@ class ServerOptions:
         grace_s: how long requests of the API may take to finish when the server is to end.
         kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; None is
             nowhere.
+        otlp_traces_endpoint: where a span of each request of the API is sent; None is nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -42,6 +45,7 @@ class ServerOptions:
     kv_events_port: int | None = None
     forward_pass_port: int | None = None
     publish_host: str = "127.0.0.1"
+    otlp_traces_endpoint: str | None = None
 
     @property
     def publishes(self) -> bool:
@@ -66,6 +70,14 @@ class ServerOptions:
         except OSError as error:
             ports = [port for port in (self.kv_events_port, self.forward_pass_port) if port is not None]
             raise OSError(f"telemetry cannot be published at {self.publish_host}, ports {ports}: {error}") from None
+
+    def traces(self) -> Traces | None:
+        """Returns what sends spans, if that was asked for; it is closed by whom it is given to."""
+        if self.otlp_traces_endpoint is None:
+            return None
+        from roseplay.serve.traces import Traces  # an extra
+
+        return Traces(self.otlp_traces_endpoint)
 
     def configure_logging(self) -> None:
         """Log to standard error from the level on. The engine's process takes the level over."""
@@ -111,6 +123,12 @@ def add_server_flags(parser: Any, port: int) -> None:
         metavar="SECONDS",
         help="at the end, how long requests of the API may take to finish (default: %(default)g)",
     )
+    group.add_argument(
+        "--otlp-traces-endpoint",
+        type=_collector,
+        metavar="URL",
+        help="send a span for each request of the API to this OpenTelemetry collector, such as http://127.0.0.1:4318",
+    )
     publish = parser.add_argument_group("telemetry for routers and planners (docs/wire.md)")
     for name, what in {
         "kv-events": "KV events; the next port replays them",
@@ -130,6 +148,8 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     """
     if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
         import roseplay.wire.extra  # noqa: F401
+    if arguments["otlp_traces_endpoint"] is not None:
+        from roseplay.serve import traces  # noqa: F401
     return ServerOptions(
         host=arguments["host"],
         port=arguments["port"],
@@ -141,6 +161,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
         kv_events_port=arguments["kv_events_port"],
         forward_pass_port=arguments["forward_pass_port"],
         publish_host=arguments["publish_host"],
+        otlp_traces_endpoint=arguments["otlp_traces_endpoint"],
     )
 
 
@@ -153,6 +174,17 @@ def _port(text: str) -> int:
 def _key(text: str) -> str:
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise argparse.ArgumentTypeError("a key is printable ASCII without spaces")
+    return text
+
+
+def _collector(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # no port, say
+        named = False
+    if not named:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a collector: use http://HOST:4318")
     return text
 
 

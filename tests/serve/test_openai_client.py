@@ -96,6 +96,25 @@ def test_a_stream_is_the_whole_answer_in_parts(client: openai.OpenAI, n: int) ->
     assert len({choice.message.content for choice in whole.choices}) == n
 
 
+@pytest.mark.parametrize("chat", [True, False], ids=["chat", "completion"])
+def test_a_stream_counts_its_tokens_as_they_come(client: openai.OpenAI, chat: bool) -> None:
+    options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    asked: Any = {"model": MODEL, "max_tokens": 9, "n": 2, "stream": True, "stream_options": options, "temperature": 1}
+    asked["extra_body"] = {"ignore_eos": True}
+    if chat:
+        chunks: list[Any] = list(client.chat.completions.create(**asked, messages=QUESTION))
+    else:
+        # The client's type of a chunk has no null for finish_reason.
+        lenient = openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
+        chunks = list(lenient.completions.create(**asked, prompt="Once"))
+    *parts, last = chunks
+    assert all(part.usage.prompt_tokens == last.usage.prompt_tokens for part in parts)
+    for number in range(2):
+        counts = [part.usage.completion_tokens for part in parts if part.choices[0].index == number]
+        assert counts == sorted(counts) and counts[0] <= 1 and counts[-1] == 9 and len(set(counts)) > 2
+    assert last.choices == [] and last.usage.completion_tokens == 2 * 9
+
+
 def test_log_probabilities_of_a_chat(client: openai.OpenAI, engine: Engine) -> None:
     asked: Any = {"model": MODEL, "messages": QUESTION, "max_tokens": 12, "temperature": 0}
     found = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3).choices[0]
@@ -185,6 +204,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages.0"),
     ({"top_logprobs": 3}, "top_logprobs needs logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options are for streams"),
+    ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "needs include_usage"),
     ({"model": None}, "model"),
 ]
 

@@ -1,0 +1,172 @@
+"""Spans of OpenTelemetry: one for each request of the API that reached the engine, as vLLM has them.
+
+The span is called ``llm_request``, lasts from the request's arrival at the engine to the end of its last answer, and has vLLM's
+attributes and a few of OpenTelemetry's conventions for generative models. It belongs to the trace that the request's
+``traceparent`` names. It is made when the engine's telemetry says that the request has ended, and sent by a thread of the exporter:
+neither the engine nor the event loop waits for a collector.
+
+Raises:
+    ImportError: on import, one line, if a package of the extra ``otel`` is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from roseplay.core.request import FinishReason
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import RequestEvent, TelemetryEvent
+from roseplay.serve.answers import Answer
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import SpanKind, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:
+    raise ImportError(f"{error.name} is not installed: pip install 'roseplay[otel]'", name=error.name) from None
+
+SPAN = "llm_request"
+# At the end of the server:
+ABORT_S = 1.0  # for requests to end that are aborted then
+FLUSH_S = 3.0  # for spans to be sent
+_PATH = "/v1/traces"  # of every collector, where an endpoint names none
+_HEADERS = ("traceparent", "tracestate")
+_Times = dict[str, float | None]
+
+
+class Traces:
+    """Sends a span for each request that it was told of, once that has ended.
+
+    Args:
+        endpoint: of a collector that takes OTLP over HTTP: ``http://host:4318``, or with a path of its own. OpenTelemetry's
+            variables say the rest (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_TRACES_SAMPLER`` and so on).
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        # The variables' name of the service is preferred to ours.
+        resource = Resource.create({"service.name": "roseplay"}).merge(OTELResourceDetector().detect())
+        # Not the program's global provider: libraries find that one, and would add spans of their own.
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_with_path(endpoint))))
+        self._tracer = self._provider.get_tracer("roseplay")
+        self._propagator = TraceContextTextMapPropagator()
+        self._lock = threading.Lock()
+        self._running: dict[Stream, tuple[Answer, dict[str, str]]] = {}
+
+    def follow(self, answer: Answer, headers: Mapping[str, str]) -> None:
+        """Send a span once all streams of an answer have ended.
+
+        Args:
+            headers: of the request that asked for it.
+        """
+        parent = {name: headers[name] for name in _HEADERS if name in headers}
+        with self._lock:
+            self._running.update(dict.fromkeys(answer.streams, (answer, parent)))
+        self._end_if_over(answer.streams[0])  # its last event may have been read before
+
+    def take(self, event: TelemetryEvent) -> None:
+        """Send the span of a request that ends with this event."""
+        if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:
+            self._end_if_over(event.stream)
+
+    def close(self) -> None:
+        """Send what was not sent yet: a few seconds at most."""
+        deadline = time.monotonic() + ABORT_S
+        for stream in list(self._running):
+            with contextlib.suppress(TimeoutError):
+                stream.result(max(0.0, deadline - time.monotonic()))
+            self._end_if_over(stream)
+        # A collector that is not there would hold this up for the exporter's timeout.
+        closing = threading.Thread(target=self._provider.shutdown, name="roseplay-traces", daemon=True)
+        closing.start()
+        closing.join(FLUSH_S)
+
+    def _end_if_over(self, stream: Stream) -> None:
+        with self._lock:
+            found = self._running.get(stream)
+            if found is None or not all(one.finished for one in found[0].streams):
+                return
+            for one in found[0].streams:
+                del self._running[one]
+        self._send(*found)
+
+    def _send(self, answer: Answer, parent: Mapping[str, str]) -> None:
+        to_epoch_ns = time.time_ns() - time.perf_counter_ns()  # the engine's clock is the latter
+        metrics = [stream.metrics for stream in answer.streams]
+        began = min(one.submitted_ns for one in metrics)
+        ended = max(one.finished_ns or one.submitted_ns for one in metrics)
+        span = self._tracer.start_span(
+            SPAN,
+            context=self._propagator.extract(parent),
+            kind=SpanKind.SERVER,
+            attributes=_attributes(answer),
+            start_time=began + to_epoch_ns,
+        )
+        failed = next((stream for stream in answer.streams if stream.finish_reason in _FAILURES), None)
+        if failed is not None:
+            span.set_attribute("error.type", str(failed.finish_reason))
+            span.set_status(StatusCode.ERROR, failed.error or _FAILURES[failed.finish_reason])
+        span.end(ended + to_epoch_ns)
+
+
+_FAILURES: dict[FinishReason | None, str] = {FinishReason.ERROR: "the request failed", FinishReason.ABORT: "aborted"}
+
+
+def _with_path(endpoint: str) -> str:
+    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + _PATH
+
+
+def _attributes(answer: Answer) -> dict[str, Any]:
+    """What a span says of its request; without what is undefined, such as the times of a request that had no token."""
+    params, usage = answer.streams[0].params, answer.usage()
+    found = {
+        "gen_ai.operation.name": "chat" if answer.chat else "text_completion",
+        "gen_ai.request.id": answer.completion_id,
+        "gen_ai.request.model": answer.model,
+        "gen_ai.request.n": answer.answers_each,
+        "gen_ai.request.max_tokens": params.max_new_tokens,
+        "gen_ai.request.temperature": params.temperature,
+        "gen_ai.request.top_p": params.top_p,
+        "gen_ai.request.top_k": params.top_k,
+        "gen_ai.request.frequency_penalty": params.frequency_penalty,
+        "gen_ai.request.presence_penalty": params.presence_penalty,
+        "gen_ai.request.seed": params.seed,
+        "gen_ai.response.model": answer.model,
+        "gen_ai.response.finish_reasons": [str(stream.finish_reason) for stream in answer.streams],
+        "gen_ai.usage.prompt_tokens": usage["prompt_tokens"],
+        "gen_ai.usage.completion_tokens": usage["completion_tokens"],
+        "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"],
+        "gen_ai.usage.num_sequences": len(answer.streams),
+        **{f"gen_ai.latency.{name}": seconds for name, seconds in _latencies(answer.streams).items()},
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _latencies(streams: Iterable[Stream]) -> _Times:
+    """In seconds. Of several answers the first one's queue and first token count, and the last one's end."""
+    metrics = [stream.metrics for stream in streams]
+    began = min(one.submitted_ns for one in metrics)
+    scheduled = min((one.scheduled_ns for one in metrics if one.scheduled_ns is not None), default=None)
+    first = min((one.first_token_ns for one in metrics if one.first_token_ns is not None), default=None)
+    last = max((one.last_token_ns for one in metrics if one.last_token_ns is not None), default=None)
+    ended = max((one.finished_ns for one in metrics if one.finished_ns is not None), default=None)
+    return {
+        "time_in_queue": _between(began, scheduled),
+        "time_to_first_token": _between(began, first),
+        "e2e": _between(began, ended),
+        "time_in_model_prefill": _between(scheduled, first),
+        "time_in_model_decode": _between(first, last),
+        "time_in_model_inference": _between(scheduled, last),
+    }
+
+
+def _between(begin_ns: int | None, end_ns: int | None) -> float | None:
+    return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / 1e9
