@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.served_api import Seen, ServedApi, cpu_s
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
-
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_CONNECT_WITHIN_S = 60.0
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -76,38 +69,8 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
         )
 
 
-@dataclass
-class _Seen:
-    """What the client sees of one request."""
-
-    status: int = 0
-    status_s: float = 0.0
-    times: list[float] = field(default_factory=list)
-    ended: bool = False
-
-
-class _Served:
-    """``roseplay serve`` at a free port of this machine."""
-
-    def __init__(self, given: list[str]) -> None:
-        command = [sys.executable, "-m", "roseplay", "serve", "--port", "0", "--grace", "0", *given]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None and self._process.stderr is not None
-        line = self._process.stdout.readline()
-        if " is live at " not in line:
-            raise BenchmarkError(f"the server did not start: {self._process.stderr.read().strip()}")
-        self._port = int(line.split(" is live at http://")[1].split("/")[0].rsplit(":", 1)[1])
-        self._model = line.rsplit("(", 1)[1].split(",")[0]
-
-    def __enter__(self) -> _Served:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+class _Served(ServedApi):
+    """A server under the loads of this benchmark."""
 
     def load(self, count: int, args: argparse.Namespace) -> dict[str, Any]:
         """Send so many requests at once and read all answers."""
@@ -132,34 +95,11 @@ class _Served:
 
     def _cpu_s(self) -> tuple[float, float]:
         """Processor seconds of the serving thread, and of the worker."""
-        pid = self._process.pid
-        listed = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True).stdout
-        children = [Path(f"/proc/{child}/stat") for child in listed.split()]
-        return _ticks(Path(f"/proc/{pid}/task/{pid}/stat")), sum(_ticks(child) for child in children if child.exists())
+        workers = (pid for pid in self.family() if pid != self.pid)
+        return cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}/stat")), sum(
+            cpu_s(Path(f"/proc/{pid}/stat")) for pid in workers
+        )
 
-    async def _all(self, count: int, most: int) -> list[_Seen]:
-        return await asyncio.gather(*(self._one(number, most) for number in range(count)))
-
-    async def _one(self, number: int, most: int) -> _Seen:
-        """A client that does as little as possible, since it takes processor time from the server."""
-        asked = {"model": self._model, "prompt": f"Tell story {number}", "max_tokens": most, "ignore_eos": True}
-        body = json.dumps({**asked, "stream": True}).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nConnection: close\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        seen, began = _Seen(), time.perf_counter()
-        connecting = asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = await asyncio.wait_for(connecting, _CONNECT_WITHIN_S)
-        writer.write(head.encode() + body)
-        seen.status = int((await reader.readuntil(b"\r\n\r\n")).split()[1])
-        seen.status_s = time.perf_counter() - began
-        while line := await reader.readline():
-            if line.startswith(b"data: {"):
-                seen.times.append(time.perf_counter())
-            seen.ended = seen.ended or line.startswith(b"data: [DONE]")
-        writer.close()
-        return seen
-
-
-def _ticks(stat: Path) -> float:
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    async def _all(self, count: int, most: int) -> list[Seen]:
+        asked = ({"prompt": f"Tell story {number}", "max_tokens": most} for number in range(count))
+        return await asyncio.gather(*(self.stream(one) for one in asked))

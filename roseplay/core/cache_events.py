@@ -7,6 +7,7 @@ whichever block holds them; the end of a prompt that does not fill a block has n
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -35,6 +36,24 @@ class Cleared(NamedTuple):
 
 
 CacheEvent = Stored | Removed | Cleared
+
+
+def block_hash(history: int, token_ids: tuple[int, ...]) -> int:
+    """Returns the hash of a full block's tokens and of all before them, whose hash is ``history``, 0 for none.
+
+    Equal in all processes of one version of Python: its hashes of integers and of tuples of them are not randomised.
+    """
+    return hash((history, token_ids))
+
+
+def block_hashes(token_ids: Sequence[int], block_size: int) -> list[int]:
+    """Returns the hashes of a prompt's full blocks, in order."""
+    hashes: list[int] = []
+    history = 0
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        history = block_hash(history, tuple(token_ids[start : start + block_size]))
+        hashes.append(history)
+    return hashes
 
 
 class CacheLog:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from roseplay.core.block_pool import BlockPool
-from roseplay.core.cache_events import CacheLog
+from roseplay.core.cache_events import CacheLog, block_hash
 from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
 
 COMMITTED = -1
@@ -351,5 +351,5 @@ def _history(node: Node | None) -> int:
         node = node.parent
     history = 0 if node is None or node.history is None else node.history
     for node in reversed(chain):
-        history = node.history = hash((history, node.tokens))
+        history = node.history = block_hash(history, node.tokens)
     return history

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
@@ -18,7 +19,11 @@ from roseplay.serve.listening import address_of, announce, listen
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from roseplay.engine.client import Engine
+    from roseplay.serve.app import ServedEngine
+    from roseplay.serve.monitor import Monitor
 
 PORT = 8000
 # The embedded model's matrices are too small for a second thread to help. ``--threads`` overrides it.
@@ -29,12 +34,19 @@ DEFAULTS = {"worker": "process"}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """What the command line asked for.
+
+    Attributes:
+        replicas: engines on Ray Serve, or how few and how many the autoscaler may run; None is one engine without Ray.
+        round_robin: requests go to replicas in turn.
+    """
 
     model: str
     server: ServerOptions
     config: EngineConfig
     knobs: Knobs
+    replicas: range | None = None
+    round_robin: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +66,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     parser = Parser(prog="roseplay serve", description="Serve a model to OpenAI's clients, without a page.")
     add_model_flag(parser)
     add_server_flags(parser, PORT)
+    _add_ray_flags(parser)
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config changes"), Knobs)
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
@@ -61,12 +74,59 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         config = EngineConfig(**{**DEFAULTS, **given_fields(EngineConfig, arguments)})
         knobs = Knobs(**given_fields(Knobs, arguments))
         server = server_options(arguments)
+        replicas = _replicas(arguments, server, config)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
     model = arguments["model"] or DEFAULT_MODEL
     if model == DEFAULT_MODEL and config.threads is None:
         config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
-    return Options(model, server, server.for_engine(config), knobs)
+    return Options(model, server, server.for_engine(config), knobs, replicas, arguments["routing"] == "round-robin")
+
+
+def _add_ray_flags(parser: Parser) -> None:
+    group = parser.add_argument_group("replicas on this machine (docs/ray.md)")
+    group.add_argument("--ray", action="store_true", help="serve replicas of the engine, with Ray Serve")
+    group.add_argument("--replicas", type=_count, metavar="N", help="how many (default: 1)")
+    help = "to the longest cached prefix, or in turn, for comparison (default: prefix)"
+    group.add_argument("--routing", choices=("prefix", "round-robin"), help=help)
+    group.add_argument("--autoscale", type=_range, metavar="A..B", help="from A to B, by requests and KV blocks in use")
+
+
+def _replicas(arguments: Mapping[str, Any], server: ServerOptions, config: EngineConfig) -> range | None:
+    """Returns from how many to how many replicas there may be; None without Ray.
+
+    Raises:
+        ImportError: Ray is not installed. ValueError: the flags do not go together.
+    """
+    asked = [f"--{name}" for name in ("replicas", "autoscale", "routing") if arguments[name] is not None]
+    if not arguments["ray"]:
+        if asked:
+            raise ValueError(f"{asked[0]} needs --ray")
+        return None
+    if {"--replicas", "--autoscale"} <= set(asked):
+        raise ValueError("give --replicas or --autoscale, not both")
+    if server.publishes:
+        raise ValueError("telemetry of replicas is not published: leave --kv-events-port and --forward-pass-port out")
+    if config.tensor_parallel_size > 1:
+        raise ValueError("a replica is one process: leave out --tensor-parallel-size, or --ray")
+    import roseplay.serve.ray.environment  # noqa: F401
+
+    count = arguments["replicas"] or 1
+    found: range = arguments["autoscale"] or range(count, count + 1)
+    return found
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of replicas: use 1 or more")
+    return int(text)
+
+
+def _range(text: str) -> range:
+    least, _, most = text.partition("..")
+    if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) < int(most)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of replicas: use A..B, such as 1..4")
+    return range(int(least), int(most) + 1)
 
 
 def _main(options: Options) -> int:
@@ -76,35 +136,65 @@ def _main(options: Options) -> int:
         return _refuse(str(error))
     with listener:
         warn_if_open(options.server)
-        from roseplay.engine.client import Engine  # takes seconds, and torch
-        from roseplay.engine.errors import EngineStartError
+        from roseplay.engine.errors import EngineStartError  # takes seconds, and torch
 
         try:
-            engine = Engine(options.model, config=options.config, knobs=options.knobs)
+            if options.replicas is None:
+                _serve_one(options, listener)
+            else:
+                _serve_replicas(options, options.replicas, listener)
         except (EngineStartError, ValueError, OSError) as error:
             return _refuse(str(error))
-        with engine:
-            try:
-                publishing = options.server.publishing(engine)
-            except OSError as error:
-                return _refuse(str(error))
-            with publishing:
-                _serve(engine, options.server, listener)
     return 0
 
 
-def _serve(engine: Engine, options: ServerOptions, listener: socket.socket) -> None:
+def _serve_one(options: Options, listener: socket.socket) -> None:
+    """Serve an engine of this program's own."""
+    from roseplay.engine.client import Engine
+    from roseplay.serve.app import ServedEngine
+
+    engine = Engine(options.model, config=options.config, knobs=options.knobs)
+    with engine, options.server.publishing(engine):
+        _serve(ServedEngine(engine), options.server, listener)
+
+
+def _serve_replicas(options: Options, replicas: range, listener: socket.socket) -> None:
+    """Serve engines on Ray Serve."""
+    from roseplay.serve.app import ServedEngine
+    from roseplay.serve.ray.local import local_engine
+    from roseplay.serve.ray.monitor import RayMonitor
+    from roseplay.serve.ray.routes import replicas_router
+    from roseplay.serve.ray.settings import RaySettings
+
+    least, most = replicas[0], replicas[-1] if len(replicas) > 1 else None
+    grace_s, round_robin = options.server.grace_s, options.round_robin
+    settings = RaySettings(options.model, options.config, options.knobs, least, most, round_robin, grace_s)
+    with local_engine(settings) as engine:
+        served = ServedEngine(cast("Engine", engine))
+        _serve(served, options.server, listener, RayMonitor, [replicas_router(engine)])
+
+
+def _serve(
+    served: ServedEngine,
+    options: ServerOptions,
+    listener: socket.socket,
+    monitor_class: type[Monitor] | None = None,
+    routers: Sequence[APIRouter] = (),
+) -> None:
     """Serve until a signal comes."""
     import uvicorn
 
-    from roseplay.serve.app import ServedEngine, create_app
+    from roseplay.serve.app import create_app
     from roseplay.serve.drain import Drain, DrainingServer
+    from roseplay.serve.monitor import Monitor
 
     drain, hosts = Drain(), allowed_hosts(options.host, options.allow_host)
-    app = create_app(ServedEngine(engine), hosts, key=options.api_key, drain=drain, log_requests=options.log_requests)
+    key, log_requests, traces = options.api_key, options.log_requests, options.traces()
+    monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces)
+    app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, routers=routers)
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
     server = DrainingServer(config, drain, options.grace_s)
-    address, info = address_of(listener, options.host), engine.info
+    address, info = address_of(listener, options.host), served.engine.info
     said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
     threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order and then raises the signal again

@@ -1,0 +1,1 @@
+"""Several engines behind one API, as replicas of a deployment on Ray Serve."""

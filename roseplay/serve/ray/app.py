@@ -1,0 +1,81 @@
+"""The API on a cluster: ``serve run roseplay.serve.ray.app:app model=NAME replicas=2``, or a file that ``serve deploy`` reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import FastAPI
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.engine.start import open_tokenizer
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain
+from roseplay.serve.guard import allowed_hosts
+from roseplay.serve.options import KEY_VARIABLE
+from roseplay.serve.ray.deployment import replicas
+from roseplay.serve.ray.engine import RayEngine
+from roseplay.serve.ray.extra import serve
+from roseplay.serve.ray.monitor import RayMonitor
+from roseplay.serve.ray.routes import replicas_router
+from roseplay.serve.ray.settings import RaySettings
+
+if TYPE_CHECKING:
+    from roseplay.engine.client import Engine
+
+MAX_ONGOING = 1000
+
+
+@serve.ingress()
+class Ingress:
+    """The application of ``roseplay serve``, in front of replicas. Its key is read from the environment of its process."""
+
+    async def __init__(  # type: ignore[misc]  # Ray awaits it
+        self, handle: Any, settings: RaySettings, hosts: list[str]
+    ) -> None:
+        about = await handle.about.remote()
+        tokenizer = await asyncio.to_thread(open_tokenizer, settings.model, settings.config)
+        self._hosts = hosts
+        self._engine = RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Called by Ray Serve once this is made."""
+        served = ServedEngine(cast("Engine", self._engine))
+        hosts = allowed_hosts("127.0.0.1", self._hosts) | ({"*digits*"} if self._hosts else set())
+        key = os.environ.get(KEY_VARIABLE) or None
+        routers = [replicas_router(self._engine)]
+        return create_app(served, hosts, key=key, drain=Drain(), monitor=RayMonitor(served), routers=routers)
+
+
+def app(args: Mapping[str, Any]) -> Any:
+    """Returns the application of Ray Serve.
+
+    Args:
+        args: ``model``; ``replicas`` (1); ``most_replicas``, for autoscaling; ``engine`` and ``knobs``, settings by name;
+            ``hosts``, names under which the API may be asked; ``round_robin``; ``grace_s``.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    known = {"model", "replicas", "most_replicas", "engine", "knobs", "hosts", "round_robin", "grace_s"}
+    unknown = sorted(set(args) - known)
+    if unknown or "model" not in args:
+        raise ValueError(f"unknown argument {', '.join(unknown)}" if unknown else "give the argument model")
+    most = args.get("most_replicas")
+    settings = RaySettings(
+        model=str(args["model"]),
+        config=EngineConfig(**args.get("engine", {})),
+        knobs=Knobs(**args.get("knobs", {})),
+        replicas=int(args.get("replicas", 1)),  # `serve run` gives texts
+        most_replicas=None if most is None else int(most),
+        round_robin=str(args.get("round_robin", False)).lower() == "true",
+        grace_s=float(args.get("grace_s", 30.0)),
+    )
+    ingress = serve.deployment(Ingress, name="Ingress").options(
+        max_ongoing_requests=MAX_ONGOING,
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=settings.grace_s,
+    )
+    return ingress.bind(replicas(settings), settings, list(args.get("hosts", [])))

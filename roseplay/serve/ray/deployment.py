@@ -1,0 +1,65 @@
+"""The replicas as a deployment of Ray Serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from roseplay.serve.ray.extra import serve
+from roseplay.serve.ray.replica import Replica
+from roseplay.serve.ray.settings import RaySettings
+
+ROUTER = "roseplay.serve.ray.router:PrefixRouter"
+POLICY = "roseplay.serve.ray.autoscaling:policy"
+STATS_PERIOD_S = 0.5  # between two reports of a replica to the routers
+HEALTH_PERIOD_S, HEALTH_TIMEOUT_S = 2.0, 10.0
+# Several times what runs at once, so that an engine never waits for the ingress. What is beyond waits there, where a new
+# replica can take it.
+BATCHES_ONGOING = 4
+
+
+def replicas(settings: RaySettings) -> Any:
+    """Returns an application of Ray Serve: the replicas, without an ingress."""
+    config = replace(settings.config, kv_events=True)
+    batch = settings.knobs.max_batch_size
+    router = {"block_size": config.block_size, "slack": max(4, batch // 4), "round_robin": settings.round_robin}
+    options = {
+        "max_ongoing_requests": max(64, BATCHES_ONGOING * batch),
+        "ray_actor_options": {"num_cpus": config.threads or 1, "num_gpus": int(_needs_gpu(config.device))},
+        "health_check_period_s": HEALTH_PERIOD_S,
+        "health_check_timeout_s": HEALTH_TIMEOUT_S,
+        "graceful_shutdown_timeout_s": settings.grace_s,
+        "graceful_shutdown_wait_loop_s": 0.5,
+        "max_constructor_retry_count": 2,
+        "request_router_config": {
+            "request_router_class": ROUTER,
+            "request_router_kwargs": router,
+            "request_routing_stats_period_s": STATS_PERIOD_S,
+        },
+        **_scale(settings, batch),
+    }
+    deployment = serve.deployment(Replica, name="Replica").options(**options)
+    return deployment.bind(replace(settings, config=config))
+
+
+def _scale(settings: RaySettings, batch: int) -> dict[str, Any]:
+    if settings.most_replicas is None:
+        return {"num_replicas": settings.replicas}
+    config = {
+        "min_replicas": settings.replicas,
+        "max_replicas": settings.most_replicas,
+        "target_ongoing_requests": batch,  # a full batch each; more would wait
+        "look_back_period_s": 5.0,
+        "upscale_delay_s": 5.0,
+        "downscale_delay_s": 60.0,
+        "policy": {"policy_function": POLICY},
+    }
+    return {"autoscaling_config": config}
+
+
+def _needs_gpu(device: str) -> bool:
+    if device == "auto":
+        import torch
+
+        return torch.cuda.is_available()
+    return device.startswith("cuda")

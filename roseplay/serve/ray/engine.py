@@ -1,0 +1,266 @@
+"""Replicas as one engine: what the API's application needs of an engine, over a handle of Ray Serve."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Self
+
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.client import Prompt
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.engine.health import Health
+from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.stream import Listener
+from roseplay.engine.telemetry import RequestEvent, Telemetry
+from roseplay.serve.ray.figures import ReplicaFigures
+from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
+from roseplay.serve.ray.remote_stream import RemoteStream
+from roseplay.texts import one_line
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S = 10.0  # for all replicas to do what they are told
+HEARD_S = 3.0  # a part that came so recently shows that a replica runs
+
+
+class RayEngine:
+    """Takes requests as an ``Engine`` does, and has replicas compute them.
+
+    Prompts are encoded here, so that the router can compare them with what replicas hold; answers come decoded. A request
+    whose replica dies ends with ``error``.
+
+    Args:
+        handle: of the deployment of ``Replica``.
+        about: what one of the replicas says of its engine.
+        config: of each replica's engine.
+        tokenizer: of the model; None if it has none.
+        most_replicas: with how many the limit of waiting requests is multiplied.
+    """
+
+    def __init__(
+        self, handle: Any, about: About, config: EngineConfig, tokenizer: Any | None, most_replicas: int
+    ) -> None:
+        self.info, self.config, self.tokenizer, self.clock = about.info, config, tokenizer, SYSTEM_CLOCK
+        self.telemetry = Telemetry(config.telemetry_steps)
+        self._handle = handle
+        self._generate = handle.options(stream=True).generate
+        self._knobs, self._changes = about.knobs, NO_CHANGES
+        self._max_waiting = config.max_waiting * most_replicas
+        self._waiting: set[int] = set()
+        self._ids = itertools.count()
+        self._name = uuid.uuid4().hex
+        self._streams: dict[int, RemoteStream] = {}
+        self._calls: dict[int, Future[None]] = {}
+        self._heard_at = float("-inf")
+        self._closed = False
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="roseplay-ray", daemon=True)
+        self._thread.start()
+
+    # -- requests
+
+    def submit(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, on_update: Listener | None = None
+    ) -> RemoteStream:
+        """Send a request to a replica and return its stream at once; raises as ``Engine.submit``."""
+        submitted_ns = self.clock.now_ns()
+        params = params or SamplingParams()
+        token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
+        self.info.check_fits(len(token_ids), params.max_new_tokens)
+        with self._lock:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            if self.room <= 0:
+                raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
+            stream = RemoteStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
+            self._streams[stream.request_id] = stream
+            self._waiting.add(stream.request_id)
+            self.telemetry.add(RequestEvent("submitted", stream.request_id, submitted_ns, stream))
+            call = asyncio.run_coroutine_threadsafe(self._follow(stream), self._loop)
+            self._calls[stream.request_id] = call
+        call.add_done_callback(partial(self._ended, stream))  # a call that is cancelled early does not even begin
+        stream.metrics.accepted_ns = self.clock.now_ns()
+        return stream
+
+    @property
+    def room(self) -> int:
+        """How many more requests may wait."""
+        return max(0, self._max_waiting - len(self._waiting))
+
+    def abort(self, request_id: int) -> bool:
+        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
+        call = self._calls.get(request_id)
+        return call is not None and call.cancel()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that have been submitted and have not ended."""
+        return len(self._calls)
+
+    async def _follow(self, stream: RemoteStream) -> None:
+        """Read what a replica sends, for this stream and others; it has ended when this returns. If this raises, ``_ended``
+        ends it."""
+        items = self._generate.remote(
+            stream.prompt_token_ids, stream.params, self._changes, self._name, stream.request_id
+        )
+        error = "the replica ended the answer without saying why"
+        try:
+            async for item in items:
+                for request_id, part in item:
+                    self._take(request_id, part)
+        except asyncio.CancelledError:
+            items.cancel()  # which aborts the request there
+            raise
+        except Exception as failure:
+            error = what_failed(failure)
+            logger.warning("request %d failed: %s", stream.request_id, error)
+        self._end(stream, FinishReason.ERROR, error)  # no effect if the last part was there
+
+    def _take(self, request_id: int, part: Part) -> None:
+        stream = self._streams.get(request_id)
+        if stream is None:  # aborted
+            return
+        is_first = not stream.token_ids and bool(part.token_ids)
+        is_last = part.finish_reason is not None
+        now_ns = self.clock.now_ns()
+        self._heard_at = time.monotonic()
+        if part.scheduled_ns is not None:
+            self._waiting.discard(request_id)
+        if is_last and not self._forget(request_id):  # before those who wait for it hear of the end
+            return
+        stream.take(part, now_ns)
+        if is_first:
+            self.telemetry.add(RequestEvent("first_token", request_id, now_ns, stream))
+        if is_last:
+            self.telemetry.add(RequestEvent("finished", request_id, now_ns, stream))
+
+    def _ended(self, stream: RemoteStream, call: Future[None]) -> None:
+        """Called when a call has ended, on any thread; ends the stream if the call has not."""
+        if call.cancelled():
+            self._end(stream, FinishReason.ABORT, "the engine was closed" if self._closed else None)
+        elif (failure := call.exception()) is not None:  # the call could not be sent
+            self._end(stream, FinishReason.ERROR, what_failed(failure))
+
+    def _end(self, stream: RemoteStream, reason: FinishReason, error: str | None) -> None:
+        if not self._forget(stream.request_id):
+            return
+        now_ns = self.clock.now_ns()
+        stream.finish(reason, now_ns, error)
+        self.telemetry.add(RequestEvent("finished", stream.request_id, now_ns, stream))
+
+    def _forget(self, request_id: int) -> bool:
+        """Returns whether the request had not ended before."""
+        with self._lock:
+            self._waiting.discard(request_id)
+            self._streams.pop(request_id, None)
+            return self._calls.pop(request_id, None) is not None
+
+    # -- steering and health
+
+    @property
+    def knobs(self) -> Knobs:
+        return self._knobs
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        """Change knobs of all replicas, of later ones too; raises as ``Engine.set_knobs``."""
+        with self._lock:
+            knobs = self._knobs.changed(changes)
+            has_gpu = self.info.device.startswith("cuda") or self.info.cuda_graphs > 0
+            for name in GPU_KNOBS:
+                if getattr(knobs, name) != getattr(self._knobs, name) and not has_gpu:
+                    raise ValueError(f"{name} needs a CUDA device; these engines run on {self.info.device}")
+            if knobs == self._knobs:
+                return knobs
+            values: Mapping[str, Any] = {**self._changes.values, **changes}
+            self._knobs, self._changes = knobs, KnobChanges(time.time(), dict(values))
+        for found in self._ask_all("apply", self._changes, timeout_s=ANSWER_S):
+            if isinstance(found, BaseException):  # it gets them with its next request
+                logger.warning("a replica did not take new knobs: %s", what_failed(found))
+        return knobs
+
+    def clear_cache(self) -> None:
+        """Forget what the replicas' prefix caches hold; raises ``EngineError`` if that takes longer than ``ANSWER_S``."""
+        try:
+            self._ask_all("clear_cache", timeout_s=ANSWER_S)
+        except TimeoutError:
+            raise EngineError(f"not all replicas cleared their caches within {ANSWER_S:g} s") from None
+
+    def health(self, timeout: float = 1.0) -> Health:
+        """Returns whether at least one replica's loop responds, within ``timeout`` seconds."""
+        if self._closed:
+            return Health(False, "the engine is closed")
+        try:
+            found = self._ask_all("health", timeout / 2, timeout_s=timeout)
+        except TimeoutError:
+            running = time.monotonic() - self._heard_at < HEARD_S
+            return Health(running, f"not all replicas answered within {timeout:g} s")
+        healthy = [answer for answer in found if not isinstance(answer, BaseException)]
+        if not healthy:
+            return Health(False, what_failed(found[0]) if found else "no replica runs")
+        return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas answer")
+
+    def expositions(self, timeout_s: float = 2.0) -> list[bytes]:
+        """Returns the metrics of each replica that answers; raises ``EngineError`` if that takes longer."""
+        return self._figures("metrics", timeout_s)
+
+    def replicas(self, timeout_s: float = 2.0) -> list[ReplicaFigures]:
+        """Returns what each replica that answers does now, by their labels; raises ``EngineError`` if that takes longer."""
+        found: list[ReplicaFigures] = self._figures("figures", timeout_s)
+        return sorted(found, key=lambda figures: figures.engine)
+
+    def _figures(self, method: str, timeout_s: float) -> list[Any]:
+        try:
+            found = self._ask_all(method, timeout_s=timeout_s)
+        except TimeoutError:
+            raise EngineError(f"not all replicas gave their figures within {timeout_s:g} s") from None
+        return [answer for answer in found if not isinstance(answer, BaseException)]
+
+    def _ask_all(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        """Call a method of all replicas; returns what each returned or raised. Raises ``TimeoutError``."""
+        found: list[Any] = self._handle.broadcast(method, *args).results(timeout_s=timeout_s, return_exceptions=True)
+        return found
+
+    # -- life
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End all requests with ``abort``. The replicas run on. Closing twice is allowed."""
+        with self._lock:
+            self._closed = True
+            calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+            self._thread.join(timeout)
+
+    async def _stop(self) -> None:
+        """Let the calls that were cancelled tell their replicas, then stop the loop."""
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        if calls:
+            await asyncio.wait(calls, timeout=1.0)
+        self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def what_failed(error: BaseException) -> str:
+    """Returns in one line why a replica gave no answer."""
+    if type(error).__name__ in ("ActorDiedError", "ActorUnavailableError", "ReplicaUnavailableError"):
+        return "the replica that computed the answer has died: send the request again"
+    cause = getattr(error, "cause", None) or error  # Ray wraps what a replica has raised
+    return one_line(f"{type(cause).__name__}: {cause}".strip().split("\n")[-1])

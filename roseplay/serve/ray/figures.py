@@ -1,0 +1,77 @@
+"""What a replica does now, in a few figures, for those who want to see replicas side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roseplay.core.info import EngineInfo
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import RequestEvent, StepEvent, TelemetryEvent
+
+
+class ReplicaFigures(NamedTuple):
+    """The state of a replica; counts are since its start.
+
+    Attributes:
+        engine: its label in ``/metrics``.
+        kv_usage: share of the KV blocks that requests hold, 0 to 1.
+        cached_blocks: blocks that no request holds and that could be found again.
+        prompt_tokens: of requests that have a first token.
+        cached_tokens: those of them that were not computed.
+        hit_rate: their share; None before the first request.
+    """
+
+    engine: str
+    running: int
+    waiting: int
+    kv_usage: float
+    num_blocks: int
+    cached_blocks: int
+    prompt_tokens: int
+    cached_tokens: int
+    hit_rate: float | None
+    generated_tokens: int
+
+
+class FigureCounter:
+    """Counts an engine's telemetry.
+
+    Args:
+        engine: the replica's label.
+    """
+
+    def __init__(self, info: EngineInfo, engine: str) -> None:
+        self._engine, self._num_blocks = engine, info.num_blocks - 1  # one takes what is padded
+        self._last: StepRecord | None = None
+        self._prompt = self._cached = self._generated = 0
+
+    def take(self, event: TelemetryEvent) -> None:
+        """Count one event."""
+        if isinstance(event, StepEvent):
+            self._last = event.record
+            self._generated += len(event.tokens)
+        elif isinstance(event, RequestEvent) and event.kind == "first_token" and event.stream is not None:
+            metrics = event.stream.metrics
+            self._prompt += metrics.prompt_tokens
+            self._cached += metrics.cached_tokens + metrics.shared_tokens
+
+    def look(self, unfinished: int) -> ReplicaFigures:
+        """Returns the figures of an engine with so many requests that have not ended.
+
+        A step's record tells how many ran after it; requests that came since wait, and if none is left, none ran on.
+        """
+        last = self._last
+        running = min(unfinished, last.running) if last is not None else 0
+        held = last.blocks_active + last.blocks_shared if last is not None else 0
+        return ReplicaFigures(
+            engine=self._engine,
+            running=running,
+            waiting=unfinished - running,
+            kv_usage=held / self._num_blocks if unfinished else 0.0,
+            num_blocks=self._num_blocks,
+            cached_blocks=0 if last is None else last.blocks_cached + (0 if unfinished else held),
+            prompt_tokens=self._prompt,
+            cached_tokens=self._cached,
+            hit_rate=self._cached / self._prompt if self._prompt else None,
+            generated_tokens=self._generated,
+        )

@@ -1,0 +1,70 @@
+"""``roseplay serve --ray``: replicas on this machine, whose ingress is the server itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import roseplay.serve.ray.environment  # noqa: F401  # before Ray
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.start import open_tokenizer
+from roseplay.serve.ray.deployment import replicas
+from roseplay.serve.ray.engine import RayEngine, what_failed
+from roseplay.serve.ray.extra import ray, serve
+from roseplay.serve.ray.settings import RaySettings, num_cpus
+
+START_TIMEOUT_S = 900.0
+
+
+@contextmanager
+def local_engine(settings: RaySettings) -> Iterator[RayEngine]:
+    """Start Ray and the replicas on the loopback address; both end with the context.
+
+    Raises:
+        ValueError: the replicas do not fit this machine's CPUs. EngineStartError: they did not start; one line.
+    """
+    settings = settings.on_this_machine()
+    tokenizer = open_tokenizer(settings.model, settings.config)  # says at once if there is no such model
+    with local_ray(num_cpus()):
+        handle, about = deploy(settings)
+        with RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas) as engine:
+            yield engine
+
+
+@contextmanager
+def local_ray(cpus: int) -> Iterator[None]:
+    """Start a Ray of this program's own, with Ray Serve, which has so many CPUs to give to replicas.
+
+    No HTTP proxy of Ray is started: the program that holds the engine is the ingress, which saves a hop for each token.
+    """
+    quiet = logging.getLogger().getEffectiveLevel() > logging.INFO
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        _node_ip_address="127.0.0.1",
+        include_dashboard=False,
+        log_to_driver=not quiet,
+        logging_level=logging.ERROR if quiet else logging.INFO,
+    )
+    logging.getLogger("ray.serve").setLevel(logging.ERROR if quiet else logging.INFO)
+    try:
+        serve.start(proxy_location="Disabled")
+        yield
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+def deploy(settings: RaySettings, name: str = "roseplay") -> tuple[Any, Any]:
+    """Start replicas, or replace those of the same name; returns their handle and what they say of their engines.
+
+    Raises:
+        EngineStartError: they did not start; one line.
+    """
+    try:
+        handle = serve.run(replicas(settings), name=name, route_prefix=None, blocking=False)
+        return handle, handle.about.remote().result(timeout_s=START_TIMEOUT_S)
+    except Exception as error:
+        raise EngineStartError(f"the replicas did not start: {what_failed(error)}") from None

@@ -1,0 +1,61 @@
+"""What the ingress and its replicas send each other. Plain data, picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from roseplay.config import Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.core.step import TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a replica says of its engine once it has started."""
+
+    info: EngineInfo
+    knobs: Knobs
+
+
+class KnobChanges(NamedTuple):
+    """All knobs that were changed since the start. They come with each request, so that new replicas get them too.
+
+    Attributes:
+        changed_at: when the last of them was changed, in seconds since the epoch; a replica ignores what is older than what it
+            has.
+    """
+
+    changed_at: float
+    values: dict[str, Any]
+
+
+NO_CHANGES = KnobChanges(0.0, {})
+
+
+class Part(NamedTuple):
+    """Some of an answer's tokens, and how far its request is. The last part is the whole answer.
+
+    Attributes:
+        begin: how many tokens of the answer come before these.
+        ages_ns: for each token, how long before this part was sent it was published. Machines have clocks of their own.
+        text_ends: for each token, the length of the whole text after it.
+        prompt_logprobs: of all the prompt's tokens, where the part begins the answer.
+        scheduled_ns: how long before this part was sent the request was first scheduled; None before that.
+        finish_reason: set in the last part; ``error`` may then say why.
+    """
+
+    begin: int
+    token_ids: list[int]
+    ages_ns: list[int]
+    text: str
+    text_ends: list[int]
+    logprobs: list[TokenLogprobs]
+    prompt_logprobs: list[TokenLogprobs | None]
+    scheduled_ns: int | None
+    computed_prompt_tokens: int
+    cached_tokens: int
+    shared_tokens: int
+    num_preemptions: int
+    finish_reason: str | None
+    error: str | None

@@ -1,0 +1,65 @@
+"""The answer to a request that a replica computes, as the API reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.detokenizer import NoDecoder
+from roseplay.engine.stream import Listener, Stream
+from roseplay.serve.ray.messages import Part
+
+
+class RemoteStream(Stream):
+    """A stream fed with parts. The replica has decoded its text and looked for stop strings.
+
+    Its times are this process's: the time when a part arrived, less the age of what is in it. They include the hop.
+    """
+
+    def __init__(
+        self,
+        request_id: int,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        cancel: Callable[[int], bool],
+        submitted_ns: int,
+        listener: Listener | None = None,
+    ) -> None:
+        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
+
+    def take(self, part: Part, now_ns: int) -> None:
+        """Append what is new in a part, which arrived at ``now_ns``; the last one ends the stream."""
+        known = len(self.token_ids) - part.begin  # of the part's tokens
+        if not 0 <= known <= len(part.token_ids):  # another carrier sends what is missing, or has sent this
+            return
+        metrics = self.metrics
+        metrics.cached_tokens, metrics.shared_tokens = part.cached_tokens, part.shared_tokens
+        metrics.num_preemptions = part.num_preemptions
+        self.computed_prompt_tokens = part.computed_prompt_tokens
+        if metrics.scheduled_ns is None and part.scheduled_ns is not None:
+            metrics.scheduled_ns = max(metrics.submitted_ns, now_ns - part.scheduled_ns)
+        if not self.token_ids:
+            self.prompt_logprobs = part.prompt_logprobs
+        self.logprobs += part.logprobs[known:]
+        text_begin = self.text_ends[part.begin - 1] if part.begin else 0
+        self.text += part.text[len(self.text) - text_begin :]
+        self.text_ends += part.text_ends[known:]
+        for age_ns in part.ages_ns[known:]:
+            self._note_time(now_ns - age_ns)
+        self.token_ids += part.token_ids[known:]  # last: a reader that sees a token finds all that belongs to it
+        if part.finish_reason is not None:
+            self.finish(FinishReason(part.finish_reason), now_ns, part.error)
+        else:
+            self.notify()
+
+    def _note_time(self, time_ns: int) -> None:
+        metrics = self.metrics
+        if metrics.last_token_ns is None:
+            time_ns = metrics.first_token_ns = max(metrics.submitted_ns, time_ns)
+        else:
+            time_ns = max(metrics.last_token_ns, time_ns)  # the hops of two parts may differ
+            metrics.itl_ns.append(time_ns - metrics.last_token_ns)
+        metrics.last_token_ns = time_ns
+        metrics.completion_tokens += 1
+        self.token_times_ns.append(time_ns)

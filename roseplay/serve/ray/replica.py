@@ -1,0 +1,138 @@
+"""A replica: one engine, whose requests come from the ingress."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from roseplay.config import SamplingParams
+from roseplay.core.cache_events import block_hashes
+from roseplay.engine.client import Engine
+from roseplay.serve.follower import Follower
+from roseplay.serve.metrics import Metrics
+from roseplay.serve.ray.autoscaling import KV_USAGE
+from roseplay.serve.ray.extra import serve
+from roseplay.serve.ray.figures import FigureCounter, ReplicaFigures
+from roseplay.serve.ray.loopback import keep_on_loopback
+from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
+from roseplay.serve.ray.resident_blocks import ResidentBlocks
+from roseplay.serve.ray.settings import RaySettings
+from roseplay.serve.ray.shared_stream import SharedStream
+
+MOST_REPORTED = 2000  # hashes of resident blocks
+HEALTH_S = 2.0
+
+
+class Replica:
+    """What a process of the deployment runs. Its methods are called by the ingress and by Ray Serve.
+
+    Raises:
+        EngineStartError: the engine could not start. RuntimeError: it cannot be kept on the loopback address.
+    """
+
+    def __init__(self, settings: RaySettings) -> None:
+        if settings.loopback:
+            keep_on_loopback()
+        self.engine = Engine(settings.model, config=settings.config, knobs=settings.knobs)
+        self._changes = NO_CHANGES
+        self._shared: dict[str, SharedStream] = {}
+        self._resident = ResidentBlocks()
+        rank = _rank()
+        self._metrics, self._figures = Metrics(self.engine.info, rank), FigureCounter(self.engine.info, rank)
+        self._follower = Follower(self, self._resident.take, self._metrics.take, self._figures.take)
+        self._follower.start()
+
+    # -- requests
+
+    async def generate(
+        self, token_ids: list[int], params: SamplingParams, changes: KnobChanges, ingress: str, request_id: int
+    ) -> AsyncGenerator[list[tuple[int, Part]]]:
+        """Yields parts of the answer to a prompt, and of others, see ``SharedStream``; the request ends with the caller's call.
+
+        Args:
+            ingress: which one calls. request_id: unique there.
+
+        Raises:
+            EngineBusyError: too many requests wait.
+        """
+        self.apply(changes)
+        self._resident.use(block_hashes(token_ids, self.engine.info.block_size))
+        ended = asyncio.Event()
+        shared = self._shared.setdefault(ingress, SharedStream(self.engine.clock))
+        listener = shared.listener(ended)
+        submit = partial(self.engine.submit, token_ids, params, on_update=listener)
+        stream = await asyncio.to_thread(submit) if self.engine.knobs.admission == "blocking" else submit()
+        try:
+            async with aclosing(shared.parts(request_id, stream, ended)) as parts:
+                async for some in parts:
+                    yield some
+        finally:
+            stream.cancel()
+            if not shared:
+                self._shared.pop(ingress, None)
+
+    def apply(self, changes: KnobChanges) -> None:
+        """Change the knobs of the engine, unless what it has is newer."""
+        if changes.changed_at > self._changes.changed_at:
+            self._changes = changes
+            self.engine.set_knobs(**changes.values)
+
+    def clear_cache(self) -> None:
+        self.engine.clear_cache()
+
+    # -- what it says of itself
+
+    def about(self) -> About:
+        return About(self.engine.info, self.engine.knobs)
+
+    async def health(self, timeout: float = HEALTH_S) -> str:
+        """Returns what the engine does, from a round trip through its loop; raises ``RuntimeError`` if it is not healthy."""
+        found = await asyncio.to_thread(self.engine.health, timeout)
+        if not found.ok:
+            raise RuntimeError(found.detail)
+        return found.detail
+
+    def metrics(self) -> bytes:
+        """Returns the engine's families in Prometheus' text format."""
+        self._follower.catch_up()
+        self._metrics.look(self.engine.num_unfinished)
+        return generate_latest(self._metrics.registry)
+
+    def figures(self) -> ReplicaFigures:
+        self._follower.catch_up()
+        return self._figures.look(self.engine.num_unfinished)
+
+    # -- called by Ray Serve
+
+    async def check_health(self) -> None:
+        """Raises what ``health`` raises; Ray then replaces the replica."""
+        await self.health()
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """What the router gets to know, see ``PrefixRouter``."""
+        self._follower.catch_up()
+        return {"unfinished": self.engine.num_unfinished, "blocks": self._resident.newest(MOST_REPORTED)}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the autoscaling policy gets to know beside the number of requests."""
+        return {KV_USAGE: self.figures().kv_usage}
+
+    def __del__(self) -> None:
+        """Called by Ray when the replica has finished its requests, or has had time to."""
+        if hasattr(self, "_follower"):
+            self._follower.close()
+            self.engine.close()
+
+
+def _rank() -> str:
+    """The replica's place among those that run, which its successor takes over: its label in the metrics."""
+    try:
+        return str(serve.get_replica_context().rank.rank)
+    except Exception:  # ranks are young in Ray; without one the time tells replicas apart
+        return f"{time.time():.3f}"

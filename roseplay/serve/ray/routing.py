@@ -1,0 +1,49 @@
+"""Which replica a request should go to: the one that holds most of its prompt, unless it has far more to do than another."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica, for one request.
+
+    Attributes:
+        load: requests that it has not finished.
+        resident: leading blocks of the prompt that it holds.
+        held: blocks that it holds in all, as far as is known.
+    """
+
+    load: int
+    resident: int
+    held: int = 0
+
+
+def ranked(candidates: Sequence[Candidate], slack: int, rng: random.Random) -> list[int]:
+    """Returns the indices of all candidates, the best first.
+
+    The longest resident prefix wins, then the least load, then the emptier cache; equals are drawn. A replica is overloaded if it has more than
+    ``slack`` requests above the least loaded one. Then its prefix does not count, since waiting would cost more than
+    computing the prompt again.
+    """
+    if not candidates:
+        return []
+    least = min(candidate.load for candidate in candidates)
+
+    def key(index: int) -> tuple[int, int, int, float]:
+        candidate = candidates[index]
+        resident = candidate.resident if candidate.load <= least + slack else -1
+        return -resident, candidate.load, candidate.held, rng.random()
+
+    return sorted(range(len(candidates)), key=key)
+
+
+def leading(hashes: Sequence[int], *resident: Collection[int]) -> int:
+    """Returns how many of a prompt's first blocks are in one of the collections."""
+    for number, block_hash in enumerate(hashes):
+        if not any(block_hash in blocks for blocks in resident):
+            return number
+    return len(hashes)

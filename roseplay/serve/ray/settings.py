@@ -1,0 +1,61 @@
+"""What a deployment serves, and how many replicas there are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from roseplay.config import EngineConfig, Knobs
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """A model with the engine's settings, the same for each replica.
+
+    Attributes:
+        replicas: how many there are, or at first and at least.
+        most_replicas: up to how many the autoscaler may start; None has no autoscaler.
+        round_robin: send requests to replicas in turn, whatever these hold; for comparison.
+        loopback: replicas are to be reached from this machine alone.
+        grace_s: how long a replica that is to end may take to finish its requests.
+    """
+
+    model: str
+    config: EngineConfig = field(default_factory=EngineConfig)
+    knobs: Knobs = field(default_factory=Knobs)
+    replicas: int = 1
+    most_replicas: int | None = None
+    round_robin: bool = False
+    grace_s: float = 30.0
+    loopback: bool = False
+
+    def __post_init__(self) -> None:
+        most = self.most_replicas
+        if self.replicas < 1:
+            raise ValueError(f"replicas is {self.replicas}: use at least 1")
+        if most is not None and most < self.replicas:
+            raise ValueError(f"autoscale is {self.replicas}..{most}: the second number is the larger one")
+
+    @property
+    def max_replicas(self) -> int:
+        return self.most_replicas or self.replicas
+
+    def on_this_machine(self) -> RaySettings:
+        """Returns the settings for the loopback address, with the threads that each replica gets of this machine's CPUs.
+
+        Raises:
+            ValueError: there are more replicas than CPUs for them.
+        """
+        cpus = num_cpus()
+        threads = self.config.threads or max(1, cpus // self.max_replicas)
+        if threads * self.max_replicas > cpus:
+            raise ValueError(
+                f"{self.max_replicas} replicas of {threads} thread{'s' * (threads != 1)} need"
+                f" {threads * self.max_replicas} CPUs, and this machine has {cpus}: use at most {cpus // threads} replicas"
+            )
+        return replace(self, config=replace(self.config, threads=threads), loopback=True)
+
+
+def num_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

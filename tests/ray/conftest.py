@@ -1,0 +1,65 @@
+"""Two replicas of the embedded model on Ray Serve, behind the API. ``make ray`` installs Ray and runs this folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from roseplay.config import EngineConfig, Knobs
+from roseplay.engine.start import open_tokenizer
+from roseplay.serve.app import ServedEngine
+from roseplay.serve.ray.engine import RayEngine
+from roseplay.serve.ray.monitor import RayMonitor
+from roseplay.serve.ray.routes import replicas_router
+from roseplay.serve.ray.settings import RaySettings
+from tests.serve.conftest import serving
+
+MODEL = "tiny-chat"
+KNOBS = Knobs(max_batch_size=8)
+
+
+def settings(num_blocks: int = 200, **more: Any) -> RaySettings:
+    config = EngineConfig(worker="thread", threads=1, num_blocks=num_blocks)
+    return RaySettings(MODEL, config, more.pop("knobs", KNOBS), replicas=2, grace_s=20.0, loopback=True, **more)
+
+
+@pytest.fixture(scope="session")
+def own_ray() -> Iterator[None]:
+    from roseplay.serve.ray.local import local_ray  # this file is read where there is no Ray
+
+    with local_ray(8):  # more than the machine may have: deployments stand beside each other, and most do nothing
+        yield
+
+
+@pytest.fixture(scope="session")
+def deployed(own_ray: None) -> Callable[..., contextlib.AbstractContextManager[RayEngine]]:
+    """Two replicas with their own settings, which end with the context."""
+    from roseplay.serve.ray.extra import serve
+    from roseplay.serve.ray.local import deploy
+
+    @contextlib.contextmanager
+    def deployed(name: str, **options: Any) -> Iterator[RayEngine]:
+        found = settings(**options)
+        handle, about = deploy(found, name)
+        try:
+            with RayEngine(handle, about, found.config, open_tokenizer(MODEL, found.config), 2) as engine:
+                yield engine
+        finally:
+            serve.delete(name)
+
+    return deployed
+
+
+@pytest.fixture(scope="session")
+def engine(deployed: Any) -> Iterator[RayEngine]:
+    with deployed("shared") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def address(engine: RayEngine) -> Iterator[str]:
+    with serving(engine, monitor=RayMonitor(ServedEngine(engine)), routers=[replicas_router(engine)]) as address:
+        yield address

@@ -1,0 +1,195 @@
+"""The engine that the ingress holds, over a handle that needs no Ray: every stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.core.info import EngineInfo
+from roseplay.core.request import FinishReason
+from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.serve.ray.engine import RayEngine
+from roseplay.serve.ray.messages import About, Part
+
+INFO = EngineInfo("m", "M", "cpu", "float32", "cpu", 1, 1, 100, 16, 50, 512, 1, 1)
+CONFIG = EngineConfig(max_waiting=2)
+
+
+Item = list[tuple[int, Part]]
+
+
+def part(*token_ids: int, reason: str | None = None, begin: int = 0, of: int = 0) -> Item:
+    count = len(token_ids)
+    ends = list(range(begin + 1, begin + count + 1))
+    return [(of, Part(begin, list(token_ids), [0] * count, "x" * count, ends, [], [], 0, 3, 0, 0, 0, reason, None))]
+
+
+class Call:
+    """What a handle's method returns: parts of an answer."""
+
+    def __init__(self, parts: AsyncIterator[Item], cancelled: threading.Event) -> None:
+        self._parts, self.cancel = parts, cancelled.set
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self._parts
+
+
+class Handle:
+    """A deployment whose replicas answer as ``answer`` says."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], AsyncIterator[Item]] = never
+        self.cancelled = threading.Event()
+        self.asked: list[tuple[Any, ...]] = []
+        self.generate = SimpleNamespace(remote=lambda *args: Call(self.answer(), self.cancelled))
+
+    def options(self, *, stream: bool) -> Handle:
+        return self
+
+    def broadcast(self, method: str, *args: Any) -> Any:
+        self.asked.append((method, *args))
+        return SimpleNamespace(results=lambda **_: [] if method == "health" else [None])
+
+
+async def never() -> AsyncIterator[Item]:
+    yield part(5)
+    await asyncio.sleep(60)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def iter_of(*answers: Callable[[], AsyncIterator[Item]]) -> Callable[[], AsyncIterator[Item]]:
+    """Each call gets the next answer."""
+    rest = iter(answers)
+    return lambda: next(rest)()
+
+
+@pytest.fixture
+def handle() -> Handle:
+    return Handle()
+
+
+@pytest.fixture
+def engine(handle: Handle) -> Iterator[RayEngine]:
+    with RayEngine(handle, About(INFO, Knobs()), CONFIG, None, 1) as engine:
+        yield engine
+
+
+def test_an_answer(engine: RayEngine, handle: Handle) -> None:
+    async def answer() -> AsyncIterator[Item]:
+        yield part(5)
+        yield part(5, 6, 7, reason="length")
+
+    handle.answer = answer
+    stream = engine.submit([1, 2, 3]).result(5)
+    assert (stream.token_ids, stream.finish_reason, stream.error) == ([5, 6, 7], FinishReason.LENGTH, None)
+    assert engine.num_unfinished == 0 and not stream.cancel()
+    wait_until(lambda: len(engine.telemetry.since(0)[1]) == 3)
+    kinds = [event.kind for event in engine.telemetry.since(0)[1]]  # type: ignore[union-attr]
+    assert kinds == ["submitted", "first_token", "finished"]
+
+
+def test_parts_come_with_any_call(engine: RayEngine, handle: Handle) -> None:
+    both_there, ended = asyncio.Event(), asyncio.Event()
+
+    async def carries() -> AsyncIterator[Item]:
+        await both_there.wait()
+        yield part(5, of=0) + part(7, of=1)
+        yield part(8, begin=1, of=1) + part(9, of=99)  # the last one was aborted
+        await asyncio.sleep(60)
+
+    async def last() -> AsyncIterator[Item]:
+        await ended.wait()
+        yield part(7, 8, 9, of=1, reason="length")
+
+    handle.answer = iter_of(carries, last)
+    first, second = (engine.submit([1, 2, 3]) for _ in range(2))
+    engine._loop.call_soon_threadsafe(both_there.set)
+    wait_until(lambda: second.token_ids == [7, 8])
+    assert first.token_ids == [5] and not second.finished
+    first.cancel()
+    engine._loop.call_soon_threadsafe(ended.set)
+    assert second.result(5).token_ids == [7, 8, 9] and second.error is None
+
+
+def test_an_abort_ends_the_stream_and_tells_the_replica(engine: RayEngine, handle: Handle) -> None:
+    stream = engine.submit([1, 2, 3])
+    assert stream.wait_for_first_token(5)
+    assert stream.cancel() and not stream.cancel()
+    assert stream.result(1).finish_reason is FinishReason.ABORT
+    assert handle.cancelled.wait(5)
+
+
+def test_an_abort_before_the_call_has_begun(engine: RayEngine) -> None:
+    held = threading.Event()
+    engine._loop.call_soon_threadsafe(held.wait)
+    stream = engine.submit([1, 2, 3])
+    assert stream.cancel()
+    held.set()
+    assert stream.result(5).finish_reason is FinishReason.ABORT
+
+
+def test_failures_end_the_stream(engine: RayEngine, handle: Handle) -> None:
+    class ActorDiedError(Exception):
+        pass
+
+    async def dies() -> AsyncIterator[Item]:
+        yield part(5)
+        raise ActorDiedError
+
+    async def stops() -> AsyncIterator[Item]:
+        yield part(5)
+
+    def refuses() -> AsyncIterator[Item]:
+        raise OSError("no way there")
+
+    for answer, why in (dies, "has died"), (stops, "without saying why"), (refuses, "OSError: no way there"):
+        handle.answer = answer
+        stream = engine.submit([1, 2, 3]).result(5)
+        assert stream.finish_reason is FinishReason.ERROR and why in str(stream.error)
+    assert engine.num_unfinished == 0
+
+
+def test_the_queue_is_bounded(engine: RayEngine, handle: Handle) -> None:
+    async def waits() -> AsyncIterator[Item]:
+        await asyncio.sleep(60)
+        yield part(5)
+
+    handle.answer = waits
+    assert engine.room == 2
+    streams = [engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4)) for _ in range(2)]
+    with pytest.raises(EngineBusyError, match="2 requests wait"):
+        engine.submit([1])
+    streams[0].cancel()
+    assert engine.room == 1
+
+
+def test_knobs_go_to_all_and_later_calls(engine: RayEngine, handle: Handle) -> None:
+    engine.set_knobs(max_batch_size=4)
+    engine.set_knobs(prefill_max_tokens=64)
+    assert handle.asked[-1][1].values == {"max_batch_size": 4, "prefill_max_tokens": 64}
+    with pytest.raises(ValueError, match="CUDA"):
+        engine.set_knobs(cuda_graphs=False)
+    assert engine.knobs == Knobs(max_batch_size=4, prefill_max_tokens=64)
+
+
+def test_without_replicas_it_is_not_healthy_and_closed_it_takes_nothing(engine: RayEngine) -> None:
+    found = engine.health()
+    assert (found.ok, found.detail) == (False, "no replica runs")
+    stream = engine.submit([1, 2, 3])
+    engine.close()
+    assert (stream.result(5).finish_reason, stream.error) == (FinishReason.ABORT, "the engine was closed")
+    with pytest.raises(EngineError):
+        engine.submit([1])

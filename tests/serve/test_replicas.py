@@ -1,0 +1,228 @@
+"""The parts of serving replicas that need no Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.cache_events import Cleared, Removed, Stored, block_hashes
+from roseplay.core.request import FinishReason
+from roseplay.engine.client import Engine
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import StepEvent
+from roseplay.serve import main
+from roseplay.serve.ray.autoscaling import desired_replicas
+from roseplay.serve.ray.messages import Part
+from roseplay.serve.ray.monitor import merged
+from roseplay.serve.ray.remote_stream import RemoteStream
+from roseplay.serve.ray.resident_blocks import ResidentBlocks, unpack
+from roseplay.serve.ray.routing import Candidate, leading, ranked
+from roseplay.serve.ray.settings import RaySettings, num_cpus
+from roseplay.serve.ray.shared_stream import SharedStream
+
+RNG = random.Random(0)
+
+
+# -- the router's choice
+
+
+@pytest.mark.parametrize(
+    ("loads", "resident", "best"),
+    [
+        ([0, 0], [0, 3], 1),
+        ([8, 0], [3, 0], 0),  # within the slack the prefix decides
+        ([9, 0], [3, 0], 1),  # beyond it the load does
+        ([5, 2, 9], [4, 4, 4], 1),  # equal prefixes: the least loaded
+        ([20, 20], [1, 0], 0),  # both have much to do
+        ([30, 12, 3], [9, 5, 0], 2),
+        ([30, 11, 3], [9, 5, 0], 1),  # the next longest that is not overloaded
+    ],
+)
+def test_the_best_replica(loads: list[int], resident: list[int], best: int) -> None:
+    candidates = [Candidate(*of_one) for of_one in zip(loads, resident, strict=True)]
+    order = ranked(candidates, 8, RNG)
+    assert order[0] == best
+    assert sorted(order) == list(range(len(loads)))
+
+
+def test_equal_replicas_are_drawn_and_none_is_no_fault() -> None:
+    assert {ranked([Candidate(1, 0)] * 3, 8, RNG)[0] for _ in range(50)} == {0, 1, 2}
+    assert ranked([Candidate(1, 0, 9), Candidate(1, 0, 3), Candidate(2, 0, 0)], 8, RNG) == [
+        1,
+        0,
+        2,
+    ]  # the emptier cache
+    assert ranked([], 8, RNG) == []
+
+
+def test_only_leading_blocks_count() -> None:
+    assert leading([1, 2, 3], {1, 3}) == 1
+    assert leading([1, 2, 3], {1, 3}, {2}) == 3
+    assert leading([1, 2, 3], {2, 3}) == 0
+    assert leading([], {1}) == 0
+
+
+# -- what is resident
+
+
+def test_hashes_are_those_of_the_engines_events_and_of_another_process() -> None:
+    prompt = [RNG.randrange(2000) for _ in range(3 * 16 + 5)]
+    with Engine("tiny-chat", threads=1, num_blocks=40, kv_events=True) as engine:
+        engine.submit(prompt, SamplingParams(max_new_tokens=1)).result(30)
+        resident = ResidentBlocks()
+        for event in engine.telemetry.since(0)[1]:
+            resident.take(event)
+    hashes = block_hashes(prompt, 16)
+    assert len(hashes) == 3 and set(hashes) <= unpack(resident.newest(100))
+    script = f"from roseplay.core.cache_events import block_hashes\nprint(block_hashes({prompt}, 16))"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == str(hashes)
+    assert block_hashes(prompt[:48], 16) == hashes and block_hashes(prompt[:47], 16) == hashes[:2]
+
+
+def test_blocks_that_were_used_last_are_reported() -> None:
+    resident = ResidentBlocks()
+    resident.take(step(Cleared(), *(Stored(number, None, ()) for number in range(5))))
+    resident.use([0, 1, 99, 3])  # 3 cannot be found behind a block that is not there
+    assert unpack(resident.newest(2)) == {0, 1}
+    resident.take(step(Removed(1), Removed(77)))
+    assert unpack(resident.newest(2)) == {0, 4} and len(resident) == 4
+    resident.take(step(Cleared(), Stored(-9, None, ())))
+    assert unpack(resident.newest(2000)) == {-9}
+
+
+def step(*changes: Any) -> StepEvent:
+    record: Any = SimpleNamespace(cache_events=changes)
+    return StepEvent(record, [])
+
+
+# -- parts
+
+
+@pytest.mark.parametrize("stop", [(), (" the",)])
+def test_a_stream_in_parts_is_the_same_stream(engine: Engine, stop: tuple[str, ...]) -> None:
+    params = SamplingParams(max_new_tokens=50, stop=stop, logprobs=1, prompt_logprobs=0)
+    [(stream, items)] = asyncio.run(shared(engine, {0: params}))
+    remote = received(items, stream, params)
+    assert 1 < len(items) < len(stream.token_ids)
+    for name in ("text", "text_ends", "token_ids", "logprobs", "prompt_logprobs", "finish_reason"):
+        assert getattr(remote, name) == getattr(stream, name), name
+    assert remote.metrics.completion_tokens == len(remote.metrics.itl_ns) + 1 == len(remote.token_times_ns)
+    assert remote.metrics.cached_tokens == stream.metrics.cached_tokens
+    assert remote.token_times_ns == sorted(remote.token_times_ns)
+    assert remote.metrics.queue_s <= remote.metrics.ttft_s <= remote.metrics.e2e_s
+
+
+def test_one_stream_carries_the_parts_of_all_and_another_takes_over(engine: Engine) -> None:
+    lengths = {0: 40, 1: 150, 2: 150}
+    params = {number: SamplingParams(max_new_tokens=most, ignore_eos=True) for number, most in lengths.items()}
+    sent = asyncio.run(shared(engine, params))
+    carried = [{number for parts in items for number, _ in parts} for _, items in sent]
+    assert carried[0] == {0, 1, 2} and carried[1] == {1}  # the newest takes over
+    assert len(sent[1][1]) == 1 and len(sent[2][1]) > 5
+    for number in lengths:
+        assert received(sent[number][1], sent[number][0], params[number], number).text == sent[number][0].text
+    # An ingress that aborted the first request may have read nothing of it: the next carrier begins anew.
+    second = [part for parts in sent[2][1][:-1] for number, part in parts if number == 1]
+    assert second[0].begin == 0 and len(second[0].token_ids) > 20 and second[-1].begin > 0
+
+
+def test_parts_out_of_order_change_nothing(engine: Engine) -> None:
+    params = SamplingParams(max_new_tokens=200, ignore_eos=True)
+    [(stream, items)] = asyncio.run(shared(engine, {0: params}))
+    for wrong in items[1:], [*items[:3], *items[1:2], *items[4:]], [items[-1], *items]:
+        assert received(wrong, stream, params).text_ends == stream.text_ends
+
+
+async def shared(engine: Engine, requests: dict[int, SamplingParams]) -> list[tuple[Stream, list[Any]]]:
+    """What goes to an ingress for each request."""
+    stream = SharedStream(engine.clock)
+
+    async def one(number: int, params: SamplingParams) -> tuple[Stream, list[Any]]:
+        ended = asyncio.Event()
+        submitted = engine.submit(f"Story {number}", params, on_update=stream.listener(ended))
+        return submitted, [item async for item in stream.parts(number, submitted, ended)]
+
+    found = await asyncio.gather(*(one(*request) for request in requests.items()))
+    assert len(stream) == 0
+    return found
+
+
+def received(items: list[Any], stream: Stream, params: SamplingParams, number: int = 0) -> RemoteStream:
+    remote = RemoteStream(0, stream.prompt_token_ids, params, lambda _: False, SYSTEM_CLOCK.now_ns() - 10**9)
+    for item in items:
+        for request_id, part in item:
+            if request_id == number:
+                remote.take(part, SYSTEM_CLOCK.now_ns())
+    return remote
+
+
+def test_an_end_with_an_error_is_told() -> None:
+    remote = RemoteStream(0, [1], SamplingParams(), lambda _: False, 0)
+    remote.take(Part(0, [], [], "", [], [], [], None, 0, 0, 0, 0, "error", "out of memory"), 5)
+    assert (remote.finish_reason, remote.error) == (FinishReason.ERROR, "out of memory")
+
+
+# -- metrics, autoscaling, settings, flags
+
+
+def test_expositions_are_merged_by_family() -> None:
+    one, other = (f'# HELP a A.\n# TYPE a gauge\na{{e="{n}"}} 1\n# HELP b B.\nb{{e="{n}"}} 2\n' for n in "01")
+    text = merged([one.encode(), other.encode()]).decode()
+    assert text == '# HELP a A.\n# TYPE a gauge\na{e="0"} 1\na{e="1"} 1\n# HELP b B.\nb{e="0"} 2\nb{e="1"} 2\n'
+    assert merged([]) == b""
+
+
+def test_replicas_wanted() -> None:
+    assert desired_replicas(0, 32, [0.0]) == 1
+    assert desired_replicas(64, 32, [0.1, 0.1]) == 2
+    assert desired_replicas(65, 32, [0.1, 0.1]) == 3
+    assert desired_replicas(10, 32, [1.0, 0.9]) == 3  # blocks
+
+
+def test_threads_are_shared_out() -> None:
+    assert RaySettings("m", replicas=1).on_this_machine().config.threads == num_cpus()
+    assert RaySettings("m", replicas=num_cpus()).on_this_machine().config.threads == 1
+    with pytest.raises(ValueError, match="use at most"):
+        RaySettings("m", EngineConfig(threads=1), replicas=num_cpus() + 1).on_this_machine()
+    with pytest.raises(ValueError, match="larger"):
+        RaySettings("m", replicas=3, most_replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--replicas 2", "needs --ray"),
+        ("--ray --tensor-parallel-size 2", "a replica is one process"),
+        ("--routing prefix", "needs --ray"),
+        ("--ray --routing random", "invalid choice"),
+        ("--ray --replicas 0", "no number of replicas"),
+        ("--ray --autoscale 3", "A..B"),
+        ("--ray --autoscale 3..2", "A..B"),
+        ("--ray --replicas 2 --autoscale 1..2", "not both"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.parse(flags.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_ray_that_is_missing_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("environment", "extra"):
+        monkeypatch.delitem(sys.modules, f"roseplay.serve.ray.{name}", raising=False)
+    with pytest.raises(SystemExit):
+        main.parse(["--ray"])
+    assert "ray is not installed: pip install 'roseplay[ray]'" in capsys.readouterr().err.splitlines()[-1]
