@@ -14,10 +14,13 @@ BASE := $(VENV)/.stamp-base
 TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
 CONFORMANCE := $(VENV)/.stamp-conformance
+GUIDELLM_VENV := $(VENV)-guidellm
+GUIDELLM := $(GUIDELLM_VENV)/.stamp-guidellm
 MUTATION := $(VENV)/.stamp-mutation
+RAY := $(VENV)/.stamp-ray
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test conformance fuzz mutate soak lint format bench tiny-chat clean
+.PHONY: help setup play test conformance servers fuzz mutate soak ray lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -31,12 +34,16 @@ test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
-conformance: ## drive the API by LangChain's tests, lm-eval and schemathesis, in an environment of their own
+conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
+servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
+	$(PIP) gguf
+	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/servers $(ARGS)
+
 .PHONY: run-conformance
-run-conformance: $(CONFORMANCE)
-	@$(BIN)/python -m pytest -m slow tests/conformance $(ARGS)
+run-conformance: $(CONFORMANCE) $(GUIDELLM)
+	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/conformance $(ARGS)
 
 fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
 	@$(BIN)/python -m tests.core.fuzz $(ARGS)
@@ -46,6 +53,13 @@ mutate: $(MUTATION) ## change the code in 300 places and count what the tests no
 
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+ray: ## test replicas on Ray Serve, in an environment of their own (half a GB more)
+	@$(MAKE) --no-print-directory VENV=$(VENV)-ray run-ray
+
+.PHONY: run-ray
+run-ray: $(RAY)
+	@$(BIN)/python -m pytest -m slow tests/ray $(ARGS)
 
 lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the page's scripts
 	$(BIN)/ruff check .
@@ -68,7 +82,7 @@ tiny-chat: $(BASE) ## train the embedded model again (up to 90 minutes on two co
 	$(BIN)/python assets/tiny-chat/recipe/make.py $(ARGS)
 
 clean: ## remove what the other targets made, the environment too
-	rm -rf $(VENV) build dist test-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist test-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -89,10 +103,19 @@ $(CONFORMANCE): pyproject.toml $(TEST)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[conformance]'
 	@touch $@
 
+$(GUIDELLM): .ci/guidellm.txt
+	$(PYTHON) -m venv $(GUIDELLM_VENV)
+	$(GUIDELLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r .ci/guidellm.txt
+	@touch $@
+
 $(LINT): .ci/constraints.txt $(BASE)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[lint]'
 	@touch $@
 
 $(MUTATION): .ci/constraints.txt $(TEST)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[mutation]'
+	@touch $@
+
+$(RAY): .ci/constraints.txt $(TEST)
+	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[ray]'
 	@touch $@

@@ -34,6 +34,7 @@ COMES_WITH = {
     "huggingface_hub": "transformers",
     "tokenizers": "transformers",
     "tqdm": "transformers",
+    "opentelemetry": "opentelemetry-sdk",
     "zmq": "pyzmq",
 }
 
