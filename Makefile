@@ -1,8 +1,9 @@
 # `make help` lists what there is. PYTHON=python3.12 chooses another interpreter, VENV=dir another environment,
-# REQUIREMENTS=.ci/oldest.txt other versions of what running needs.
+# REQUIREMENTS=.ci/oldest.txt other versions of what running needs, JOBS=1 one process for the tests.
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
+JOBS ?= 2
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -32,7 +33,7 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -13,59 +12,33 @@ from roseplay import Engine
 from tests.faults import scene
 
 
-@dataclass
-class Outcome:
-    """A line of the printed table."""
-
-    name: str
-    seen: str = "was not injected"
-    survived: bool = False
-
-
-_outcomes = pytest.StashKey[list[Outcome]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_outcomes] = []
-
-
 @pytest.fixture
-def outcome(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], None]]:
+def outcome(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Note what the clients saw; the fault counts as survived where the test passes."""
-    found: list[Outcome] = []
+    noted = request.node.user_properties  # part of the test's report, which a process of pytest-xdist sends
+    not_injected = ("fault", [request.node.name, "was not injected"])
+    noted.append(not_injected)
 
     def note(name: str, seen: str) -> None:
-        found.append(Outcome(name, seen))
+        noted[:] = [one for one in noted if one is not not_injected] + [("fault", [name, seen])]
 
-    yield note
-    if not found:
-        found.append(Outcome(request.node.name))
-    passed = getattr(request.node, "passed", False)
-    for one in found:
-        one.survived = passed
-    request.config.stash.setdefault(_outcomes, []).extend(found)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    report = yield
-    if report.when == "call":
-        item.passed = report.passed  # type: ignore[attr-defined]
-    return report
+    return note
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    outcomes = config.stash.get(_outcomes, [])
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    outcomes = [
+        (*value, report.passed) for report in reports for name, value in report.user_properties if name == "fault"
+    ]
     if not outcomes:
         return
-    survived = sum(outcome.survived for outcome in outcomes)
     terminalreporter.section("fault injection")
     if config.get_verbosity() > 0:
-        width = max(len(outcome.name) for outcome in outcomes)
-        for outcome in outcomes:
-            mark = "ok    " if outcome.survived else "FAILED"
-            terminalreporter.line(f"{mark} {outcome.name:{width}}  {outcome.seen}")
-    terminalreporter.line(f"faults injected: {len(outcomes)}, survived: {survived}")
+        width = max(len(name) for name, _, _ in outcomes)
+        for name, seen, survived in outcomes:
+            terminalreporter.line(f"{'ok    ' if survived else 'FAILED'} {name:{width}}  {seen}")
+    survivors = sum(survived for _, _, survived in outcomes)
+    terminalreporter.line(f"faults injected: {len(outcomes)}, survived: {survivors}")
 
 
 @pytest.fixture(scope="session")

@@ -24,9 +24,22 @@ from tests.play.fake_engine import FakeEngine
 T = TypeVar("T")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    if call.when == "call" and (tried := inputs.take()):
+        item.user_properties.append(("bad inputs", tried))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if inputs.count:
-        terminalreporter.line(f"bad inputs tried: {inputs.count:,}")
+    counts = [
+        value
+        for category in ("passed", "failed")
+        for report in terminalreporter.getreports(category)
+        for name, value in report.user_properties
+        if name == "bad inputs"
+    ]
+    if counts:
+        terminalreporter.line(f"bad inputs tried: {sum(counts):,}")
 
 
 @contextmanager

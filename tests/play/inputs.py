@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-count = 0
+count = 0  # since `take`
 
 
 def tried(number: int = 1) -> None:
     """Count some."""
     global count
     count += number
+
+
+def take() -> int:
+    """Returns how many were tried since this was last asked."""
+    global count
+    taken, count = count, 0
+    return taken

@@ -89,6 +89,7 @@ def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground)
 
 
 def test_frames_have_tokens_and_the_server_s_load(page: Playground, engine: Engine) -> None:
+    engine.set_knobs(slow_motion=5.0)  # else all may be done before the server is asked for its load
     made = page.burst(size=6, kind="shared head", max_new_tokens=100, seed=1, tab_id=TAB)
     shown = finish(page)
     tokens = [token for frame in shown for token in frame["tokens"]]
