@@ -35,6 +35,7 @@ def test_the_model_knows_no_kernel():
     assert found.stdout.split("\n")[:2] == ["gather 0 None", "[]"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_engines_suite_passes_without_kernels():
     files = [str(HERE / name) for name in SUITE]

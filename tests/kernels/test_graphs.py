@@ -150,7 +150,7 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
     "triton" not in BACKENDS or importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
     reason="there is no Triton to interpret",
 )
-@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "gemma3_text"])
 def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(family: str):
     model = tiny_model(FAMILIES[family]())
     with emulate_gpu((1, 2, 4), (8, 16)):

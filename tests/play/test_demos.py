@@ -187,7 +187,9 @@ def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -
     assert back[7]["turns"][0]["text_from"] == 0
 
 
-def test_a_demo_ends_with_its_engine(running: Playground) -> None:
+def test_a_demo_ends_with_its_engine(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wait in ("STREAMING_S", "BURST_S"):
+        monkeypatch.setattr(playing, wait, 1.0)
     begun(running)
     running.engine.close()
     running.demos.next(MINE)
