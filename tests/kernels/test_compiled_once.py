@@ -43,9 +43,7 @@ def test_nothing_is_compiled_twice(tmp_path: Path):
     assert "data saved" not in runs[1]
 
 
-@pytest.mark.parametrize(
-    "changed", [pytest.param("rows.py", marks=pytest.mark.slow), "attention/decode_vectors.py"]
-)
+@pytest.mark.parametrize("changed", [pytest.param("rows.py", marks=pytest.mark.slow), "attention/decode_vectors.py"])
 def test_a_kernel_is_compiled_again_when_a_file_that_helps_to_make_it_changes(tmp_path: Path, changed: str):
     package = tmp_path / "package"
     shutil.copytree(

@@ -29,7 +29,7 @@ export function mount(element) {
 
 /* Where an arm runs, if there is a choice of servers. */
 function serverSetting() {
-  const { servers } = lab.catalogue;
+  const servers = (lab.catalogue && lab.catalogue.servers) || [];
   return servers.length > 1
     ? { url: { label: "Server", hint: "all figures", lab: "row", kind: "choice", options: servers } }
     : {};
@@ -54,7 +54,7 @@ function show() {
   const key = focused && body.contains(focused) ? focused.dataset.key : null;
   write(subtitle, differing === 1 ? "1 differs" : differing ? `${differing} differ` : "no difference");
   body.replaceChildren(...all.filter((row) => row.differs || !only).map(line));
-  if (!only && "max_batch_size" in lab.plan.A.knobs) body.append(slow()); // a server may have no knobs
+  if (!only && Object.keys(lab.plan.A.knobs).length) body.append(slow()); // a server may have no knobs
   const again = key && body.querySelector(`[data-key="${CSS.escape(key)}"]`);
   if (again) again.focus();
 }
