@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.model.attention import AttentionParams, Paged
+from roseplay.model.attention.pattern import adopt_temperatures, share_keys
 from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
@@ -18,12 +19,19 @@ class RecordingBackend:
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
+        self.kv_layers: dict[int, int] = {}
+        self._seen: dict[tuple[int, int], tuple[int, torch.Tensor, torch.Tensor]] = {}
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
         if not isinstance(layer, int):
             raise RuntimeError(f"an attention module has the layer_idx {layer!r}")
-        if layer in self.shapes:
+        if layer in self.shapes or layer in self.kv_layers:
             raise RuntimeError(f"two attention modules have the layer_idx {layer}")
+        place = k.data_ptr(), v.data_ptr()
+        if place in self._seen:
+            self.kv_layers[layer] = self._seen[place][0]
+            return
+        self._seen[place] = layer, k, v  # kept, so that no other tensors can be in their place
         self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
 
     def attend(
@@ -38,11 +46,16 @@ class RecordingBackend:
 def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
     """Returns what each layer caches, by ``layer_idx``, and how many logits the model computes for a token.
 
+    Layers that attend to the very keys and values of another (Gemma 3n, Gemma 4) cache nothing: from now on they read what
+    that layer caches.
+
     Raises ``RuntimeError`` when the model does not call our attention once in each layer.
     """
+    adopt_temperatures(model)
     backend = RecordingBackend()
     batch = dummy_batch(2, row_tokens=2, block_size=2).upload(model.device)
     logits = PackedForward(model)(Paged(backend, batch))
     if not backend.shapes:
         raise RuntimeError("no layer called attention")
+    share_keys(model, backend.kv_layers)
     return backend.shapes, int(logits.shape[-1])

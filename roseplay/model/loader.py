@@ -15,6 +15,7 @@ from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
+from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
@@ -24,7 +25,15 @@ from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
 from roseplay.model.source import cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
-from roseplay.model.support import UnsupportedModelError, check_class, check_config, find_class, needs_probe, refuse
+from roseplay.model.support import (
+    UnsupportedModelError,
+    check_class,
+    check_config,
+    class_config,
+    find_class,
+    needs_probe,
+    refuse,
+)
 from roseplay.model.tokenizer import load_tokenizer
 from roseplay.model.weights_progress import counting_checkpoint, counting_random, download_bar
 
@@ -62,14 +71,14 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
             raise refuse(name, f"{type(model).__name__} has no language model head")
-        max_model_len = _check(model.config, type(model), config, name, ranks)
-        return _finish(_adopt(model, config), config, name, max_model_len, reporter, ranks)
+        max_model_len, from_config = _check(model.config, type(model), config, name, ranks)
+        return _finish(_adopt(model, config), config, name, max_model_len, from_config, reporter, ranks)
 
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
     check_config(hf_config, name=model)
     model_class = find_class(hf_config, name=model, trust_remote_code=config.trust_remote_code)
-    max_model_len = _check(hf_config, model_class, config, model, ranks)
+    max_model_len, from_config = _check(hf_config, model_class, config, model, ranks)
     device = choose_device(config.device) if ranks is None else ranks.device
     dtype = _choose_dtype(config.dtype, hf_config, device)
     if ranks is not None:
@@ -78,13 +87,14 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
         built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter)
-    return _finish(built, config, model, max_model_len, reporter, ranks)
+    return _finish(built, config, model, max_model_len, from_config, reporter, ranks)
 
 
 def _check(
     hf_config: Any, model_class: type | None, config: EngineConfig, name: str, ranks: Ranks | None = None
-) -> int:
-    """Check that a model's family is supported; returns its ``max_model_len``."""
+) -> tuple[int, bool]:
+    """Check that a model's family is supported; returns its ``max_model_len``, and whether the patterns of its attention
+    are taken from its config."""
     check_config(hf_config, name=name)
     if model_class is not None:
         check_class(model_class, hf_config.model_type, name=name)
@@ -98,10 +108,11 @@ def _check(
             return model_class._from_config(small, **options)  # type: ignore[attr-defined]
         return AutoModelForCausalLM.from_config(small, trust_remote_code=config.trust_remote_code, **options)
 
-    if needs_probe(hf_config, model_class):
-        with quiet(), torch.random.fork_rng():
-            probe(hf_config, name=name, build=build)
-    return max_model_len
+    if not needs_probe(hf_config, model_class):
+        return max_model_len, False
+    own = class_config(hf_config, model_class)
+    with quiet(), torch.random.fork_rng():
+        return max_model_len, probe(own, name=name, build=build)
 
 
 def _finish(
@@ -109,6 +120,7 @@ def _finish(
     config: EngineConfig,
     name: str,
     max_model_len: int,
+    patterns_from_config: bool,
     reporter: Reporter,
     ranks: Ranks | None,
 ) -> LoadedModel:
@@ -123,6 +135,8 @@ def _finish(
     model.eval()
     try:
         freeze_rope(model, max_model_len)
+        if patterns_from_config:
+            adopt_config_patterns(model)
         shapes, vocab_size = record_layout(model)
     except Exception as error:
         raise refuse(name, f"{model.config.model_type} does not run on paged attention ({error})") from error

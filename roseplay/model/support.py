@@ -20,12 +20,20 @@ ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_at
 
 
 class UnsupportedModelError(ValueError):
-    """The model was not found, or it is refused; the message is one line and says what to do."""
+    """The model was not found, or it is refused; the message is one line and says what to do.
+
+    Attributes:
+        untried: it is refused because it could not be tried, not because its family is known to fail.
+    """
+
+    untried = False
 
 
-def refuse(name: str, why: str) -> UnsupportedModelError:
+def refuse(name: str, why: str, *, untried: bool = False) -> UnsupportedModelError:
     """The error for a model that cannot be served, to be raised."""
-    return UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
+    error = UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
+    error.untried = untried
+    return error
 
 
 def check_config(config: Any, *, name: str) -> None:
@@ -55,6 +63,12 @@ def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | Non
     if trust_remote_code and "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):
         return None
     raise refuse(name, f"{config.model_type} has no causal language model in transformers")
+
+
+def class_config(config: Any, model_class: type | None) -> Any:
+    """The part of a config that a model class is built from: of a model for text and images, that for text."""
+    own = getattr(model_class, "config_class", None)
+    return config.get_text_config() if own is not None and config.sub_configs.get("text_config") is own else config
 
 
 def check_class(model_class: type, kind: str, *, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
 from roseplay.kernels.cuda.attention.tiles import choose_splits
-from roseplay.model.attention import make_backend
+from roseplay.model.attention import EVERYTHING, Reach, make_backend
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.gpu.conftest import ON_GPU
@@ -31,13 +32,14 @@ from tests.model.attention_cases import (
 )
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.test_families import worst_difference
+from tests.model.test_patterns import FAMILIES as PATTERNED
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 SLOW_PARTS = 16
 models_on_the_cpu = pytest.mark.skipif(ON_GPU, reason="its models are on the CPU; test_answers runs models on the GPU")
-CASE = Case("mixed", (24, 16), (6, 2), None, torch.float32, 4, None, False, True, True)
+CASE = Case("mixed", (24, 16), (6, 2), EVERYTHING, torch.float32, 4, None, False, True, True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -84,13 +86,22 @@ def test_everything(part: int):
 def test_each_pair_of_values_meets():
     """What makes the small set worth as much as it is said to be."""
     cases = pairwise_cases()
-    assert {(c.rows, c.window) for c in cases} >= {(r, w) for r in ROWS for w in (None, 1, 6, 40)}
+    assert {(c.rows, c.reach) for c in cases} >= set(
+        itertools.product(ROWS, (EVERYTHING, *map(Reach, (1, 6, 40)), Reach(chunk=7)))
+    )
     assert len({(c.dims, c.dtype) for c in cases}) == 5 * 3
     assert len({(c.heads, c.softcap, c.rows) for c in cases}) >= 4 * len(ROWS)
 
 
 def replay_case(rows: str, dtype: torch.dtype, **others: Any) -> Case:
-    settings = {"window": None, "softcap": None, "sinks": False, "strided": False, "dims": (64, 64), "heads": (8, 2)}
+    settings = {
+        "reach": EVERYTHING,
+        "softcap": None,
+        "sinks": False,
+        "strided": False,
+        "dims": (64, 64),
+        "heads": (8, 2),
+    }
     return Case(rows=rows, dtype=dtype, block_size=16, padded=True, **{**settings, **others})
 
 
@@ -103,7 +114,7 @@ REPLAYS: dict[str, tuple[Bucket, tuple[Case, ...]]] = {
     "replay any batch": (
         Bucket(num_rows=6, num_tokens=32, table_width=48, num_blocks=64),
         tuple(
-            replay_case(rows, torch.float32, window=40, sinks=True)
+            replay_case(rows, torch.float32, reach=Reach(window=40), sinks=True)
             for rows in ("decodes", "mixed", "a prompt", "chunks", "a long decode")
         ),
     ),
@@ -180,7 +191,7 @@ def test_padding_changes_no_block_but_block_0():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched: bool):
     """Keys and values of different sizes, seven heads, and numbers that are none."""
-    problem = make_problem(Case("mixed", (48, 16), (7, 7), None, dtype, 4, None, False, False, True), DEVICE)
+    problem = make_problem(Case("mixed", (48, 16), (7, 7), EVERYTHING, dtype, 4, None, False, False, True), DEVICE)
     problem.batch.batched_append = batched
     problem.k[3, 2, 5], problem.v[0, 0, 0], problem.v[8, 6, 15] = float("nan"), float("inf"), float("-inf")
     shape = {0: LayerShape(7, 48, 16)}
@@ -198,6 +209,13 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
 def test_families_through_the_runner(family: str):
     """Whole prompts, chunks, decodes and mixtures; windows, soft-cap, sinks, keys and values of different sizes."""
     assert worst_difference(tiny_model(FAMILIES[family]()), "triton") < 1e-4
+
+
+@models_on_the_cpu
+@pytest.mark.parametrize("family", PATTERNED)
+def test_patterns_of_the_config_through_the_runner(family: str):
+    """Chunks, windows that only the mask has, and layers that read the keys of others."""
+    assert worst_difference(tiny_model(PATTERNED[family]()), "triton") < 1e-4
 
 
 @models_on_the_cpu

@@ -16,20 +16,21 @@ from triton.compiler import ASTSource
 from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel, join_kernel
 from roseplay.kernels.cuda.attention.tiles import choose_tiles, next_power_of_2, shared_bytes
+from roseplay.model.attention import EVERYTHING, Reach
 
 TYPES = {"fp16": 2, "bf16": 2, "fp32": 4}
 INTS = {"num_tokens", "num_rows", "table_stride"}
-# (k_dim, v_dim, query heads of a KV head, dtype, window, softcap and sinks, splits)
+# (k_dim, v_dim, query heads of a KV head, dtype, reach, softcap and sinks, splits)
 ATTEND = (
-    (64, 64, 1, "fp16", 0, False, 1),
-    (128, 128, 4, "bf16", 0, False, 2),
-    (80, 80, 3, "bf16", 100, True, 1),
-    (192, 128, 1, "bf16", 0, False, 1),
-    (256, 256, 2, "bf16", 100, True, 1),
-    (512, 512, 71, "bf16", 0, False, 4),
-    (32, 32, 4, "fp32", 0, True, 2),
-    (128, 128, 4, "fp32", 100, False, 1),
-    (256, 256, 2, "fp32", 0, False, 1),
+    (64, 64, 1, "fp16", EVERYTHING, False, 1),
+    (128, 128, 4, "bf16", EVERYTHING, False, 2),
+    (80, 80, 3, "bf16", Reach(window=100), True, 1),
+    (192, 128, 1, "bf16", EVERYTHING, False, 1),
+    (256, 256, 2, "bf16", Reach(chunk=100), True, 1),
+    (512, 512, 71, "bf16", EVERYTHING, False, 4),
+    (32, 32, 4, "fp32", EVERYTHING, True, 2),
+    (128, 128, 4, "fp32", Reach(window=100), False, 1),
+    (256, 256, 2, "fp32", EVERYTHING, False, 1),
 )
 
 
@@ -56,7 +57,7 @@ def compile_kernel(kernel: Any, pointer: str, constants: dict[str, Any], archite
 def compile_attend(
     decode_only: bool, num_tokens: int, shape: tuple[Any, ...], architecture: int, shared_memory: int
 ) -> None:
-    k_dim, v_dim, group, dtype, window, extras, splits = shape
+    k_dim, v_dim, group, dtype, reach, extras, splits = shape
     itemsize = TYPES[dtype]
     tiles = choose_tiles(
         decode_only=decode_only, num_tokens=num_tokens, num_rows=4, group=group, k_dim=k_dim, v_dim=v_dim,
@@ -66,7 +67,8 @@ def compile_attend(
         "NUM_HEADS": 2 * group, "GROUP": group, "HEADS": tiles.heads,
         "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_SIZE": 16,
         "K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": next_power_of_2(k_dim), "V_PAD": next_power_of_2(v_dim),
-        "SPLITS": splits, "DECODE": decode_only, "WINDOW": window, "SOFTCAP": extras, "SINKS": extras,
+        "SPLITS": splits, "DECODE": decode_only, "SOFTCAP": extras, "SINKS": extras,
+        "WINDOW": reach.window or 0, "CHUNK": reach.chunk or 0,
         "WIDEN": False, "PRECISION": "tf32x3" if itemsize == 4 else "tf32",
     }  # fmt: skip
     options = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}

@@ -10,7 +10,7 @@ import torch
 
 from roseplay.kernels.cpu.attention import calls
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Plan
-from roseplay.model.attention import AttentionParams
+from roseplay.model.attention import EVERYTHING, AttentionParams, Reach
 
 prompt_loops = pytest.importorskip("roseplay.kernels.cpu.attention.prompt_loops", reason="Numba is not installed")
 
@@ -64,7 +64,7 @@ class Prompts:
         return out
 
     def spelled_out(
-        self, window: int | None = None, softcap: float | None = None, sinks: torch.Tensor | None = None
+        self, reach: Reach = EVERYTHING, softcap: float | None = None, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
         found = []
         group = self.q.shape[1] // self.keys.shape[1]
@@ -77,8 +77,11 @@ class Prompts:
             scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
             if softcap:
                 scores = torch.tanh(scores / softcap) * softcap
-            back = torch.arange(length - count, length)[:, None] - torch.arange(length)
-            scores = scores.masked_fill((back < 0) | (back >= (window or length)), -torch.inf)
+            query, key = torch.arange(length - count, length)[:, None], torch.arange(length)
+            hidden = (key > query) | (key <= query - (reach.window or length))
+            if reach.chunk:
+                hidden |= key // reach.chunk != query // reach.chunk
+            scores = scores.masked_fill(hidden, -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, count, 1)], -1)
             found.append((scores.softmax(-1)[..., :length] @ v).transpose(0, 1))
@@ -91,12 +94,14 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "dims", "block_size", "window", "softcap", "sinks"),
+    ("heads", "dims", "block_size", "reach", "softcap", "sinks"),
     [
-        ((4, 4), (8, 8), 4, None, None, False),
-        ((9, 3), (32, 32), 16, 150, None, False),
-        ((8, 1), (64, 64), 24, 6, None, True),
-        ((2, 2), (24, 12), 3, 1, 3.0, True),
+        ((4, 4), (8, 8), 4, EVERYTHING, None, False),
+        ((9, 3), (32, 32), 16, Reach(window=150), None, False),
+        ((9, 3), (32, 32), 16, Reach(chunk=100), None, False),
+        ((8, 1), (64, 64), 24, Reach(window=6), None, True),
+        ((2, 2), (24, 12), 3, Reach(window=1), 3.0, True),
+        ((2, 2), (24, 12), 3, Reach(chunk=7), 3.0, True),
     ],
 )
 def test_it_is_the_same_as_spelled_out(
@@ -104,13 +109,13 @@ def test_it_is_the_same_as_spelled_out(
     heads: tuple[int, int],
     dims: tuple[int, int],
     block_size: int,
-    window: int | None,
+    reach: Reach,
     softcap: float | None,
     sinks: bool,
 ) -> None:
     """With a past and without, of one stretch and of several."""
     prompts = Prompts(dtype, [33, 140, 50], [0, 130, 5], heads, dims, block_size)
-    asked: dict[str, Any] = {"window": window, "softcap": softcap}
+    asked: dict[str, Any] = {"reach": reach, "softcap": softcap}
     asked["sinks"] = torch.linspace(-2, 30, heads[0]).to(dtype) if sinks else None
     close(prompts.attended(**asked), prompts.spelled_out(**asked))
 
@@ -121,11 +126,11 @@ def test_a_query_sees_the_same_in_any_chunk_and_with_any_number_of_threads(dtype
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        expected = whole.attended(window=170)
+        expected = whole.attended(reach=Reach(window=170))
     finally:
         torch.set_num_threads(before)
     part.q, part.counts, part.starts = part.q[217:], part.counts - 217, np.array([0, 83])
-    assert torch.equal(part.attended(window=170), expected[217:])
+    assert torch.equal(part.attended(reach=Reach(window=170)), expected[217:])
 
 
 def test_short_rows_are_left_to_the_decodes_kernel(dtype: torch.dtype) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from roseplay.model.attention import AttentionBackend, AttentionParams, make_backend
+from roseplay.model.attention import EVERYTHING, AttentionBackend, AttentionParams, Reach, make_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 
@@ -47,7 +47,7 @@ _FACTORS: dict[str, Sequence[Any]] = {
     "rows": tuple(ROWS),
     "dims": ((32, 32), (64, 64), (80, 80), (24, 16), (128, 128)),
     "heads": ((2, 2), (6, 2), (4, 1), (20, 1)),
-    "window": (None, 1, 6, 40),
+    "reach": (EVERYTHING, Reach(window=1), Reach(window=6), Reach(window=40), Reach(chunk=7), Reach(chunk=32)),
     "dtype": (torch.float32, torch.float16, torch.bfloat16),
     "block_size": (4, 16, 24),
     "softcap": (None, 5.0),
@@ -60,7 +60,7 @@ _LARGE_FACTORS = {
     "rows": (*LARGE_ROWS, "mixed"),
     "dims": ((64, 64), (96, 96), (192, 128), (256, 256), (512, 512)),
     "heads": ((12, 12), (9, 3), (32, 8), (71, 1)),
-    "window": (None, 6, 250),
+    "reach": (EVERYTHING, Reach(window=6), Reach(window=250), Reach(chunk=96)),
     "block_size": (16, 32),
 }
 
@@ -79,7 +79,7 @@ class Case:
     rows: str
     dims: tuple[int, int]
     heads: tuple[int, int]
-    window: int | None
+    reach: Reach
     dtype: torch.dtype
     block_size: int
     softcap: float | None
@@ -89,12 +89,14 @@ class Case:
 
     def __str__(self) -> str:
         told = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return ", ".join(_say(name, value) for name, value in told if value not in (None, False))
+        return ", ".join(_say(name, value) for name, value in told if value not in (None, False, EVERYTHING))
 
 
 def _say(name: str, value: Any) -> str:
     if value is True:
         return name
+    if isinstance(value, Reach):
+        return f"window {value.window}" if value.window else f"chunk {value.chunk}"
     if name in ("rows", "dtype"):
         return str(value).removeprefix("torch.")
     return f"{name} {'x'.join(map(str, value)) if isinstance(value, tuple) else value}"
@@ -102,8 +104,9 @@ def _say(name: str, value: Any) -> str:
 
 # Three things that must meet, beyond what pairs promise: split contexts, and what each split must or must not count.
 _SPLIT_CASES = (
-    Case("a long decode", (24, 16), (6, 2), None, torch.float32, 16, None, True, True, False),
-    Case("a long decode", (64, 64), (2, 2), 500, torch.float32, 24, 5.0, True, False, True),
+    Case("a long decode", (24, 16), (6, 2), EVERYTHING, torch.float32, 16, None, True, True, False),
+    Case("a long decode", (64, 64), (2, 2), Reach(window=500), torch.float32, 24, 5.0, True, False, True),
+    Case("a long decode", (32, 32), (2, 2), Reach(chunk=450), torch.float32, 16, None, False, False, False),
 )
 
 
@@ -215,7 +218,7 @@ def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket
         q.unflatten(1, (heads, k_dim)),
         k.unflatten(1, (kv_heads, k_dim)),
         v.unflatten(1, (kv_heads, v_dim)),
-        AttentionParams(k_dim**-0.5, case.window, case.softcap, sinks),
+        AttentionParams(k_dim**-0.5, case.reach, case.softcap, sinks),
     )
 
 

@@ -11,7 +11,7 @@ import transformers as tf
 
 from roseplay.config import EngineConfig
 from roseplay.model.loader import UnsupportedModelError, load_model
-from roseplay.model.probe import shrink
+from roseplay.model.shrink import shrink
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import eager_logits, make_runner, random_tokens
 
@@ -35,11 +35,6 @@ REFUSED = {
     "qwen3_next": (lambda: tf.Qwen3NextConfig(**_TINY), "not plain attention"),
     "lfm2": (lambda: tf.Lfm2Config(**_TINY, layer_types=["conv", "full_attention"]), "not plain attention"),
     "t5": (lambda: tf.T5Config(vocab_size=64, d_model=32), "encoder-decoder"),
-    "llama4_text": (
-        lambda: tf.Llama4TextConfig(**_TINY, intermediate_size_mlp=48, head_dim=8, num_local_experts=2, attention_chunk_size=8192),
-        "something else|does not run",
-    ),
-    "phimoe": (lambda: tf.PhimoeConfig(**_TINY, num_local_experts=4, sliding_window=2047), "something else"),
 }  # fmt: skip
 
 

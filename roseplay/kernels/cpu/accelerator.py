@@ -80,8 +80,10 @@ class CPUAccelerator(Accelerator):
             with SharedInputs(model) as inputs:
                 record_layout(model)
             if int8:
-                saved = sum(saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups))
-            pack_linears(model, inputs.groups, reporter, int8=int8)
+                saved = sum(
+                    saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups, inputs.unused)
+                )
+            pack_linears(model, inputs.groups, reporter, int8=int8, unused=inputs.unused)
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)
         return saved

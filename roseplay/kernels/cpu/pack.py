@@ -8,7 +8,7 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -134,6 +134,7 @@ def pack_linears(
     reporter: Reporter | None = None,
     *,
     int8: bool = False,
+    unused: Collection[nn.Module] = (),
 ) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
@@ -144,10 +145,12 @@ def pack_linears(
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
         reporter: counts the layers.
         int8: round their weights to int8.
+        unused: layers that stay as they are (``SharedInputs``).
     """
     if not can_pack(model.device, model.dtype):
         return 0
-    products = choose(model.dtype, linear_sizes(model, together), quantized=int8)
+    products = choose(model.dtype, linear_sizes(model, together, unused), quantized=int8)
+    stay = {id(layer) for layer in unused}
     logger.info("linear layers are multiplied by %s", products)
     make: Make = partial(Int8Linear if int8 else PackedLinear, products=products)
     groups = {id(layer): group for group in together for layer in group}
@@ -157,6 +160,8 @@ def pack_linears(
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             # Subclasses may do more than multiply.
+            if id(child) in stay:
+                continue
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
                 group = groups.get(id(child))
                 if group is None:
@@ -175,9 +180,11 @@ def pack_linears(
     return packed
 
 
-def linear_sizes(model: PreTrainedModel, together: list[list[nn.Linear]]) -> Iterator[tuple[int, int]]:
-    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed."""
-    grouped = {id(layer) for group in together for layer in group}
+def linear_sizes(
+    model: PreTrainedModel, together: list[list[nn.Linear]], unused: Collection[nn.Module] = ()
+) -> Iterator[tuple[int, int]]:
+    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed; arguments as there."""
+    grouped = {id(layer) for group in together for layer in group} | {id(layer) for layer in unused}
     for group in together:
         yield group[0].in_features, sum(layer.out_features for layer in group)
     for module in model.modules():
@@ -192,10 +199,13 @@ class SharedInputs:
 
     Attributes:
         groups: the layers with the same input, in the order of their calls; complete at the exit.
+        unused: the layers that were not called: of images and sound, or of a model that reads a layer's weight (LongCat's
+            router), which a packed layer does not have. Complete at the exit.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.groups: list[list[nn.Linear]] = []
+        self.unused: list[nn.Module] = []
         self._parents = {
             id(child): id(module)
             for module in model.modules()
@@ -215,6 +225,7 @@ class SharedInputs:
         for hook in self._hooks:
             hook.remove()
         self._open = self._input = None
+        self.unused = [layer for layer in self._layers if id(layer) not in self._called]
         # A layer that is called several times in a pass belongs to no group.
         self.groups = [g for g in self.groups if len(g) > 1 and all(self._called[id(layer)] == 1 for layer in g)]
 

@@ -13,15 +13,18 @@ from roseplay.model.attention.interface import (
     make_backend,
     register_backend,
 )
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.attention.reference import ReferenceBackend
 
 __all__ = [
     "ATTENTION_NAME",
     "BACKENDS",
+    "EVERYTHING",
     "AttentionBackend",
     "AttentionParams",
     "GatherBackend",
     "Paged",
+    "Reach",
     "ReferenceBackend",
     "carry",
     "default_backend",

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from roseplay.model.attention.append import append_paged
 from roseplay.model.attention.interface import AttentionParams, register_backend
+from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -51,14 +52,14 @@ class GatherBackend:
     ) -> None:
         """``attend`` for some of the batch's rows, into their tokens of ``out``."""
         bounds, seq_lens = batch.host_cu_seqlens_q.tolist(), batch.host_seq_lens.tolist()
-        window = params.window
+        reach = params.reach
         for row in rows:
             begin, end, seq_len = bounds[row], bounds[row + 1], seq_lens[row]
             count, past = end - begin, seq_len - (end - begin)
             if not count:
                 continue
-            # Blocks before every query's window are not gathered.
-            start = max(0, past - window + 1) // self.cache.block_size if window else 0
+            # Blocks that no query sees are not gathered.
+            start = max(0, reach.first(past)) // self.cache.block_size
             first_key = start * self.cache.block_size
             if past:
                 keys = self._gather(self.cache.keys[layer], batch, row, start, seq_len)
@@ -66,14 +67,14 @@ class GatherBackend:
             else:
                 keys, values = (x[begin:end].transpose(0, 1)[None] for x in (k, v))
             queries = q[begin:end].transpose(0, 1)[None]
-            if not past and params.plain and (window is None or window >= count):
+            if not past and params.plain and reach.first(count - 1) <= 0:
                 out[begin:end] = _sdpa(queries, keys, values, None, count > 1, params.scaling)[0].transpose(0, 1)
                 continue
             for at in range(0, count, self.masked_queries):
                 stop = min(count, at + self.masked_queries)
-                low, high = max(0, past + at - window + 1) if window else 0, past + stop
+                low, high = max(0, reach.first(past + at)), past + stop
                 seen = slice(low - first_key, high - first_key)
-                mask = None if stop - at == 1 else _mask(past + at, stop - at, low, high, window, q.device)
+                mask = None if stop - at == 1 else _mask(past + at, stop - at, low, high, reach, q.device)
                 part = queries[:, :, at:stop], keys[:, :, seen], values[:, :, seen]
                 if params.plain:
                     result = _sdpa(*part, mask, False, params.scaling)
@@ -96,12 +97,13 @@ class GatherBackend:
 
 
 def _mask(
-    first_query: int, queries: int, first_key: int, last_key: int, window: int | None, device: torch.device
+    first_query: int, queries: int, first_key: int, last_key: int, reach: Reach, device: torch.device
 ) -> torch.Tensor:
     """Which keys each query sees, bool ``[queries, keys]``, for queries and keys at consecutive positions."""
-    distance = torch.arange(first_query, first_query + queries, device=device)[:, None]
-    distance = distance - torch.arange(first_key, last_key, device=device)
-    return (distance >= 0) & (distance < window) if window else distance >= 0
+    query = torch.arange(first_query, first_query + queries, device=device)[:, None]
+    key = torch.arange(first_key, last_key, device=device)
+    visible = key <= query
+    return visible & (key >= reach.first(query)) if reach.most else visible
 
 
 def _sdpa(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from transformers import AttentionInterface
 
+from roseplay.model.attention.pattern import EVERYTHING, Reach, pattern_of
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -29,13 +30,13 @@ class AttentionParams:
 
     Attributes:
         scaling: factor of the scores.
-        window: a token sees itself and the ``window - 1`` tokens before it; None for all.
+        reach: how far back a token sees.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
         sinks: ``[heads]``: a score that is part of each softmax and has no value (GPT-OSS).
     """
 
     scaling: float
-    window: int | None = None
+    reach: Reach = EVERYTHING
     softcap: float | None = None
     sinks: torch.Tensor | None = None
 
@@ -127,7 +128,7 @@ def roseplay_attention(
     paged: Paged | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention function: append, then attend.
+    """transformers' attention function: append, then attend. The layer's ``LayerPattern`` has what the model does not pass.
 
     ``query``, ``key``, ``value`` are ``[1, heads, tokens, dim]``. Returns ``[1, tokens, heads, v_dim]`` and no weights.
     Raises ``RuntimeError`` when the model needs something that no backend supports.
@@ -141,11 +142,17 @@ def roseplay_attention(
     if others.get("is_causal") is False or not getattr(module, "is_causal", True):
         raise RuntimeError(f"{name} is not causal")
     layer: int = module.layer_idx  # type: ignore[assignment]
+    pattern = pattern_of(module)
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
-    paged.backend.append(layer, k, v, paged.batch)
+    if pattern.kv_layer is None:
+        paged.backend.append(layer, k, v, paged.batch)
+    else:  # that layer has appended them
+        layer = pattern.kv_layer
+    if pattern.temperature is not None:
+        q = (q * pattern.temperature.factors(paged.batch.positions)[:, None, None]).to(q.dtype)
     params = AttentionParams(
         scaling=q.shape[-1] ** -0.5 if scaling is None else float(scaling),
-        window=sliding_window if sliding_window and sliding_window > 0 else None,
+        reach=Reach(window=sliding_window) if sliding_window and sliding_window > 0 else pattern.reach,
         softcap=softcap,
         sinks=s_aux,
     )

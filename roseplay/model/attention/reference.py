@@ -42,8 +42,7 @@ class ReferenceBackend:
             position = torch.arange(seq_len - (end - begin), seq_len, device=q.device)[:, None]
             other = torch.arange(seq_len, device=q.device)[None, :]
             visible = other <= position
-            if params.window is not None:
-                visible &= other > position - params.window
+            visible &= other >= params.reach.first(position)
             scores = scores.masked_fill(~visible, float("-inf"))
             if params.sinks is not None:
                 sink = params.sinks.float().view(-1, 1, 1).expand(-1, end - begin, 1)

@@ -40,7 +40,7 @@ class CPUBackend(GatherBackend):
             return super().attend(layer, q, k, v, batch, params)
         out = q.new_empty((*q.shape[:2], v.shape[-1]))
         keys, values, plan = self.cache.keys[layer], self.cache.values[layer], Plan.of(batch)
-        decodes = plan.decodes(params.window)
+        decodes = plan.decodes(params.reach)
         if decodes is not None:
             calls.attend_in_place(q, out, keys, values, decodes, params)
         if plan.has_prompts:

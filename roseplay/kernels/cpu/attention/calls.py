@@ -57,7 +57,7 @@ def attend_in_place(
         out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; only the tokens of ``decodes`` are written.
         keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16.
         values: ``[blocks, kv_heads, block_size, v_dim]``, of the same dtype.
-        decodes: planned for the window of ``params``.
+        decodes: planned for the reach of ``params``.
 
     Scores and sums are float32 whatever the cache holds.
     """
@@ -121,7 +121,8 @@ def attend_prompts(
         q.stride(0),
         kv_heads,
         0 if params.sinks is None else len(sink),
-        params.window or 0,
+        params.reach.window or 0,
+        params.reach.chunk or 0,
         *spans.arguments(),
     ]
     share_out(kernel, arguments, kv_heads, hold=(floats, spans, sink), rows=spans.count)

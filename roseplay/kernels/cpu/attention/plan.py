@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from roseplay.model.attention import Reach
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
 
 # Rows of up to this many tokens attend token by token, each as if it were a decode.
@@ -92,7 +93,7 @@ class Plan:
     def __init__(self, cu_seqlens_q: Ints, seq_lens: Ints, block_tables: Ints) -> None:
         self._cu_seqlens_q, self._seq_lens, self._block_tables = cu_seqlens_q, seq_lens, block_tables
         self._decodes_only = cu_seqlens_q.size - 1 == cu_seqlens_q[-1]
-        self._decodes: dict[int | None, Decodes | None] = {}
+        self._decodes: dict[Reach, Decodes | None] = {}
         self._spans: dict[int, Spans] = {}
 
     @classmethod
@@ -121,11 +122,11 @@ class Plan:
         rows: list[int] = self._prompts.tolist()
         return rows
 
-    def decodes(self, window: int | None) -> Decodes | None:
+    def decodes(self, reach: Reach) -> Decodes | None:
         """The tokens that attend one by one, decodes and short chunks of prompts; None if there are none."""
-        if window not in self._decodes:
-            self._decodes[window] = self._plan_decodes(window)
-        return self._decodes[window]
+        if reach not in self._decodes:
+            self._decodes[reach] = self._plan_decodes(reach)
+        return self._decodes[reach]
 
     def spans(self, most: int) -> Spans:
         """The tokens of prompts, ``most`` queries at a time."""
@@ -133,7 +134,7 @@ class Plan:
             self._spans[most] = self._plan_spans(most)
         return self._spans[most]
 
-    def _plan_decodes(self, window: int | None) -> Decodes | None:
+    def _plan_decodes(self, reach: Reach) -> Decodes | None:
         seq_lens, tables = self._seq_lens, self._block_tables
         if self._decodes_only:
             tokens = np.arange(seq_lens.size)
@@ -147,7 +148,7 @@ class Plan:
             tokens = np.repeat(self._cu_seqlens_q[rows + 1], counts) - 1 - back
             seq_lens = np.repeat(seq_lens[rows], counts) - back
             tables = np.repeat(tables[rows], counts, axis=0)
-        firsts = np.maximum(0, seq_lens - window) if window else np.zeros_like(seq_lens)
+        firsts = np.maximum(0, reach.first(seq_lens - 1))
         tables, seq_lens = np.ascontiguousarray(tables), np.ascontiguousarray(seq_lens)
         return Decodes(tokens, tables, np.array([tokens.size]), seq_lens, firsts)
 
@@ -183,7 +184,7 @@ class StaticPlan:
     def __init__(self, batch: PagedBatch, tables: Ints) -> None:
         self._tables = tables
         self._plan = Plan(batch.host_cu_seqlens_q, batch.host_seq_lens, batch.host_block_tables)
-        self._decodes: dict[int | None, Decodes] = {}
+        self._decodes: dict[Reach, Decodes] = {}
         self._spans: dict[int, Spans] = {}
         self.in_place = True
         batch.memo[_MEMO] = self
@@ -196,12 +197,12 @@ class StaticPlan:
         self.in_place = False
         return ()
 
-    def decodes(self, window: int | None) -> Decodes:
-        if window not in self._decodes:
+    def decodes(self, reach: Reach) -> Decodes:
+        if reach not in self._decodes:
             tokens, seq_lens, firsts = np.zeros((3, len(self._tables)), np.int64)
-            made = self._decodes[window] = Decodes(tokens, self._tables, np.zeros(1, np.int64), seq_lens, firsts)
-            made.refill(self._plan.decodes(window))
-        return self._decodes[window]
+            made = self._decodes[reach] = Decodes(tokens, self._tables, np.zeros(1, np.int64), seq_lens, firsts)
+            made.refill(self._plan.decodes(reach))
+        return self._decodes[reach]
 
     def spans(self, most: int) -> Spans:
         if most not in self._spans:
@@ -216,7 +217,7 @@ class StaticPlan:
     def refill(self, host: HostBatch) -> None:
         """Overwrite the arrays with those of a batch of at most as many tokens."""
         self._plan = Plan(host.cu_seqlens_q, host.seq_lens, host.block_tables)
-        for window, decodes in self._decodes.items():
-            decodes.refill(self._plan.decodes(window))
+        for reach, decodes in self._decodes.items():
+            decodes.refill(self._plan.decodes(reach))
         for most, spans in self._spans.items():
             spans.refill(self._plan.spans(most))

@@ -31,9 +31,9 @@ _FLOAT_BYTES = 4
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, NUM_SINKS, WINDOW,
+    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, KV_HEADS, NUM_SINKS, WINDOW, CHUNK,
     TOKENS, COUNTS, POSITIONS, TABLES, SPANS, WIDTH,
-) = range(17)  # fmt: skip
+) = range(18)  # fmt: skip
 
 
 def fits(dtype: torch.dtype, k_dim: int) -> bool:
@@ -84,6 +84,14 @@ def _lay_out(keys, values, key_strips, value_strips, tokens, step):
 
 
 @numba.njit(inline="always")
+def _first_seen(position, window, chunk):
+    """The first token that the one at ``position`` sees, as ``Reach.first``; at most one of the two is not 0."""
+    if chunk:
+        return position - position % chunk
+    return position + 1 - window if window else 0
+
+
+@numba.njit(inline="always")
 def _write_out(out, total, weight, group, heads, bf16):
     """Write ``total / weight`` to ``out``: ``group`` rows of a token one after the other, ``heads`` rows per token."""
     for row in range(len(total)):
@@ -130,7 +138,7 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
     is_capped = int(capped)
 
     def attend(args, piece):
-        kv_heads, window = args[KV_HEADS], args[WINDOW]
+        kv_heads, window, chunk = args[KV_HEADS], args[WINDOW], args[CHUNK]
         # The last spans see the most tokens, and are started first.
         span, head = pointer(args[SPANS], types.int64)[0] - 1 - piece // kv_heads, piece % kv_heads
         token = pointer(args[TOKENS], types.int64)[span]
@@ -158,7 +166,7 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
             amx.configure(config, most)
             amx.load_config(address(config, 0))
 
-        first = max(0, position + 1 - window) // KEY_CHUNK * KEY_CHUNK if window else 0
+        first = max(0, _first_seen(position, window, chunk)) // KEY_CHUNK * KEY_CHUNK
         for begin in range(first, position + count, KEY_CHUNK):
             tokens = min(KEY_CHUNK, position + count - begin)
             _copy_cached(pointer(args[KEYS], item), table, head, kv_heads, block_size, k_dim, begin, keys[:tokens])
@@ -168,7 +176,7 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
                 at = tile * most
                 # The chunk's tokens that some query of the tile sees.
                 end = min(tokens, position + (min(at + most, rows) - 1) // group + 1 - begin)
-                start = position + at // group + 1 - window - begin if window else 0
+                start = _first_seen(position + at // group, window, chunk) - begin
                 if end <= 0 or start >= end:
                     continue
                 strips = (end + STRIP - 1) // STRIP
@@ -178,10 +186,11 @@ def attend(bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capp
                         address(scores, strip * STRIP), KEY_CHUNK, address(zeros, 0), most, tiled,
                     )  # fmt: skip
                 for row in range(most):
-                    last = position + (at + row) // group + 1 - begin if at + row < rows else 0
+                    query_at = position + (at + row) // group
+                    last = query_at + 1 - begin if at + row < rows else 0
                     rescale = online_softmax_update(
                         address(scores, row * KEY_CHUNK), address(probabilities, row * KEY_CHUNK), strips * (STRIP // LANES),
-                        last - window if window else 0, last, scaling, softcap,
+                        _first_seen(query_at, window, chunk) - begin, last, scaling, softcap,
                         address(top, at + row), address(weight, at + row), is_capped,
                     )  # fmt: skip
                     if rescale != 1:

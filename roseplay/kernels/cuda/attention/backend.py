@@ -26,6 +26,7 @@ from roseplay.kernels.cuda.attention.tiles import (
     next_power_of_2,
 )
 from roseplay.model.attention.interface import AttentionParams, register_backend
+from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
@@ -106,7 +107,7 @@ class TritonBackend:
         num_tokens, num_heads = q.shape[:2]
         block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
         softcap, sinks = params.softcap, params.sinks
-        plan = self._plan(layer, num_heads, batch, params.window)
+        plan = self._plan(layer, num_heads, batch, params.reach)
         tiles = plan.tiles
         out = q.new_empty((num_tokens, num_heads, v_dim))
         parts = lse = out
@@ -125,7 +126,8 @@ class TritonBackend:
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
                 K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
                 SPLITS=plan.splits, DECODE=plan.decode_only,
-                WINDOW=params.window or 0, SOFTCAP=bool(softcap), SINKS=sinks is not None,
+                WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
+                SOFTCAP=bool(softcap), SINKS=sinks is not None,
                 WIDEN=self._interpreted, PRECISION="tf32x3" if keys.dtype == torch.float32 else "tf32",
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
@@ -136,11 +138,11 @@ class TritonBackend:
                 )
         return out
 
-    def _plan(self, layer: int, num_heads: int, batch: PagedBatch, window: int | None) -> _Plan:
+    def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
         """What to launch; the same for layers of one shape, so computed once a step."""
         kv_heads, block_size, k_dim = self.cache.keys[layer].shape[1:]
         v_dim = self.cache.values[layer].shape[-1]
-        name = ("triton", num_heads, kv_heads, k_dim, v_dim, window)
+        name = ("triton", num_heads, kv_heads, k_dim, v_dim, reach.most)
         if name not in batch.memo:
             num_processors, shared_memory = self._device
             decode_only = _one_token_a_row(batch)
@@ -158,7 +160,7 @@ class TritonBackend:
             query_tiles = num_rows if decode_only else -(-batch.num_tokens // tiles.block_q) + num_rows
             head_parts = kv_heads * -(-group // tiles.heads)
             forced, longest = self._forced or (None, batch.block_tables.shape[1] * block_size)
-            most_keys = min(longest, window + tiles.block_q) if window else longest
+            most_keys = min(longest, reach.most + tiles.block_q) if reach.most else longest
             if forced is not None:
                 splits = min(forced, floor_power_of_2(max_splits(most_keys, tiles.block_n)))
             else:

@@ -55,13 +55,22 @@ def _place_tile(cu_seqlens_q, seq_lens, num_rows, BLOCK_Q: tl.constexpr, DECODE:
 
 
 @triton.jit
+def _first_seen(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """The first position that a token sees, as ``Reach.first``; one of the two is not 0."""
+    if CHUNK:
+        return position - position % CHUNK
+    else:
+        return position - WINDOW + 1
+
+
+@triton.jit
 def _attend_tiles(
     acc, total, top, q, position, end, first, last, keys, values, table,
     keys_block_stride, values_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, WIDEN: tl.constexpr,
-    PRECISION: tl.constexpr, EVICTION: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
     """Online softmax over key tiles ``first`` to ``last - 1``.
 
@@ -102,8 +111,8 @@ def _attend_tiles(
             scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))
         if MASKED:
             visible = here[None, :] & (key[None, :] <= position[:, None])
-            if WINDOW:
-                visible = visible & (key[None, :] > position[:, None] - WINDOW)
+            if WINDOW or CHUNK:
+                visible = visible & (key[None, :] >= _first_seen(position, WINDOW, CHUNK)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
         if MASKED:  # a row that has seen nothing yet must not subtract infinities
@@ -124,36 +133,38 @@ def _attend_context(
     keys_block_stride, values_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
     """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where some token does not see some key."""
     if DECODE:  # one loop: memory is the bottleneck, not masks, and a second loop would have to fill its pipeline
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, first, last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
+            WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "evict_first",
         )  # fmt: skip
     else:
         whole_first = first
-        if WINDOW:  # tiles before this one have keys outside the window of the last token
-            whole_first = tl.minimum((tl.maximum(end - WINDOW, 0) + BLOCK_N - 1) // BLOCK_N, last)
+        if WINDOW or CHUNK:  # tiles before this one have keys that the last token does not see
+            seen = tl.maximum(_first_seen(end - 1, WINDOW, CHUNK), 0)
+            whole_first = tl.minimum((seen + BLOCK_N - 1) // BLOCK_N, last)
             whole_first = tl.maximum(whole_first, first)
             acc, total, top = _attend_tiles(
                 acc, total, top, queries, position, end, first, whole_first, keys, values, table,
                 keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-                WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
+                WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
             )  # fmt: skip
         # Tiles from this one on have keys that the first token does not see.
         whole_last = tl.maximum(tl.minimum((first_position + 1) // BLOCK_N, last), whole_first)
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, whole_first, whole_last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, False, WIDEN, PRECISION, "",
+            WINDOW, CHUNK, SOFTCAP, False, WIDEN, PRECISION, "",
         )  # fmt: skip
         acc, total, top = _attend_tiles(
             acc, total, top, queries, position, end, whole_last, last, keys, values, table,
             keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            WINDOW, SOFTCAP, True, WIDEN, PRECISION, "",
+            WINDOW, CHUNK, SOFTCAP, True, WIDEN, PRECISION, "",
         )  # fmt: skip
     return acc, total, top
 
@@ -167,7 +178,8 @@ def attend_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
     SPLITS: tl.constexpr, DECODE: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Attention of one query tile, with ``HEADS`` query heads of one KV head, to one split of the context.
 
@@ -216,8 +228,8 @@ def attend_kernel(
     first_position = seq_len - q_len + begin
     end = first_position + num_here  # of the keys that any of these tokens sees
     first = 0
-    if WINDOW:
-        first = tl.maximum(first_position - WINDOW + 1, 0) // BLOCK_N
+    if WINDOW or CHUNK:
+        first = tl.maximum(_first_seen(first_position, WINDOW, CHUNK), 0) // BLOCK_N
     last = (end + BLOCK_N - 1) // BLOCK_N
     if SPLITS > 1:
         length = (last - first + SPLITS - 1) // SPLITS
@@ -250,7 +262,7 @@ def attend_kernel(
     acc, total, top = _attend_context(
         acc, total, top, queries, position, first_position, end, first, last, my_keys, my_values, table,
         keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-        WINDOW, SOFTCAP, WIDEN, PRECISION, DECODE,
+        WINDOW, CHUNK, SOFTCAP, WIDEN, PRECISION, DECODE,
     )  # fmt: skip
 
     if SPLITS > 1:

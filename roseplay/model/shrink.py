@@ -1,0 +1,132 @@
+"""A small copy of a transformers config: few layers of each kind, few heads, a small vocabulary and small windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+VOCABULARY, WINDOW, MOST_LAYERS = 256, 8, 8
+
+_ALIASES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+}
+_LENGTHS = ("window", "chunk_size", "floor_scale")  # after how many tokens attention changes
+_KV_HEADS = ("num_key_value_heads", "kv_n_heads")
+_FEED_FORWARD = ("intermediate_size", "intermediate_size_mlp", "ffn_dim", "n_inner", "ffn_hidden_size")
+_NESTED = ("attn_config", "ffn_config")  # parts of a config that are about all its layers (DBRX)
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "zero_expert_num")
+
+
+def shrink(config: Any, *, widths: bool) -> Any:
+    """A copy of a config with few layers of each kind, a small vocabulary, small windows and, with ``widths``, few heads."""
+    values = config.to_dict()
+    for part in [values, *(v for v in values.values() if isinstance(v, dict) and _find(v, "layers"))]:
+        _shrink_layers(part)
+        if widths:
+            _shrink_widths(part)
+        for key, value in part.items():
+            if key.endswith(("_token_id", "_token_index")):
+                if isinstance(value, list) or (isinstance(value, int) and value >= VOCABULARY):
+                    part[key] = VOCABULARY - 1
+            elif any(word in key for word in _LENGTHS) and "layers" not in key and _is_size(value):
+                part[key] = min(value, WINDOW)
+        for key in ("vocab_size", "vocab_size_per_layer_input"):
+            if _is_size(part.get(key)):
+                part[key] = VOCABULARY
+    values.pop("quantization_config", None)
+    return type(config).from_dict(values)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _find(part: dict[str, Any], what: str) -> str | None:
+    return next((name for name in _ALIASES[what] if _is_size(part.get(name))), None)
+
+
+def _shrink_layers(part: dict[str, Any]) -> None:
+    """Keep few layers, one of each kind among them, in every setting that has a value for each layer."""
+    layers = _find(part, "layers")
+    if layers is None:
+        return
+    old: int = part[layers]
+    stack: Any = part.get("num_layers_per_stack")
+    if _is_size(stack):  # its layers run several times and are counted as often
+        part.update({"num_layers_per_stack": 2, layers: 2 * old // stack})
+        return
+    lists = {key: value for key, value in part.items() if isinstance(value, list) and len(value) == old > 1}
+    changes = {int(layer): value for layer, value in (part.get("per_layer_config") or {}).items()}
+    kinds = [*lists.values(), [changes.get(layer) for layer in range(old)]]
+    shared = part.get("num_kv_shared_layers") or 0
+    if (
+        shared
+    ):  # the last layers read keys of others: both groups need each kind; some families force that of the last one
+        kept = sorted({*_firsts(kinds, 0, old - shared), *_firsts(kinds, old - shared, old), old - 1})
+        part["num_kv_shared_layers"] = sum(layer >= old - shared for layer in kept)
+    else:  # the first ones, because some patterns are counted from there; four, so that layers of a kind are adjacent
+        patterns = [v for key, v in part.items() if ("pattern" in key or key.endswith("_step")) and _is_size(v)]
+        kept = list(range(min(old, MOST_LAYERS, max([4, _firsts(kinds, 0, old)[-1] + 1, *patterns]))))
+    part[layers] = len(kept)
+    part.update({key: [value[layer] for layer in kept] for key, value in lists.items()})
+    if changes:
+        part["per_layer_config"] = {i: changes[layer] for i, layer in enumerate(kept) if layer in changes}
+    for key in ("first_k_dense_replace", "max_window_layers"):
+        if _is_size(part.get(key)):
+            part[key] = min(part[key], 1)
+
+
+def _firsts(kinds: list[list[Any]], begin: int, end: int) -> list[int]:
+    """The first layer of each kind, between two layers, and one more where there is only one kind."""
+    firsts = {begin, min(begin + 1, end - 1)}
+    for values in kinds:
+        found: dict[str, int] = {}
+        for layer in range(begin, end):
+            found.setdefault(repr(values[layer]), layer)
+        firsts.update(found.values())
+    return sorted(firsts)
+
+
+def _shrink_widths(part: dict[str, Any]) -> None:
+    """Keep few heads and experts, and narrow feed-forward layers, in the settings of single layers too."""
+    heads, hidden = _find(part, "heads"), _find(part, "hidden")
+    if heads is None or hidden is None:
+        return
+    old_heads: int = part[heads]
+    nested = [value for key, value in part.items() if key in _NESTED and isinstance(value, dict)]
+    kv_places = [(where, key) for where in (part, *nested) for key in _KV_HEADS if _is_size(where.get(key))]
+    kv_heads = min((where[key] for where, key in kv_places), default=old_heads)
+    head_dim = part.get("head_dim") or part[hidden] // old_heads
+    new_kv = min(kv_heads, 2)
+    part[heads] = new_kv * min(old_heads // kv_heads, 4)
+    part[hidden] = part[heads] * head_dim
+    for where, key in kv_places:
+        where[key] = new_kv
+    for changes in (part.get("per_layer_config") or {}).values():
+        _shrink_layer_widths(changes, old_heads, part[heads], new_kv)
+    for where in (part, *nested):
+        _shrink_feed_forward(where)
+
+
+def _shrink_feed_forward(part: dict[str, Any]) -> None:
+    for key, value in part.items():
+        if isinstance(value, list) and key.endswith("intermediate_size"):
+            part[key] = [min(size, 64) for size in value]
+        elif key.endswith(_FEED_FORWARD) and _is_size(value):
+            part[key] = min(value, 64)
+        elif key in _EXPERTS and _is_size(value):
+            part[key] = min(value, max(8, 2 * (part.get("n_group") or 1)))
+        elif key in ("num_experts_per_tok", "moe_k", "moe_topk") and _is_size(value):
+            part[key] = min(value, 4)
+
+
+def _shrink_layer_widths(changes: dict[str, Any], old_heads: int, new_heads: int, new_kv: int) -> None:
+    """The same for what one layer has of its own."""
+    heads = changes.get("num_attention_heads")
+    if heads:  # in proportion, such that the layer's key heads divide them
+        new_heads = changes["num_attention_heads"] = max(new_kv, new_heads * heads // old_heads // new_kv * new_kv)
+    if changes.get("num_key_value_heads"):
+        fits = min(changes["num_key_value_heads"], new_kv)
+        changes["num_key_value_heads"] = fits if new_heads % fits == 0 else 1
+    _shrink_feed_forward(changes)
