@@ -21,7 +21,7 @@ MUTATION := $(VENV)/.stamp-mutation
 RAY := $(VENV)/.stamp-ray
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play test conformance servers fuzz mutate soak ray lint format bench tiny-chat clean
+.PHONY: help setup play test conformance servers fuzz mutate families soak ray lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -51,6 +51,9 @@ fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--s
 
 mutate: $(MUTATION) ## change the code in 300 places and count what the tests notice; ARGS="--package engine --seed 2 --sample 50"
 	@$(BIN)/python -m tests.mutation.run $(ARGS)
+
+families: $(TEST) ## try every causal model type of transformers and write the table of docs/models.md; takes about ten minutes
+	@$(BIN)/python -m tests.model.sweep --write $(ARGS)
 
 soak: $(TEST) ## an hour of mixed traffic on the real server, watched for growth; ARGS="--seconds 600 --seed 3 --json FILE"
 	@$(BIN)/python -m tests.soak $(ARGS)

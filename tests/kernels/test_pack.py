@@ -16,6 +16,7 @@ from roseplay.kernels.cpu.pack import PackedLinear, can_pack
 from roseplay.kernels.cpu.products import Products
 from roseplay.model.loader import load_model
 from tests.model.families import FAMILIES, tiny_model
+from tests.model.harness import Driver, eager_logits, make_runner
 
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.device("cpu"), torch.float32), reason="this torch has no packed products"
@@ -62,6 +63,26 @@ def test_a_model_in_memory_keeps_its_layers_and_weights() -> None:
     assert not any(isinstance(module, PackedLinear) for module in model.modules())
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
+
+
+class OwnProduct(nn.Module):
+    """Multiplies by the weight of a linear layer that it never calls, as LongCat's router does."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.layer.weight.type(x.dtype), self.layer.bias)
+
+
+@needs_packing
+def test_a_layer_whose_weight_is_read_keeps_it() -> None:
+    plain, model = tiny_model(FAMILIES["llama"]()), tiny_model(FAMILIES["llama"]())
+    model.model.layers[1].mlp.down_proj = OwnProduct(model.model.layers[1].mlp.down_proj)
+    driver = Driver(make_runner(model), [list(range(3, 20))])
+    torch.testing.assert_close(driver.step({0: 17})[0], eager_logits(plain, list(range(3, 20)))[-1], rtol=0, atol=1e-4)
+    assert not isinstance(driver.runner.loaded.model.model.layers[1].mlp.down_proj.layer, PackedLinear)
 
 
 @needs_packing

@@ -141,3 +141,44 @@ def test_tied_weights_stay_tied_and_count_once():
     assert loaded.model.lm_head.weight is loaded.model.transformer.wte.weight
     assert loaded.num_parameters == sum(p.numel() for p in model.parameters())
     assert load_model(model, EngineConfig()).num_parameters == loaded.num_parameters
+
+
+def test_a_family_that_cannot_be_tried_is_told_from_one_that_fails():
+    class Broken(tf.LlamaForCausalLM):
+        def __init__(self, config: tf.LlamaConfig) -> None:
+            super().__init__(config)
+            if config.num_hidden_layers == 4:
+                raise ValueError("an odd number of layers is needed")
+
+    model = Broken(tf.LlamaConfig(**{**_TINY, "num_hidden_layers": 5}))
+    with pytest.raises(UnsupportedModelError, match="no small copy of it can be made.*the family itself may work") as error:
+        load_model(model, EngineConfig())
+    assert error.value.untried
+    with pytest.raises(UnsupportedModelError, match="own attention") as error:
+        load_model(tf.GPTJForCausalLM(REFUSED["gptj"][0]()), EngineConfig())
+    assert not error.value.untried
+
+
+class ForgetfulCache(tf.LlamaForCausalLM):
+    """Sees less with a cache than without one."""
+
+    def forward(self, *args, **kwargs):
+        output = super().forward(*args, **kwargs)
+        if kwargs.get("past_key_values") is not None:
+            output.logits = output.logits.flip(-1)
+        return output
+
+
+def test_a_model_that_contradicts_itself_is_refused():
+    with pytest.raises(UnsupportedModelError, match="with a cache than without"):
+        load_model(ForgetfulCache(tf.LlamaConfig(**_TINY)), EngineConfig())
+
+
+def test_per_layer_settings_shrink_with_the_layers():
+    changes = {layer: {"head_dim": 512, "num_key_value_heads": 2} for layer in range(5, 30, 6)}
+    config = tf.Gemma4TextConfig(num_attention_heads=16, num_key_value_heads=8, per_layer_config=changes)
+    small = shrink(config, widths=True)
+    assert (small.num_hidden_layers, small.num_attention_heads) == (6, 4)
+    kept = [small.per_layer_config[layer] for layer in range(6)]
+    assert [layer.head_dim for layer in kept] == [256] * 5 + [512]
+    assert [layer.num_key_value_heads for layer in kept] == [2] * 6
