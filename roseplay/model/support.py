@@ -19,6 +19,9 @@ PROVEN = frozenset(
 ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 
 
+_CAUSAL = (None, False, "vision")  # values of ``use_bidirectional_attention``
+
+
 class UnsupportedModelError(ValueError):
     """The model was not found, or it is refused; the message is one line and says what to do.
 
@@ -47,7 +50,8 @@ def check_config(config: Any, *, name: str) -> None:
         raise refuse(
             name, f"{kind} has {', '.join(sorted(map(str, other_layers)))} layers, which are not plain attention"
         )
-    if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None):
+    # "vision": tokens of an image see each other (Gemma 4), and there is none.
+    if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None) not in _CAUSAL:
         raise refuse(name, f"this {kind} attends in both directions")
 
 

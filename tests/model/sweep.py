@@ -74,6 +74,7 @@ def table(findings: Sequence[Finding]) -> str:
 def general(found: Finding) -> str:
     """The reason without the type's own name, so that equal reasons are one row."""
     why = found.why.replace("|", "/").replace(f"this {found.model_type} ", "").removeprefix(f"{found.model_type} ")
+    why = re.sub(r" \(logits differ by [^)]*\)", "", why)
     return re.sub(r"^\w+_text (?=has )", "", why)  # of a model for text and images, the part for text
 
 

@@ -151,7 +151,9 @@ def test_a_family_that_cannot_be_tried_is_told_from_one_that_fails():
                 raise ValueError("an odd number of layers is needed")
 
     model = Broken(tf.LlamaConfig(**{**_TINY, "num_hidden_layers": 5}))
-    with pytest.raises(UnsupportedModelError, match="no small copy of it can be made.*the family itself may work") as error:
+    with pytest.raises(
+        UnsupportedModelError, match="no small copy of it can be made.*the family itself may work"
+    ) as error:
         load_model(model, EngineConfig())
     assert error.value.untried
     with pytest.raises(UnsupportedModelError, match="own attention") as error:
