@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from roseplay.core.info import Choice
 from roseplay.model.kv_cache import LayerShape
 
 
@@ -25,6 +26,7 @@ class LoadedModel:
         vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
         num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads. Both are of the
             whole model, also where this process has a part of it.
+        choices: what was made of the checkpoint that is not as it was published.
     """
 
     model: PreTrainedModel
@@ -39,3 +41,4 @@ class LoadedModel:
     num_embeddings: int
     num_parameters: int
     weight_bytes: int
+    choices: tuple[Choice, ...] = ()

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from roseplay.config import EngineConfig
+from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
@@ -20,6 +21,7 @@ from roseplay.model.devices import choose_device
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import probe
+from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, stored_tensors
 from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
@@ -35,7 +37,7 @@ from roseplay.model.support import (
     refuse,
 )
 from roseplay.model.tokenizer import load_tokenizer
-from roseplay.model.weights_progress import counting_checkpoint, counting_random, download_bar
+from roseplay.model.weights_progress import checkpoint_files, counting_checkpoint, counting_random, download_bar
 
 __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
 
@@ -71,6 +73,8 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         name = model.config.name_or_path or type(model).__name__
         if model.get_output_embeddings() is None:
             raise refuse(name, f"{type(model).__name__} has no language model head")
+        if getattr(model, "is_quantized", False):
+            raise refuse(name, "a quantized model in memory is not supported; dequantize it, or give its directory")
         max_model_len, from_config = _check(model.config, type(model), config, name, ranks)
         return _finish(_adopt(model, config), config, name, max_model_len, from_config, reporter, ranks)
 
@@ -84,10 +88,12 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
     if ranks is not None:
         device = torch.device("cpu")  # the whole model may not fit where its part goes
     if config.random_weights:
+        choices: tuple[Choice, ...] = ()
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
+        choices = how_read(hf_config, dtype)
         built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter)
-    return _finish(built, config, model, max_model_len, from_config, reporter, ranks)
+    return _finish(built, config, model, max_model_len, from_config, reporter, ranks, choices)
 
 
 def _check(
@@ -123,6 +129,7 @@ def _finish(
     patterns_from_config: bool,
     reporter: Reporter,
     ranks: Ranks | None,
+    choices: tuple[Choice, ...] = (),
 ) -> LoadedModel:
     check_class(type(model), model.config.model_type, name=name)
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
@@ -156,6 +163,7 @@ def _finish(
         num_embeddings=model.get_input_embeddings().weight.shape[0],
         num_parameters=num_parameters,
         weight_bytes=weight_bytes,
+        choices=choices,
     )
 
 
@@ -216,9 +224,7 @@ def _read_weights(
     dtype: torch.dtype,
     reporter: Reporter,
 ) -> PreTrainedModel:
-    patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
-    if local and not any(next(Path(source).glob(pattern), None) for pattern in patterns):
-        raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
+    _check_files(name, source, local, hf_config)
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
         if not offline:
@@ -235,7 +241,7 @@ def _read_weights(
         )
 
     try:
-        with counting_checkpoint(reporter, source, local):
+        with counting_checkpoint(reporter, source, local), dequantizing(hf_config):
             model, loading = cached_first(source, local, load)
     except UnsupportedModelError:
         raise
@@ -244,7 +250,22 @@ def _read_weights(
     missing = sorted(loading["missing_keys"])
     if missing:
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
+    check_stored(loading["unexpected_keys"], None, name=name)  # scales that were read for nothing
     return model.to(device)
+
+
+def _check_files(name: str, source: str, local: bool, hf_config: Any) -> None:
+    """Check what can be known of a checkpoint before its weights are read, or downloaded."""
+    patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
+    if local and not any(next(Path(source).glob(pattern), None) for pattern in patterns):
+        raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
+    check_method(hf_config, name=name)
+    files = checkpoint_files(source, local)
+    absent = [file.name for file in files if not file.is_file()]
+    if absent and local:
+        raise refuse(name, f"{len(absent)} of its {len(files)} files of weights are missing, {absent[0]} for one")
+    method = method_of(hf_config)
+    check_stored((key for file in files for key in stored_tensors(file)), method, name=name)
 
 
 def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dtype:

@@ -106,7 +106,7 @@ class ModelRunner:
             cuda_graphs=self.accelerator.num_graphs,
             no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
-            choices=self.accelerator.choices(),
+            choices=(*loaded.choices, *self.accelerator.choices()),
         )
 
     @property

@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from tqdm import tqdm
 
 from roseplay.core.progress import Reporter
+from roseplay.model.quantized import stored_tensors
 
 _PAGE = 4096  # bytes
 _ONE_FILE = ("model.safetensors", "pytorch_model.bin")
@@ -39,17 +40,17 @@ def checkpoint_files(source: str, local: bool) -> list[Path]:
 
 
 def bytes_per_number(files: list[Path], otherwise: int) -> float:
-    """Returns the mean size of a number in safetensors files, from the header of the first one; else ``otherwise``."""
-    if not files or files[0].suffix != ".safetensors":
-        return otherwise
-    with files[0].open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    """Returns the mean size of a number in safetensors files, by their headers; else ``otherwise``.
+
+    Scales of quantized weights are no numbers of the model, and a byte of blocks has two.
+    """
     numbers = size = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
+    for file in files:
+        for name, tensor in stored_tensors(file).items():
             begin, end = tensor["data_offsets"]
             size += end - begin
-            numbers += torch.Size(tensor["shape"]).numel()
+            if not name.endswith(("_scales", "_scale_inv")):
+                numbers += torch.Size(tensor["shape"]).numel() * (2 if name.endswith("_blocks") else 1)
     return size / numbers if numbers else otherwise
 
 

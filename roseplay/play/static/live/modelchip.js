@@ -12,13 +12,14 @@ function show() {
   const { count } = format, where = make("span", "rp-where");
   for (const words of info.server ? [info.server] : [info.device, info.dtype]) where.append(make("i", "", "·"), words);
   chip.replaceChildren(info.model, where);
+  const made = (info.choices ?? []).filter((choice) => choice.part === "checkpoint").map((choice) => choice.chosen);
   const slow = [...new Set((info.choices ?? []).map((choice) => choice.slow).filter(Boolean))];
   if (slow.length) chip.prepend(make("span", "rp-slower", "slower than it could be"));
   chip.title = info.server
     ? `${info.model}, served by ${info.server}`
     : `${info.model} on ${info.device} in ${info.dtype}: ${count(info.num_parameters)} parameters, ` +
       `${count(info.num_blocks - 1)} KV blocks of ${info.block_size} tokens` +
-      slow.map((reason) => `. ${reason}`).join("");
+      [...made, ...slow].map((reason) => `. ${reason}`).join("");
   chip.hidden = false;
 }
 
