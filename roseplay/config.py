@@ -194,6 +194,16 @@ class EngineConfig:
         "bfloat16 (AVX512-BF16, AMX), and for float16 on any, float32.",
         vllm="dtype",
     )
+    generation_config: str = setting(
+        "auto",
+        Choice(("auto", "none")),
+        "Generation config",
+        "engine: sampling",
+        "Where the values come from with which answers are drawn that do not say: auto takes those of the model's "
+        "generation_config.json, for the page's lanes and the API; none leaves them to this program.",
+        vllm="generation_config",
+        lab="",
+    )
     trust_remote_code: bool = setting(
         False,
         Switch(),

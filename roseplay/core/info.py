@@ -47,6 +47,7 @@ class EngineInfo:
         choices: how the parts of a step are computed here.
         server: where another server computes, its kind and address; None where the engine computes itself. Then the
             counts and sizes that it does not tell are 0.
+        sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
     """
 
     model: str
@@ -67,6 +68,7 @@ class EngineInfo:
     max_step_tokens: int | None = None
     choices: tuple[Choice, ...] = field(default=())
     server: str | None = None
+    sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> EngineInfo:

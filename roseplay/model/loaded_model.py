@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class LoadedModel:
         vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
         num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads. Both are of the
             whole model, also where this process has a part of it.
+        sampling_defaults: fields of ``SamplingParams`` from the generation config.
         choices: what was made of the checkpoint that is not as it was published.
     """
 
@@ -42,3 +44,4 @@ class LoadedModel:
     num_parameters: int
     weight_bytes: int
     choices: tuple[Choice, ...] = ()
+    sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
+from roseplay.model.generation import sampling_defaults
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import probe
@@ -164,6 +165,7 @@ def _finish(
         num_parameters=num_parameters,
         weight_bytes=weight_bytes,
         choices=choices,
+        sampling_defaults=sampling_defaults(model) if config.generation_config == "auto" else {},
     )
 
 

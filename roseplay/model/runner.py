@@ -107,6 +107,7 @@ class ModelRunner:
             no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
             choices=(*loaded.choices, *self.accelerator.choices()),
+            sampling_defaults=loaded.sampling_defaults,
         )
 
     @property

@@ -11,7 +11,7 @@ from roseplay.config import SamplingParams
 from roseplay.play.chats import Turn, check_chars, checked_prompt, next_prompt
 from roseplay.play.lanes import Lane
 from roseplay.play.session import Tab, Tabs, check_lane
-from roseplay.play.settings import Settings, checked_system, defaults
+from roseplay.play.settings import NAMES, Settings, checked_system, defaults
 from roseplay.recording.request_registry import TrackedRequest
 
 
@@ -102,7 +102,7 @@ class ChatService:
 
     def settings(self, tab_id: str, lane: int = 0) -> Settings:
         """Returns the settings of a tab's lane; for lane 0, those of lanes without settings of their own."""
-        tab, default = self._tabs.renew(tab_id), defaults(self._engine.info.max_model_len)
+        tab, default = self._tabs.renew(tab_id), defaults(self._engine.info)
         return tab.settings.of(lane, default) if tab else default
 
     def own_settings(self, tab_id: str, lane: int) -> list[str]:
@@ -110,11 +110,20 @@ class ChatService:
         tab = self._tabs.renew(tab_id)
         return tab.settings.own(lane) if tab else []
 
+    def sources(self, tab_id: str, lane: int) -> dict[str, str]:
+        """Returns where each setting of a lane comes from: ``lane``, ``tab``, ``model`` (its author) or ``page``."""
+        of_lane, of_tab = self.own_settings(tab_id, lane) if lane else (), self.own_settings(tab_id, 0)
+        of_model = self._engine.info.sampling_defaults
+        return {
+            name: "lane" if name in of_lane else "tab" if name in of_tab else "model" if name in of_model else "page"
+            for name in NAMES
+        }
+
     def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
         """Change settings of one lane, or of all with lane 0; returns the new ones. Raises ``ValueError``."""
         check_lane(lane, least=0)
-        tab, longest = self._tabs.open(tab_id), self._engine.info.max_model_len
-        tab.settings.change(lane, changes, defaults(longest), longest)
+        tab, info = self._tabs.open(tab_id), self._engine.info
+        tab.settings.change(lane, changes, defaults(info), info.max_model_len)
         return self.settings(tab_id, lane)
 
     def reset_settings(self, *, lane: int, tab_id: str) -> Settings:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from roseplay.config import SamplingParams
+from roseplay.core.info import EngineInfo
 from roseplay.json_text import json_object
 from roseplay.settings import Whole, settings_of
 from roseplay.texts import shown
@@ -55,9 +56,16 @@ class Settings:
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 
 
-def defaults(max_model_len: int) -> Settings:
-    """Returns the defaults for a model of this length: at most half of it for an answer."""
-    return Settings(max_new_tokens=max(1, min(Settings.max_new_tokens, max_model_len // 2)))
+def defaults(info: EngineInfo) -> Settings:
+    """Returns the defaults for a model: its author's, where there are any, and at most half of its length for an answer.
+
+    An author who says how tokens are drawn has said all of it: what is left out then is neutral.
+    """
+    recommended = dict(info.sampling_defaults)
+    if recommended.keys() & {"temperature", "top_p", "top_k", "min_p"}:
+        recommended = {"temperature": 1.0, "top_p": 1.0, **recommended}
+    most = int(recommended.pop("max_new_tokens", Settings.max_new_tokens))
+    return Settings(**recommended, max_new_tokens=max(1, min(most, info.max_model_len // 2)))  # type: ignore[arg-type]
 
 
 def read(changes: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ _LONG_TEXT = 4_000_000
 _MS = number(null=True)
 _SCALAR = scalar()
 
+_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 _CHOICE = object_of({"part": text(), "chosen": text(), "why": text(), "slow": text(null=True)})
 _INFO = object_of(
     {
@@ -44,6 +45,7 @@ _INFO = object_of(
         **optional(whole(null=True), "max_step_tokens"),
         **optional(list_of(_CHOICE), "choices"),
         **optional(text(null=True), "server"),
+        **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
     }
 )
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a replay is served without the engine
 
 # The API's names of our sampling parameters, for messages.
 _THEIR_NAMES = {"max_new_tokens": "max_tokens"}
+# What the model's author may recommend.
+_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def submit_completion(engine: Engine, body: CompletionBody) -> list[Stream]:
@@ -73,11 +75,12 @@ def _submit(
     streams: list[Stream] = []
     try:
         for token_ids in prompts:
-            info = engine.info
+            info, recommended = engine.info, engine.info.sampling_defaults
             room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
             info.check_fits(len(token_ids), max(1, room) if most is None else most)
             for number in range(body.n):
-                params = _params(body, number, logprobs, room if most is None else most, prompt_logprobs)
+                at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
+                params = _params(body, recommended, number, logprobs, int(at_most), prompt_logprobs)
                 streams.append(engine.submit(token_ids, params))
     except BaseException:
         cancel_all(streams)
@@ -92,16 +95,20 @@ def cancel_all(streams: Sequence[Stream]) -> None:
 
 
 def _params(
-    body: Sampling, number: int, logprobs: int | None, most: int, prompt_logprobs: int | None
+    body: Sampling,
+    recommended: Mapping[str, float | int],
+    number: int,
+    logprobs: int | None,
+    most: int,
+    prompt_logprobs: int | None,
 ) -> SamplingParams:
-    """The parameters of the answer ``number`` to one prompt."""
+    """The parameters of the answer ``number`` to one prompt; what the body does not say is what is ``recommended``."""
+    drawn = {name: getattr(body, name) for name in _DRAWN}
+    drawn.update({name: value for name, value in recommended.items() if name in drawn.keys() - body.model_fields_set})
     given: Mapping[str, Any] = {
         "max_new_tokens": most,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k if body.top_k > 0 else None,
-        "min_p": body.min_p,
-        "repetition_penalty": body.repetition_penalty,
+        **drawn,
+        "top_k": drawn["top_k"] if drawn["top_k"] > 0 else None,
         "presence_penalty": body.presence_penalty,
         "frequency_penalty": body.frequency_penalty,
         "seed": None if body.seed is None else body.seed + number,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+
+from tests.play.conftest import serving
+from tests.play.fake_engine import FakeEngine
 
 TAB = "a-tab-of-tests"
 
@@ -46,3 +50,26 @@ def test_what_is_wrong_is_refused_by_itself(send: Any) -> None:
 def test_no_such_lane_is_told(address: str) -> None:
     reply = httpx.post(f"{address}/ui/sampling", json={"tab": TAB, "lane": 9})
     assert (reply.status_code, "no lane 9" in reply.json()["detail"]) == (422, True)
+
+
+def test_the_models_author_says_where_lanes_begin() -> None:
+    engine = FakeEngine()
+    engine.info = dataclasses.replace(engine.info, sampling_defaults={"temperature": 1.2, "max_new_tokens": 9000})
+    with serving(engine) as address:
+
+        def send(**asked: Any) -> dict[str, Any]:
+            return dict(httpx.post(f"{address}/ui/sampling", json={"tab": TAB, **asked}).json())
+
+        first = send(changes={"top_k": 7})
+        assert (first["values"]["temperature"], first["values"]["top_p"]) == (1.2, 1.0)  # not this program's 0.9
+        assert first["values"]["max_new_tokens"] == 1024  # half of the model's length
+        assert [first["sources"][name] for name in ("temperature", "top_k", "seed")] == ["model", "tab", "page"]
+        lane = send(lane=2, changes={"temperature": 0.1})
+        assert [lane["sources"][name] for name in ("temperature", "top_k")] == ["lane", "tab"]
+        assert send(lane=2, reset=True)["values"]["temperature"] == 1.2
+
+
+def test_without_an_author_it_is_this_program(send: Any) -> None:
+    first = send()
+    assert (first["values"]["temperature"], first["values"]["top_p"]) == (0.6, 0.9)
+    assert set(first["sources"].values()) == {"page"}

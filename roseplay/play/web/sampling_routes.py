@@ -19,8 +19,8 @@ def sampling_router(chats: ChatService) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
     It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
-    accepted or refused by itself. It returns ``{"values": {name: as its control shows it}, "own": number of the lane's
-    own settings, "refused": {name: why}}``.
+    accepted or refused by itself. It returns ``{"values": {name: as its control shows it}, "sources": {name: where it
+    comes from, see ``ChatService.sources``}, "own": number of the lane's own settings, "refused": {name: why}}``.
     """
     router = APIRouter(prefix="/ui")
 
@@ -49,7 +49,12 @@ def _asked(chats: ChatService, asked: Any) -> dict[str, Any]:
     if reset:
         chats.reset_settings(lane=lane, tab_id=tab)
     refused = _change(chats, changes, lane, tab)
-    return {"values": _values(chats.settings(tab, lane)), "own": len(chats.own_settings(tab, lane)), "refused": refused}
+    return {
+        "values": _values(chats.settings(tab, lane)),
+        "sources": chats.sources(tab, lane),
+        "own": len(chats.own_settings(tab, lane)),
+        "refused": refused,
+    }
 
 
 def _change(chats: ChatService, changes: Mapping[str, Any], lane: int, tab: str) -> dict[str, str]:

@@ -20,6 +20,13 @@ const FIELDS = {
   seed: "seed",
   stop: "stop",
 };
+/* Where a value comes from, as the controls' tooltips say it. */
+const SOURCES = {
+  lane: "changed for this lane",
+  tab: "changed for all lanes",
+  model: "recommended by the model's author, in its generation_config.json",
+  page: "this program's default",
+};
 const LEFT = new Set(["seed"]); // these are read when they are whole: at Enter, or when they are left
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
 const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
@@ -128,6 +135,10 @@ async function post(body) {
 // ---- showing ----------------------------------------------------------------------------------------------
 function show(got, of, whole, refused) {
   answer = { ...got, lane: of, fields: whole ? Object.keys(FIELDS) : refused };
+  for (const name of Object.keys(FIELDS)) {
+    const control = within(name), source = got.sources[name];
+    if (control) set(control, { title: `${name}: ${SOURCES[source]}`, "data-source": source });
+  }
   fill();
 }
 

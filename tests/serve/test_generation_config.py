@@ -1,0 +1,69 @@
+"""The API draws as the model's author recommends, unless the request or ``generation_config`` says otherwise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from roseplay.engine.client import Engine
+from roseplay.model.source import embedded_model
+from tests.serve.conftest import serving
+
+SETTINGS: dict[str, Any] = {"worker": "thread", "threads": 1, "num_blocks": 100}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """tiny-chat with an author who likes greedy answers of few tokens."""
+    directory = tmp_path_factory.mktemp("model") / "recommended"
+    shutil.copytree(embedded_model(), directory)
+    file = Path(directory) / "generation_config.json"
+    recommended = {"do_sample": False, "repetition_penalty": 1.5, "max_new_tokens": 6}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **recommended}))
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: str) -> Iterator[Engine]:
+    with Engine(checkpoint, **SETTINGS) as engine:
+        yield engine
+
+
+def drawn(engine: Engine, monkeypatch: pytest.MonkeyPatch, path: str, **body: Any) -> Any:
+    """The sampling parameters with which the engine was asked."""
+    asked = []
+    submit = engine.submit
+    monkeypatch.setattr(engine, "submit", lambda prompt, params: (asked.append(params), submit(prompt, params))[1])
+    with serving(engine) as address:
+        reply = httpx.post(f"{address}/v1/{path}", json={"model": engine.info.model, **body}, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return asked[0]
+
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "What is TTFT?"}]}
+
+
+def test_what_a_request_does_not_say_is_the_authors(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = drawn(engine, monkeypatch, "chat/completions", **CHAT)
+    assert (params.temperature, params.repetition_penalty, params.max_new_tokens) == (0, 1.5, 6)
+    assert (params.top_p, params.top_k) == (1, None)
+
+
+def test_what_it_says_counts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"temperature": 1.0, "repetition_penalty": 1.0, "max_tokens": 9}  # OpenAI's defaults, said explicitly
+    params = drawn(engine, monkeypatch, "chat/completions", **CHAT, **said)
+    assert (params.temperature, params.repetition_penalty, params.max_new_tokens) == (1, 1, 9)
+    params = drawn(engine, monkeypatch, "completions", prompt="A step", temperature=None)
+    assert (params.temperature, params.max_new_tokens) == (0, 16)  # null is as good as not said
+
+
+def test_none_are_openais(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(checkpoint, generation_config="none", **SETTINGS) as engine:
+        params = drawn(engine, monkeypatch, "chat/completions", **CHAT, max_tokens=3)
+    assert (params.temperature, params.repetition_penalty) == (1, 1)
