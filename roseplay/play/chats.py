@@ -26,6 +26,8 @@ ROLES = ("system", "user", "assistant", "tool")
 CHARS_PER_TOKEN = 16
 MAX_PROMPT_CHARS = 1_000_000
 
+_TAG_TOKENS = 12  # of "<think>" and white space behind it, at most
+
 Message = Mapping[str, Any]
 
 
@@ -52,11 +54,13 @@ class Turn:
     Args:
         question: as the user wrote it.
         left_out: earlier turns that did not fit into its prompt.
+        thinking: its prompt ends with the beginning of a part in which the model thinks.
     """
 
-    def __init__(self, question: str, left_out: int = 0) -> None:
+    def __init__(self, question: str, left_out: int = 0, thinking: bool = False) -> None:
         self.question = question
         self.left_out = left_out
+        self.thinking = thinking
         self.born = 0
         self.request_id = -1
         self.tracked: TrackedRequest | None = None  # its request, until ``settle``
@@ -251,6 +255,14 @@ def next_prompt(
     if skipped not in tried:
         fits(skipped)
     return tried[skipped], skipped
+
+
+def begins_thinking(prompt: Any, tokenizer: Any | None) -> bool:
+    """Whether a prompt of token ids ends with ``<think>``: some chat templates write it, so that the answer begins inside."""
+    if tokenizer is None or not prompt or not isinstance(prompt[-1], int):
+        return False
+    end = tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special_tokens=False)
+    return bool(end.rstrip().endswith("<think>"))
 
 
 def figures_of(tracked: TrackedRequest) -> dict[str, Any]:

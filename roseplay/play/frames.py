@@ -309,13 +309,15 @@ class FrameBuilder:
 
 def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
     """Returns who sent a request, the length of its prompt and, where its traffic says so, when it was due."""
-    about = {
+    about: dict[str, Any] = {
         "kind": tracked.kind,
         "lane": tracked.lane,
         "burst": tracked.burst,
         "prompt_tokens": tracked.prompt_tokens,
     }
-    return about if tracked.arrived_ns is None else {**about, "arrived": page_time.ms(tracked.arrived_ns)}
+    if tracked.arrived_ns is not None:
+        about["arrived"] = page_time.ms(tracked.arrived_ns)
+    return {**about, "thinking": True} if tracked.thinking else about
 
 
 def history(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> dict[str, Any]:

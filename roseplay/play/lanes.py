@@ -104,6 +104,7 @@ def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int
         "rid": turn.request_id,
         "question": turn.question,
         "left_out": turn.left_out,
+        "thinking": turn.thinking,
         "text_from": chars,
         "text": answer.text[chars:],
         "tokens_from": tokens,

@@ -29,6 +29,7 @@ class TrackedRequest:
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
         arrived_ns: when it was due, of steady traffic and traffic from a file; it may have been submitted later.
         computed, target: prompt tokens in its blocks, and how many it needs.
+        thinking: its prompt ends with the beginning of a part in which the model thinks.
         stopping: an abort was requested; the current step is finished first.
         cached, shared: tokens of ``computed`` found in blocks of earlier steps, and computed by others in the same
             step.
@@ -43,6 +44,7 @@ class TrackedRequest:
     tab: str = ""
     title: str = ""
     arrived_ns: int | None = None
+    thinking: bool = False
     stopping: bool = False
     computed: int = 0
     target: int = 0

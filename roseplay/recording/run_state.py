@@ -17,7 +17,7 @@ _FREE = [0, -1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
     *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
-    *("queue_ms", "sent_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
+    *("thinking", "queue_ms", "sent_ms", "ttft_ms", "itl_max", "preemptions", "miss", "reason", "error", *_PROGRESS),
 )
 
 
@@ -34,6 +34,7 @@ class RequestRun:
     """One request. Times are ms of the page's clock, ``None`` for what did not happen or came before the recording.
 
     Attributes:
+        thinking: its prompt ends with the beginning of a part in which the model thinks.
         computed, target, cached, shared: progress of its prompt, as in ``EntryRecord``.
         arrived: when it was due, where its traffic says so: an engine that is busy may take it later.
         sent_ms: from its submission until its last byte had been sent to another server.
@@ -48,6 +49,7 @@ class RequestRun:
     request_id: int
     kind: str = "api"
     lane: int | None = None
+    thinking: bool = False
     burst: int | None = None
     prompt_tokens: int = 0
     title: str | None = None

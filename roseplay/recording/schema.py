@@ -82,6 +82,7 @@ _ABOUT = object_of(
         **optional(_MS, "arrived", "submitted", "scheduled", "first", "last", "finished"),
         **optional(_MS, "queue_ms", "sent_ms", "ttft_ms", "e2e_ms", "itl_p50", "itl_max"),
         **optional(text(100, null=True), "reason"),
+        **optional(FLAG, "thinking"),
         **optional(_MISS, "miss"),
         **optional(text(_LONG_TEXT, null=True), "error"),
     }

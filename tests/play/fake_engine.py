@@ -52,6 +52,7 @@ class FakeEngine:
     capabilities = Capabilities()
     client_delay: str | None = None
     graph: bool | None = None  # what its steps say of themselves
+    detokenizer: Any = Words
     wrong: str | None = None  # why it does not answer
 
     def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
@@ -80,7 +81,7 @@ class FakeEngine:
             if not self.room:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
             submitted = now()
-            stream = Stream(next(self._ids), list(prompt), params, Words(), self.abort, submitted, on_update)
+            stream = Stream(next(self._ids), list(prompt), params, self.detokenizer(), self.abort, submitted, on_update)
             self.streams[stream.request_id] = stream
             self._left[stream.request_id] = len(prompt)
             self._tell("submitted", stream, submitted)

@@ -352,3 +352,24 @@ def test_lanes_from_a_program(call: Any, live_engine: FakeEngine) -> None:
 def test_bad_calls_are_told(call: Any, name: str, args: tuple, message: str) -> None:
     with pytest.raises(AppError, match=message):
         call(name, *args)
+
+
+@pytest.mark.parametrize(
+    ("end", "begins"), [("<think>", True), ("<think>\n\n", True), ("<think>\n\n</think>\n\n", False), ("so", False)]
+)
+def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playground, end: str, begins: bool) -> None:
+    """Which the tab is told, and a recording."""
+
+    class Tokenizer:
+        def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
+            return {"input_ids": [1, 2, 3]}
+
+        def decode(self, ids: list[int], **how: Any) -> str:
+            return f"What?{end}"
+
+    engine.tokenizer = Tokenizer()  # type: ignore[assignment]
+    playground.send("What?", lanes=[1], tab_id=TAB)
+    assert lane(playground)["turns"][0]["thinking"] is begins
+    playground.tick()
+    events = [event for line in playground.recording(TAB) for event in json.loads(line).get("requests", ())]
+    assert [about.get("thinking", False) for _, kind, _, about in events if kind == "submitted"] == [begins]

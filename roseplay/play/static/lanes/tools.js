@@ -32,7 +32,7 @@ export class LaneTools {
     again.onclick = () => acts.again(number);
     newChat.onclick = () => acts.newChat(number);
     copies.onclick = async (event) => {
-      const whole = event.shiftKey, done = await copy(whole ? chat(lane) : this.last() ? this.last().text : "");
+      const whole = event.shiftKey, done = await copy(whole ? chat(lane) : this.last() ? this.last().said : "");
       const words = done ? `copied ${whole ? "the chat" : "the answer"}` : "the browser does not let the page copy";
       acts.say(`Lane ${number}: ${words}.`);
       tick(copies, done);

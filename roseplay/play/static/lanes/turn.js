@@ -7,6 +7,7 @@ import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { firstWhere, median } from "../shared/numbers.js";
 import { store } from "../shared/store.js";
+import { thinkingPart, Thought } from "./thought.js";
 
 const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
@@ -36,6 +37,7 @@ export class Turn {
     this.root.dataset.rid = rid;
     this.clear();
     this.state = "queued";
+    this.begun = false; // thinking, by the prompt
     this.marks = { chosen: -1, cursor: -1 };
   }
 
@@ -48,6 +50,9 @@ export class Turn {
     this.p50 = null;
     this.counted = 0;
     this.last = 0; // hundredths of a millisecond
+    /** @type {import("./thought.js").Part | null} */
+    this.part = null;
+    this.thought = null;
     this.answer.replaceChildren();
   }
 
@@ -63,6 +68,8 @@ export class Turn {
     if (news.question !== this.asked.data) this.asked.data = news.question;
     const ended = OVER.has(news.state) && !OVER.has(this.state);
     this.state = news.state;
+    this.begun = Boolean(news.thinking);
+    this.think();
     this.measure(OVER.has(news.state));
     if (ended && this.drawn) this.retint();
     this.draw();
@@ -132,27 +139,73 @@ export class Turn {
     if (length > shown) this.append(shown, length, Math.max(0, this.ends.length - 1));
   }
 
+  /* Tags are not shown, and the text between them has a place of its own. */
   append(start, end, k) {
+    if (!this.part) return this.appendTo(this.answer, start, end, k);
+    const { start: from, end: to, after } = this.part;
+    if (Math.max(start, from) < Math.min(end, to)) {
+      this.appendTo(this.thought.body, Math.max(start, from), Math.min(end, to), k);
+    }
+    if (end > after) this.appendTo(this.answer, Math.max(start, after), end, k);
+  }
+
+  appendTo(place, start, end, k) {
     const level = this.level(k), mark = this.markOf(k), last = this.pieces[this.pieces.length - 1];
-    if (last && last.level === level && last.mark === mark && (!mark || last.first === k)) {
+    const alike = last && last.place === place && last.level === level && last.mark === mark;
+    if (alike && (!mark || last.first === k)) {
       last.node.appendData(this.text.slice(start, end));
       last.end = end;
       return;
     }
     const node = document.createTextNode(this.text.slice(start, end));
-    this.pieces.push({ start, end, level, mark, first: k, node });
-    if (!level && !mark) return this.answer.append(node);
+    this.pieces.push({ start, end, level, mark, first: k, node, place });
+    if (!level && !mark) return place.append(node);
     const span = make("span", `${level ? "rp-slow" : ""} ${mark}`.trim(), node);
     const tint = LEAST_TINT + Math.round(((MOST_TINT - LEAST_TINT) * (level - 1)) / (LEVELS - 1));
     if (level) span.style.setProperty("--tint", `${tint}%`);
-    this.answer.append(span);
+    place.append(span);
   }
 
   redraw() {
-    this.answer.replaceChildren();
+    const root = this.thought?.root;
+    for (const node of [...this.answer.childNodes]) if (node !== root) node.remove(); // its button may be being pressed
+    if (root && !this.answer.contains(root)) this.answer.append(root);
+    this.thought?.body.replaceChildren();
     this.pieces = [];
     this.drawn = 0;
     this.draw();
+  }
+
+  // ---- thinking -------------------------------------------------------------------------------------------
+  /* Find the part in which the model thinks; once it is closed, it folds. */
+  think() {
+    const before = this.part, part = this.part = thinkingPart(this.text, this.begun);
+    const empty = !part || (part.closed && part.start >= part.end);
+    if (empty) this.thought = null;
+    else this.thought = this.thought || new Thought(() => this.thought.opened || this.mark(-1, "cursor"));
+    const closes = part && part.closed && !(before && before.closed);
+    if (closes && this.thought) this.thought.open(false);
+    if (closes || !part !== !before || (part && before && part.start !== before.start)) this.redraw();
+    if (!this.thought) return;
+    const [first, last] = [part.start, part.end - 1].map((char) => this.tokenOf(char));
+    const ms = last < 0 ? 0 : this.times[last] - this.times[0];
+    this.thought.say(part, OVER.has(this.state), ms, last < 0 ? 0 : last - first + 1);
+  }
+
+  /** The answer without the part in which the model thinks; that part where there is nothing else. */
+  get said() {
+    return this.text.slice(this.part?.after ?? 0) || this.text;
+  }
+
+  /* Whether token k can be seen: it has text, and that lies in no tag and in no folded part. */
+  seen(k) {
+    const start = this.start(k), end = this.ends[k];
+    if (start >= end) return false;
+    return !this.part || end > this.part.after || (this.thought?.opened && this.within(k));
+  }
+
+  within(k) {
+    return Boolean(this.part) && this.ends[k] > this.part.start && this.start(k) < this.part.end;
   }
 
   // ---- tokens ---------------------------------------------------------------------------------------------
@@ -164,6 +217,7 @@ export class Turn {
   mark(k, name) {
     if (this.marks[name] === k) return;
     this.marks[name] = k;
+    if (k >= 0 && this.thought && this.within(k)) this.thought.open(true);
     this.redraw();
   }
 
@@ -202,7 +256,7 @@ export class Turn {
 
   /** The next token with text from k on in a direction, or -1. */
   next(k, by) {
-    for (let i = k + by; i >= 0 && i < this.ends.length; i += by) if (this.start(i) < this.ends[i]) return i;
+    for (let i = k + by; i >= 0 && i < this.ends.length; i += by) if (this.seen(i)) return i;
     return -1;
   }
 }

@@ -30,17 +30,18 @@ export function beginLanes(snapshot) {
   const open = new Map(snapshot.requests || []);
   for (const [rid, title, text] of snapshot.words || []) {
     const about = open.get(rid);
-    if (!about || !ask(rid, title, about.lane) || !about.tokens) continue;
+    if (!about || !ask(rid, title, about) || !about.tokens) continue;
     // What it had said is one token here.
     Object.assign(turns.get(rid), { text, widths: [text.length], times: [snapshot.t], first: about.tokens - 1 });
   }
 }
 
 /* Whether there is a lane for it. */
-function ask(rid, title, lane) {
+function ask(rid, title, about) {
+  const lane = about?.lane, thinking = about?.thinking;
   if (!lane) return false;
   // `widths`, `times`: of each token from `first` on, the length of its text and when it came
-  const turn = { rid, title, text: "", widths: [], times: [], first: 0 };
+  const turn = { rid, title, thinking, text: "", widths: [], times: [], first: 0 };
   turns.set(rid, turn);
   if (!lanes.has(lane)) lanes.set(lane, []);
   lanes.get(lane).push(turn);
@@ -51,7 +52,7 @@ function ask(rid, title, lane) {
 // ---- taking frames ----------------------------------------------------------------------------------------
 function take(frame) {
   const submitted = frame.requests.filter((event) => event[1] === "submitted");
-  const asked = new Map(submitted.map(([rid, , , about]) => [rid, about.lane]));
+  const asked = new Map(submitted.map(([rid, , , about]) => [rid, about]));
   for (const [rid, title] of frame.titles || []) ask(rid, title, asked.get(rid));
   for (const token of frame.tokens) {
     const turn = turns.get(token[column.request_id]);
@@ -125,6 +126,7 @@ function turnNews(turn, known, had) {
     rid: turn.rid,
     question: turn.title,
     left_out: 0,
+    thinking: turn.thinking,
     text_from: chars,
     text: turn.text.slice(chars, shown(turn, known)),
     tokens_from: tokens,

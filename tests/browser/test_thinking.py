@@ -1,0 +1,214 @@
+"""What a reasoning model thinks before it answers: seen while it is written, one line afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import Served, answer_at_most, ask, ready, serving, text
+from tests.browser.modules import bare_page
+from tests.browser.test_replay import download, idle, open_recording, to_the_end
+from tests.play.fake_engine import FakeEngine
+
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
+THOUGHT = re.compile(r"^thought for [\d.]+ m?s, 5 tokens$")
+ANSWER = (
+    "<think>",
+    "\n",
+    "A step",
+    " packs",
+    " prompts,",
+    " I",
+    " guess.",
+    "\n</think>",
+    "\n\n",
+    "It is",
+    " so.",
+    " Really.",
+)
+
+
+class Thinking:
+    """The tokens of a model that thinks before it answers."""
+
+    words = ANSWER
+
+    def push(self, token_id: int) -> str:
+        return self.words[min(token_id, len(self.words) - 1)]
+
+    def flush(self) -> str:
+        return ""
+
+
+class Begun(Thinking):
+    """The same where its template has written the tag."""
+
+    words = ANSWER[2:]
+
+
+class Tokenizer:
+    """A token a character; its template has the model think when the question asks for it."""
+
+    chat_template = "yes"
+
+    def apply_chat_template(self, messages: Any, **how: Any) -> str:
+        said = str(messages[-1]["content"])
+        return f"{said}<think>\n" if "hard" in said else said
+
+    def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
+        return {"input_ids": [CHARACTERS.index(char) for char in text]}
+
+    def decode(self, ids: list[int], **how: Any) -> str:
+        return "".join(CHARACTERS[number] for number in ids)
+
+
+class Reasoner(FakeEngine):
+    """Thinks before each answer; where the question is hard, the template makes it."""
+
+    def submit(self, prompt: Any, *args: Any, **how: Any) -> Any:
+        self.detokenizer = Begun if "<think>" in self.tokenizer.decode(prompt) else Thinking
+        return super().submit(prompt, *args, **how)
+
+
+@pytest.fixture
+def reasoner() -> Iterator[Served]:
+    """Steps when a test says so."""
+    engine = Reasoner()
+    engine.tokenizer = Tokenizer()  # type: ignore[assignment]
+    with serving(engine) as served:
+        yield served
+
+
+@pytest.fixture(params=["why?", "a hard one"], ids=["tag in the answer", "tag in the prompt"])
+def question(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def head(page: Page) -> Locator:
+    return page.locator("#rp-lane-1 .rp-thought-head")
+
+
+def thought(page: Page) -> Locator:
+    return page.locator("#rp-lane-1 .rp-thought-text")
+
+
+def think(page: Page, served: Served, question: str, steps: int) -> None:
+    """Ask, and let the engine do so many steps after the tag that opens the part."""
+    answer_at_most(page, 12 if question == "why?" else 10)
+    ask(page, question)
+    expect(page.locator("#rp-lane-4 h4")).to_have_text(question)
+    served.engine.step(steps + (2 if question == "why?" else 0))
+
+
+def test_it_is_seen_while_it_is_written_and_folds_when_it_ends(
+    reasoner: Served, open_page: Callable[..., Page], question: str
+) -> None:
+    page = open_page(reasoner)
+    think(page, reasoner, question, 3)
+    expect(head(page)).to_have_text("thinking…")
+    expect(thought(page)).to_have_text("A step packs prompts,")
+    reasoner.engine.step(6)
+    expect(head(page)).to_have_text(THOUGHT)
+    expect(head(page)).to_have_attribute("aria-expanded", "false")
+    expect(thought(page)).to_be_hidden()
+    assert page.locator("#rp-lane-1 .rp-a").inner_text().split("\n")[-1] == "It is so."
+    head(page).click()
+    expect(thought(page)).to_be_visible()
+    assert thought(page).inner_text() == "A step packs prompts, I guess."
+    head(page).press("Enter")
+    expect(thought(page)).to_be_hidden()
+    reasoner.engine.step(1)
+    expect(text(page, 1)).to_contain_text("It is so. Really.")
+    assert "think>" not in text(page, 1).inner_text()
+
+
+def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
+    page = open_page(reasoner)
+    think(page, reasoner, question, 3)
+    expect(thought(page)).to_have_text("A step packs prompts,")
+    expect(page.locator("#prompt input")).to_have_value("")
+    page.reload()
+    ready(page)
+    expect(head(page)).to_have_text("thinking…")
+    expect(thought(page)).to_have_text("A step packs prompts,")
+    reasoner.engine.step(7)
+    expect(head(page)).to_have_text(THOUGHT)
+    page.reload()
+    ready(page)
+    expect(head(page)).to_have_text(THOUGHT)
+    expect(thought(page)).to_be_hidden()
+
+
+def test_a_replay_shows_the_same(
+    reasoner: Served, mock: Served, open_page: Callable[..., Page], question: str, tmp_path: Path
+) -> None:
+    page = open_page(reasoner)
+    think(page, reasoner, question, 20)
+    idle(page)
+    expect(head(page)).to_have_text(THOUGHT)
+    words = head(page).inner_text()
+    other = open_page(mock)
+    open_recording(other, download(page, "recording.jsonl", tmp_path))
+    to_the_end(other)
+    expect(head(other)).to_have_text(words)
+    expect(thought(other)).to_be_hidden()
+    assert other.locator("#rp-lane-1 .rp-a").inner_text().endswith("It is so. Really.")
+
+
+def test_what_is_never_closed_stays_open(reasoner: Served, open_page: Callable[..., Page], question: str) -> None:
+    page = open_page(reasoner)
+    think(page, reasoner, question, 3)
+    expect(head(page)).to_have_text("thinking…")
+    page.get_by_role("button", name="Stop lane 1").click()
+    expect(head(page)).to_have_text(re.compile(r"^thought for [\d.]+ m?s, 3 tokens, without an end$"))
+    expect(thought(page)).to_be_visible()
+
+
+def test_arrow_keys_pass_over_what_is_folded(reasoner: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(reasoner)
+    think(page, reasoner, "why?", 20)
+    expect(head(page)).to_have_text(THOUGHT)
+    lane = page.locator("#rp-lane-1")
+    lane.focus()
+    for _ in range(5):  # three tokens of the answer, and nothing before
+        lane.press("ArrowLeft")
+    expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_text("It is")
+    expect(thought(page)).to_be_hidden()
+    head(page).click()
+    lane.focus()
+    for _ in range(4):
+        lane.press("ArrowLeft")
+    expect(page.locator("#rp-lane-1 .rp-cursor")).to_have_text("guess.")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "found"),
+    [
+        ("<think>\nso\n</think>\n\nyes", False, ("so", "yes")),
+        ("\n<think>so</think>yes", False, ("so", "yes")),
+        ("so\n</think>\n\nyes", True, ("so", "yes")),
+        ("so</think>yes", False, ("so", "yes")),  # another server does not say how its prompt ended
+        ("<think>so", False, ("so", "")),
+        ("so", True, ("so", "")),
+        ("<think>\n\n</think>\n\nyes", False, ("", "yes")),
+        ("yes", False, None),
+        ("write <think> and </think>", False, None),
+        ("", False, None),
+    ],
+)
+def test_where_the_part_lies(browser: Browser, words: str, begun: bool, found: tuple[str, str] | None) -> None:
+    page = bare_page(browser, "<body></body>")
+    part = page.evaluate(
+        """async ([words, begun]) => {
+          const part = (await Rose.load("lanes/thought.js")).thinkingPart(words, begun);
+          return part && [words.slice(part.start, part.end), words.slice(part.after)];
+        }""",
+        [words, begun],
+    )
+    page.close()
+    assert (part and tuple(part)) == found
