@@ -13,6 +13,9 @@ _PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
     weakref.WeakKeyDictionary()
 )  # tokenizers' copies that read control tokens as text
 
+_MARK = "what-the-system-says"
+_TAKES_SYSTEM: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()  # of a template
+
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> list[int]:
     """Returns the token ids of a prompt: text, chat messages, or token ids already.
@@ -91,9 +94,28 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any) -> str:
             [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
         )
     except Exception as error:  # templates raise whatever their author chose
-        raise ValueError(f"the model's chat template refused the messages: {error}") from None
+        advice = ""
+        if any(message["role"] == "system" for message in messages) and not takes_system_role(tokenizer):
+            advice = "; it takes no system message: put its text into the first user message"
+        raise ValueError(f"the model's chat template refused the messages: {error}{advice}") from None
     assert isinstance(text, str)
     return text
+
+
+def takes_system_role(tokenizer: Any | None) -> bool:
+    """Whether what a system message says comes into the prompt; some chat templates raise an error, others leave it out."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return True
+    assert tokenizer is not None
+    template, takes = _TAKES_SYSTEM.get(tokenizer, (None, False))
+    if template != tokenizer.chat_template:
+        messages = [{"role": "system", "content": _MARK}, {"role": "user", "content": "?"}]
+        try:
+            takes = _MARK in tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except Exception:  # templates raise whatever their author chose
+            takes = False
+        _TAKES_SYSTEM[tokenizer] = (tokenizer.chat_template, takes)
+    return takes
 
 
 def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.play.chats import Turn, begins_thinking, check_chars, checked_prompt, next_prompt
+from roseplay.play.chats import Turn, begins_thinking, check_chars, checked_prompt, has_no_role, next_prompt
 from roseplay.play.lanes import Lane
 from roseplay.play.session import Tab, Tabs, check_lane
 from roseplay.play.settings import NAMES, Settings, checked_system, defaults
@@ -140,7 +140,8 @@ class ChatService:
                 before, system=system, question=question, max_new_tokens=params.max_new_tokens, engine=self._engine
             )
             self._abort_answer(lane)
-            turn = Turn(question, left_out, begins_thinking(prompt, self._engine.tokenizer))
+            tokenizer = self._engine.tokenizer
+            turn = Turn(question, left_out, begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer))
             about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "title": question}
             about["thinking"] = turn.thinking
             tracked = self._submit(prompt, params, **about)

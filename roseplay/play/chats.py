@@ -13,7 +13,7 @@ from typing import Any
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
-from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
 from roseplay.traffic.lengths import prompt_length
@@ -55,12 +55,14 @@ class Turn:
         question: as the user wrote it.
         left_out: earlier turns that did not fit into its prompt.
         thinking: its prompt ends with the beginning of a part in which the model thinks.
+        no_role: there is a system prompt, for which the model's chat template has no role.
     """
 
-    def __init__(self, question: str, left_out: int = 0, thinking: bool = False) -> None:
+    def __init__(self, question: str, left_out: int = 0, thinking: bool = False, no_role: bool = False) -> None:
         self.question = question
         self.left_out = left_out
         self.thinking = thinking
+        self.no_role = no_role
         self.born = 0
         self.request_id = -1
         self.tracked: TrackedRequest | None = None  # its request, until ``settle``
@@ -149,13 +151,22 @@ class Chat:
             self.state = (edition, self.turns)
 
 
-def messages_of(system: str, turns: Sequence[Turn], question: str) -> list[dict[str, str]]:
-    """Returns a conversation as chat messages."""
-    messages = [{"role": "system", "content": system}] if system.strip() else []
+def messages_of(system: str, turns: Sequence[Turn], question: str, tokenizer: Any | None) -> list[dict[str, str]]:
+    """Returns a conversation as chat messages; the system prompt stands before the first question if it has no role."""
+    messages = []
     for turn in turns:
         messages.append({"role": "user", "content": turn.question})
         messages.append({"role": "assistant", "content": turn.answer.text})
-    return [*messages, {"role": "user", "content": question}]
+    messages.append({"role": "user", "content": question})
+    if has_no_role(system, tokenizer):
+        first = messages[0]
+        return [{**first, "content": f"{system}\n\n{first['content']}"}, *messages[1:]]
+    return [{"role": "system", "content": system}, *messages] if system.strip() else messages
+
+
+def has_no_role(system: str, tokenizer: Any | None) -> bool:
+    """Whether there is a system prompt, and the model's chat template takes none."""
+    return bool(system.strip()) and not takes_system_role(tokenizer)
 
 
 def max_prompt_chars(max_model_len: int) -> int:
@@ -239,7 +250,7 @@ def next_prompt(
     tried: dict[int, Any] = {}
 
     def fits(skipped: int) -> bool:
-        prompt = as_prompt(messages_of(system, history[skipped:], question), engine)
+        prompt = as_prompt(messages_of(system, history[skipped:], question, engine.tokenizer), engine)
         if info.tokenizes:
             prompt = encode_prompt(prompt, engine.tokenizer, info.vocab_size)
         tried[skipped] = prompt

@@ -105,6 +105,7 @@ def turn_update(turn: Turn, answer: Answer, seen: Seen | None, ms: Callable[[int
         "question": turn.question,
         "left_out": turn.left_out,
         "thinking": turn.thinking,
+        "no_role": turn.no_role,
         "text_from": chars,
         "text": answer.text[chars:],
         "tokens_from": tokens,

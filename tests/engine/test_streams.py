@@ -29,7 +29,7 @@ from roseplay.engine.messages import (
     StepOutput,
     StepRecord,
 )
-from roseplay.engine.prompts import encode_prompt
+from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.records import step_record
 from roseplay.engine.request_metrics import RequestMetrics
@@ -507,6 +507,29 @@ def test_chat_messages_are_written_by_the_models_template_or_as_paragraphs():
     with pytest.raises(ValueError, match="empty"):
         plain.__class__ = type("Silent", (Words,), {"__call__": lambda self, text, **options: {"input_ids": []}})
         encode_prompt(messages, plain, 10)
+
+
+@pytest.mark.parametrize(
+    ("template", "takes"),
+    [
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}", True),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}{{ messages[0].content }}", False),
+        ("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", False),
+        (None, True),
+    ],
+)  # fmt: skip
+def test_some_templates_take_no_system_message(template, takes):
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocab={"a": 0, "b": 1}, merges=[])))
+    tokenizer.chat_template = template
+    assert takes_system_role(tokenizer) is takes
+    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    if template is None or "raise" not in template:
+        encode_prompt(messages, tokenizer, 10)
+        return
+    with pytest.raises(
+        ValueError, match="No system role; it takes no system message: put its text into the first user"
+    ):
+        encode_prompt(messages, tokenizer, 10)
 
 
 def test_control_tokens_in_a_message_are_text_and_the_templates_are_not():

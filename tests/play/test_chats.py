@@ -373,3 +373,32 @@ def test_a_template_may_begin_the_thinking(engine: FakeEngine, playground: Playg
     playground.tick()
     events = [event for line in playground.recording(TAB) for event in json.loads(line).get("requests", ())]
     assert [about.get("thinking", False) for _, kind, _, about in events if kind == "submitted"] == [begins]
+
+
+def test_a_system_prompt_without_a_role_stands_before_the_first_question(
+    engine: FakeEngine, playground: Playground
+) -> None:
+    class Tokenizer:
+        chat_template = "of Gemma's kind"
+
+        def apply_chat_template(self, messages: list[dict[str, str]], **how: Any) -> str:
+            if messages[0]["role"] == "system":
+                raise RuntimeError("System role not supported")
+            return " | ".join(message["content"] for message in messages)
+
+        def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
+            return {"input_ids": as_ids(text)}
+
+        def decode(self, ids: list[int], **how: Any) -> str:
+            return ""
+
+    engine.tokenizer = Tokenizer()  # type: ignore[assignment]
+    first = send(playground, "one", system="be brief")
+    engine.step(9)
+    assert engine.streams[first].prompt_token_ids == as_ids("be brief\n\none")
+    second = send(playground, "two", system="be brief")
+    assert engine.streams[second].prompt_token_ids == as_ids(f"be brief\n\none | {''.join(WORDS[:4])} | two")
+    assert [turn["no_role"] for turn in lane(playground)["turns"]] == [True, True]
+    playground.chats.new_chat(lanes=[1], tab_id=TAB)
+    send(playground, "three")
+    assert [turn["no_role"] for turn in lane(playground)["turns"]] == [False]

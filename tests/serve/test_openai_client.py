@@ -77,6 +77,17 @@ def test_a_chat_without_a_limit_may_fill_the_context(client: openai.OpenAI, engi
     assert client.chat.completions.create(model=MODEL, messages=parts, temperature=0).choices == found.choices
 
 
+def test_a_template_that_takes_no_system_message(
+    client: openai.OpenAI, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = "{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}{{ messages[0].content }}"
+    monkeypatch.setattr(engine.tokenizer, "chat_template", template)
+    system: list[Any] = [{"role": "system", "content": "Be brief."}]
+    with pytest.raises(openai.BadRequestError, match="No system role; it takes no system message: put its text into"):
+        client.chat.completions.create(model=MODEL, messages=system + QUESTION)
+    assert client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=2).choices
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_stream_is_the_whole_answer_in_parts(client: openai.OpenAI, n: int) -> None:
     asked: Any = {"model": MODEL, "messages": QUESTION, "max_tokens": 20, "n": n, "seed": 5, "temperature": 3.0}

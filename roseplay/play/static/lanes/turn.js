@@ -12,6 +12,7 @@ import { thinkingPart, Thought } from "./thought.js";
 const SLOW = 1.5, STRONGEST = 7; // times the median: tinted from, and fully tinted at
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // per cent, and how many shades between
 const LEAST_GAPS = 6; // before anything is called slow
+const NO_ROLE = "The model's chat template takes no system prompt: it stands before the first question.";
 const AGAIN = 16; // new gaps after which the median is taken again
 /** States in which an answer changes no more. */
 export const OVER = new Set(["done", "stopped", "error"]);
@@ -78,7 +79,8 @@ export class Turn {
 
   say(news) {
     const oldest = news.left_out === 1 ? "The oldest turn was" : `The oldest ${news.left_out} turns were`;
-    write(this.left, news.left_out ? `${oldest} left out: no room.` : "");
+    const notes = [news.left_out && `${oldest} left out: no room.`, news.no_role && NO_ROLE];
+    write(this.left, notes.filter(Boolean).join(" "));
     write(this.error, news.error || "");
     const { count } = format;
     // Another server says at the end how long the prompt was, and perhaps never how much of it was cached.

@@ -189,6 +189,7 @@
  * @property {number} tokens_from
  * @property {number[]} widths lengths of the new tokens in UTF-16 units
  * @property {number[]} times hundredths of a millisecond since the token before
+ * @property {boolean} [no_role] whether there is a system prompt, for which the model's chat template has no role
  * @property {boolean} [thinking] whether the prompt ends with the beginning of a part in which the model thinks
  * @property {string} [state]
  * @property {number} [prompt]
