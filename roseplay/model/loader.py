@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ from roseplay.model.support import (
     needs_probe,
     refuse,
 )
+from roseplay.model.text_part import KEYS, NOT_TEXT, text_part
 from roseplay.model.tokenizer import load_tokenizer
 from roseplay.model.weights_progress import checkpoint_files, counting_checkpoint, counting_random, download_bar
 
 __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_log = logging.getLogger(__name__)
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 
 
@@ -82,18 +85,23 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
     check_config(hf_config, name=model)
+    part = text_part(hf_config, name=model)
+    if part is not None:
+        hf_config = part.config
+        _log.warning("%s: %s", model, part.choice.chosen)
     model_class = find_class(hf_config, name=model, trust_remote_code=config.trust_remote_code)
     max_model_len, from_config = _check(hf_config, model_class, config, model, ranks)
     device = choose_device(config.device) if ranks is None else ranks.device
     dtype = _choose_dtype(config.dtype, hf_config, device)
     if ranks is not None:
         device = torch.device("cpu")  # the whole model may not fit where its part goes
+    choices: tuple[Choice, ...] = () if part is None else (part.choice,)
     if config.random_weights:
-        choices: tuple[Choice, ...] = ()
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
-        choices = how_read(hf_config, dtype)
-        built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter)
+        choices += how_read(hf_config, dtype)
+        alone = part is not None and part.alone
+        built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter, alone)
     return _finish(built, config, model, max_model_len, from_config, reporter, ranks, choices)
 
 
@@ -225,7 +233,9 @@ def _read_weights(
     device: torch.device,
     dtype: torch.dtype,
     reporter: Reporter,
+    text_alone: bool = False,
 ) -> PreTrainedModel:
+    """``text_alone``: read only the text part of a checkpoint that has more."""
     _check_files(name, source, local, hf_config)
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
@@ -239,11 +249,12 @@ def _read_weights(
             local_files_only=offline,
             trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
+            key_mapping=KEYS if text_alone else None,
             **({"tqdm_class": download_bar(reporter)} if reporter.heard else {}),
         )
 
     try:
-        with counting_checkpoint(reporter, source, local), dequantizing(hf_config):
+        with counting_checkpoint(reporter, source, local, NOT_TEXT if text_alone else None), dequantizing(hf_config):
             model, loading = cached_first(source, local, load)
     except UnsupportedModelError:
         raise

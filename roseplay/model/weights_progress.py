@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def checkpoint_files(source: str, local: bool) -> list[Path]:
     return []
 
 
-def bytes_per_number(files: list[Path], otherwise: int) -> float:
+def bytes_per_number(files: list[Path], otherwise: int, unread: re.Pattern[str] | None = None) -> float:
     """Returns the mean size of a number in safetensors files, by their headers; else ``otherwise``.
 
     Scales of quantized weights are no numbers of the model, and a byte of blocks has two.
@@ -47,11 +48,20 @@ def bytes_per_number(files: list[Path], otherwise: int) -> float:
     numbers = size = 0
     for file in files:
         for name, tensor in stored_tensors(file).items():
+            if unread is not None and unread.match(name):
+                continue
             begin, end = tensor["data_offsets"]
             size += end - begin
             if not name.endswith(("_scales", "_scale_inv")):
                 numbers += torch.Size(tensor["shape"]).numel() * (2 if name.endswith("_blocks") else 1)
     return size / numbers if numbers else otherwise
+
+
+def _size(file: Path, unread: re.Pattern[str] | None) -> int:
+    """Bytes of a file, without tensors whose names say that they are not read."""
+    tensors = stored_tensors(file).items() if unread is not None else ()
+    skipped = (tensor["data_offsets"] for name, tensor in tensors if unread is not None and unread.match(name))
+    return file.stat().st_size - sum(end - begin for begin, end in skipped)
 
 
 @contextlib.contextmanager
@@ -73,7 +83,9 @@ def counting(put: Callable[[torch.Tensor], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting_checkpoint(reporter: Reporter, source: str, local: bool) -> Iterator[None]:
+def counting_checkpoint(
+    reporter: Reporter, source: str, local: bool, unread: re.Pattern[str] | None = None
+) -> Iterator[None]:
     """While entered, reports the weights that are read from a checkpoint, in the bytes that they take in its files.
 
     The stage begins with the first weight, since a download may come before. Weights that are mapped from a file are
@@ -94,12 +106,12 @@ def counting_checkpoint(reporter: Reporter, source: str, local: bool) -> Iterato
 
     def begin(otherwise: int) -> float:
         files = checkpoint_files(source, local)
-        total = sum(file.stat().st_size for file in files) or None
+        total = sum(_size(file, unread) for file in files) or None
         if reporter.stage != "download":
             reporter.begin("download", total, "bytes", "from disk" if local else "from the cache on disk")
             reporter.count(total or 0, total)
         reporter.begin("weights", total, "bytes")
-        return bytes_per_number(files, otherwise)
+        return bytes_per_number(files, otherwise, unread)
 
     with counting(put):
         yield

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from roseplay.texts import shown
+
 MOST_ANSWERS = 64  # of one request: prompts times n
 # Values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -150,6 +152,18 @@ class Message(_Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
     name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_only(cls, body: Any) -> Any:
+        content = body.get("content") if isinstance(body, dict) else None
+        kinds = [part.get("type") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        other = next((kind for kind in kinds if isinstance(kind, str) and kind != "text"), None)
+        if other is not None:
+            raise ValueError(
+                f"content of type {shown(other)} is not supported: this server reads text, send parts of type text"
+            )
+        return body
 
     def as_prompt(self) -> dict[str, str]:
         """The message as chat templates know it."""

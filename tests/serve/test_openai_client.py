@@ -212,7 +212,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": 100_000}, "shorten the prompt"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages.0"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "content of type 'image_url' is not supported: this server reads text",
+    ),
     ({"top_logprobs": 3}, "top_logprobs needs logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options are for streams"),
     ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "needs include_usage"),

@@ -1,0 +1,77 @@
+"""Checkpoints of models that read images as well: what reads and writes text in them is served, as a model of its own.
+
+The part is loaded as the causal language model that it is, so that the weights for images are not read. Where
+transformers has no such class for it, since its rotary embeddings take places in an image, it is the family from which it
+comes: in text all of a token's places are the same, and so are the embeddings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+
+from roseplay.core.info import Choice
+from roseplay.model.support import refuse
+
+# Compared in tests with what the whole models generate.
+SERVED = ("gemma3", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl")
+_FAMILY = {"qwen2_vl_text": Qwen2Config, "qwen2_5_vl_text": Qwen2Config, "qwen3_vl_text": Qwen3Config}
+# Names of weights in such checkpoints, older and newer ones, and in the text part alone.
+KEYS = {
+    r"^(model\.)?language_model\.lm_head\.": "lm_head.",
+    r"^(model\.)?language_model\.(model\.)?": "model.",
+}
+NOT_TEXT = re.compile(r"^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """The part of a checkpoint that is served.
+
+    Attributes:
+        config: of a causal language model.
+        whole: the class of the whole model.
+        alone: it is read without the rest, which is loaded and not used otherwise.
+    """
+
+    config: Any
+    whole: str
+    alone: bool = True
+
+    @property
+    def choice(self) -> Choice:
+        return Choice("checkpoint", f"only the text part of {self.whole} is served; images are refused")
+
+
+def text_part(config: Any, *, name: str) -> TextPart | None:
+    """Returns the text part of a model that reads images as well; None for others.
+
+    Raises ``UnsupportedModelError`` when such a model is not among those that can be served.
+    """
+    text = config.get_text_config()
+    if text is config:
+        return None
+    whole = (config.architectures or [config.model_type])[0]
+    if config.model_type not in SERVED:
+        if type(config) in AutoModelForCausalLM._model_mapping:  # it is tried as any other language model
+            return TextPart(config, whole, alone=False) if getattr(config, "vision_config", None) is not None else None
+        served = ", ".join(SERVED)
+        raise refuse(name, f"{config.model_type} reads more than text; of such models the text of {served} is served")
+    tied = bool(getattr(config, "tie_word_embeddings", False))
+    if text.model_type in _FAMILY:
+        values = {key: value for key, value in text.to_dict().items() if key != "model_type"}
+        values["rope_parameters"] = _plain_rope(values["rope_parameters"])
+        text = _FAMILY[text.model_type].from_dict(values)
+    text.tie_word_embeddings = tied
+    text.dtype = getattr(text, "dtype", None) or getattr(config, "dtype", None)
+    if getattr(config, "quantization_config", None) is not None:
+        text.quantization_config = config.quantization_config
+    return TextPart(text, whole)
+
+
+def _plain_rope(parameters: dict[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in parameters.items() if not key.startswith("mrope_")}
+    return {**plain, "rope_type": "default"} if plain.get("rope_type") == "mrope" else plain
