@@ -43,6 +43,7 @@ let underWay = null;
 
 function open(yes) {
   if (!panel()) return;
+  sources();
   panel().classList.toggle("rp-shown", yes);
   opener().setAttribute("aria-expanded", String(yes));
   const first = yes ? panel().querySelector("textarea") : opener();
@@ -135,11 +136,16 @@ async function post(body) {
 // ---- showing ----------------------------------------------------------------------------------------------
 function show(got, of, whole, refused) {
   answer = { ...got, lane: of, fields: whole ? Object.keys(FIELDS) : refused };
-  for (const name of Object.keys(FIELDS)) {
-    const control = within(name), source = got.sources[name];
+  sources();
+  fill();
+}
+
+/* Say in each control's tooltip where its value comes from. Gradio may make the controls after the first answer. */
+function sources() {
+  for (const [name, source] of Object.entries(answer ? answer.sources : {})) {
+    const control = within(name);
     if (control) set(control, { title: `${name}: ${SOURCES[source]}`, "data-source": source });
   }
-  fill();
 }
 
 function refuse(why) {
@@ -161,6 +167,7 @@ export function toggle() {
 
 /** What the controls and the button under them should show: the answer, or what the user has put there since. */
 export function shown() {
+  sources();
   const values = Object.keys(FIELDS).map((name) => {
     const keep = touched.has(name) || !answer.fields.includes(name);
     const value = keep ? {} : { value: answer.values[name] };
