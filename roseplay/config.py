@@ -74,6 +74,17 @@ class EngineConfig:
         vllm="kv_cache_memory_bytes",
         lab="name",
     )
+    state_slots: int | None = setting(
+        None,
+        Whole(1, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
+        "State slots",
+        "engine: memory",
+        "Requests that can run at once where the model has recurrent layers: each needs a slot for its states, of the same "
+        "size however long it is. Other models need none.",
+        unit="slots",
+        nearest="max_num_seqs",
+        needs="a model with recurrent layers",
+    )
     gpu_memory_utilization: float = setting(
         0.9,
         Number(0, 1, above=True),

@@ -8,6 +8,7 @@ from roseplay.core.block_pool import BlockPool, OutOfBlocksError
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.core.prefix_cache import COMMITTED, Lookup, Node, PrefixCache, Tail
 from roseplay.core.request import Request
+from roseplay.core.state_slots import StateSlots
 
 
 @dataclass(slots=True)
@@ -32,11 +33,15 @@ class Match:
 
 
 class BlockTables:
-    """Block tables over one pool and one prefix cache; the scheduler decides when, this does it."""
+    """Block tables over one pool and one prefix cache; the scheduler decides when, this does it.
 
-    def __init__(self, pool: BlockPool, cache: PrefixCache) -> None:
+    A request gives up its state slot together with its blocks.
+    """
+
+    def __init__(self, pool: BlockPool, cache: PrefixCache, slots: StateSlots | None = None) -> None:
         self.pool = pool
         self.cache = cache
+        self.slots = slots or StateSlots(0)
         self.block_size = pool.block_size
         self.step_id = 0
         self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
@@ -130,6 +135,8 @@ class BlockTables:
         start = request.num_computed_tokens
         if request.lacks_prompt_logprobs:
             return Miss(MissReason.LOGPROBS, start, start)
+        if self.slots.used:
+            return Miss(MissReason.STATE, start, start)
         if start < len(request.block_table) * self.block_size:  # it is in a block that was attached
             return Miss(MissReason.LOGITS, start, start)
         tokens = tuple(request.token_ids[start : min(start + self.block_size, request.prefill_end)])
@@ -234,8 +241,9 @@ class BlockTables:
             request.chain, request.num_chained_blocks = request.chain.parent, request.num_chained_blocks - 1
 
     def release(self, request: Request) -> None:
-        """Give up all blocks, the tail first, so that prefixes outlive what follows them."""
+        """Give up all blocks, the tail first, so that prefixes outlive what follows them, and the state slot."""
         self._release_from(request, 0)
+        self.slots.release(request)
         request.chain, request.num_chained_blocks = None, 0
         request.num_computed_tokens = 0
 

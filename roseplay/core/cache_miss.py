@@ -24,6 +24,7 @@ class MissReason(StrEnum):
     ENDS = "ends"  # what is cached ends with the block before
     NEW = "new"  # nothing that is cached begins with its first token
     LOGPROBS = "logprobs"  # it asked for log-probabilities of its prompt, which only computing it gives
+    STATE = "state"  # the model has recurrent layers, and no state of them is kept there
     LOGITS = "logits"  # all is there but what the first token of the answer is drawn from
 
 

@@ -45,6 +45,8 @@ class EngineInfo:
         max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
             computes in about ten seconds; None is unlimited.
         choices: how the parts of a step are computed here.
+        state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
+        state_bytes: of the states of one of them.
         server: where another server computes, its kind and address; None where the engine computes itself. Then the
             counts and sizes that it does not tell are 0.
         sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
@@ -67,6 +69,8 @@ class EngineInfo:
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
     choices: tuple[Choice, ...] = field(default=())
+    state_slots: int = 0
+    state_bytes: int = 0
     server: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 

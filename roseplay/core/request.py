@@ -45,6 +45,7 @@ class Request:
         num_computed_tokens: tokens whose keys and values are in ``block_table``.
         prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
         block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
+        state_slot: where its recurrent states are kept, 0 while it has none.
         chain: the prefix cache's node for its first ``num_chained_blocks`` full blocks.
         last_step: the last step that computed one of its tokens, -1 before.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.
@@ -56,7 +57,7 @@ class Request:
 
     __slots__ = (
         "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
-        "status", "num_computed_tokens", "prefill_end", "block_table", "chain", "num_chained_blocks", "last_step",
+        "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "finish_reason",
     )  # fmt: skip
 
@@ -84,6 +85,7 @@ class Request:
         self.num_computed_tokens = 0
         self.prefill_end = self.num_prompt_tokens
         self.block_table: list[int] = []
+        self.state_slot = 0
         self.chain: Node | None = None
         self.num_chained_blocks = 0
         self.last_step = -1

@@ -19,6 +19,7 @@ from roseplay.core.live_requests import LiveRequests
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
+from roseplay.core.state_slots import StateSlots
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.core.step_builder import StepBuilder
 
@@ -39,6 +40,7 @@ class Scheduler:
             ``shrink`` lowers it for a while.
         step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
             prompt computed whole may exceed it. May be replaced between steps.
+        num_state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
         cache_log: is told what enters and leaves the prefix cache.
     """
 
@@ -52,11 +54,13 @@ class Scheduler:
         knobs: Knobs | None = None,
         token_limit: int | None = None,
         step_limit: int | None = None,
+        num_state_slots: int = 0,
         cache_log: CacheLog | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
         self.cache = PrefixCache(self.pool, max_saved_logits, cache_log)
-        self.tables = BlockTables(self.pool, self.cache)
+        self.slots = StateSlots(num_state_slots)
+        self.tables = BlockTables(self.pool, self.cache, self.slots)
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.knobs = knobs or Knobs()
@@ -131,6 +135,8 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
         knobs = self.knobs
+        if self.slots.used:  # no state is kept at the end of a block
+            knobs = knobs.changed({"prefix_cache": False, "same_step_sharing": False})
         step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = self.cache.step_id = step.step_id
         self.next_step_id += 1
@@ -144,8 +150,8 @@ class Scheduler:
     def can_run_ahead(self, step: Step) -> bool:
         """Whether the next step can be made while ``step`` runs: there is work for it, and nobody need be preempted."""
         ending = sum(1 for entry in step.entries if entry.samples and is_last(entry.request))
-        goes_on = len(self.running) > ending or (self.waiting and len(self.running) < self.knobs.max_batch_size)
-        return bool(goes_on) and len(self.running) <= self.pool.num_available
+        admits = self.waiting and len(self.running) < self.knobs.max_batch_size and not self.slots.exhausted
+        return bool(len(self.running) > ending or admits) and len(self.running) <= self.pool.num_available
 
     def assume(self, step: Step) -> None:
         """Assume that ``step``, which still runs, succeeds, so that the next one can be scheduled."""
@@ -198,6 +204,7 @@ class Scheduler:
             self._finish(request, FinishReason.LENGTH)
         elif (
             self.knobs.prefix_cache
+            and not self.slots.used
             and request.num_computed_tokens % self.block_size == 0
             and self.in_flight.is_writing_for(request)
         ):
@@ -226,8 +233,8 @@ class Scheduler:
     def shrink(self, step: Step) -> bool:
         """The device had no memory for ``step``: undo it and take half as many tokens a step for a while.
 
-        Requests that computed prompt tokens start again, those that decoded keep their blocks. Returns False, having done
-        nothing, when the step cannot be smaller.
+        Requests that computed prompt tokens start again, those that decoded keep their blocks, unless they have a state: the
+        step may have changed it. Returns False, having done nothing, when the step cannot be smaller.
         """
         tokens = step.prompt_tokens + step.decode_tokens
         if tokens <= 1:
@@ -239,7 +246,8 @@ class Scheduler:
             request = entry.request
             if request.status is not RequestStatus.RUNNING:
                 continue
-            if not entry.num_tokens or entry.num_prompt_tokens or request.request_id in step.copied:
+            decoded = entry.num_tokens and not entry.num_prompt_tokens
+            if not decoded or request.request_id in step.copied or self.slots.used:
                 self._restart(request)
             else:
                 self.tables.take_back(request, entry.start)

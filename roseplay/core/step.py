@@ -61,7 +61,7 @@ class Step:
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
         held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
-            tokens or requests), ``blocks`` (no free KV blocks) or ``batch`` (the batch is full). None if nobody waits.
+            tokens or requests), ``blocks`` (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the batch is full). None if nobody waits.
         misses: requests that compute the first of their prompt tokens in it, and why that was not cached.
         prompt_logprobs: by index of the entry, the positions of prompt tokens whose log-probabilities are wanted. Each is
             predicted by the token before it, which the entry computes.

@@ -110,12 +110,16 @@ class StepBuilder:
             if len(requests.running) >= knobs.max_batch_size:
                 step.held_by = "batch"
                 break
+            if self._tables.slots.exhausted:
+                step.held_by = "slots"
+                break
             match = self._match(requests.waiting[0], lookup)
             obstacle = self._obstacle(requests.waiting[0], match, budget)
             if obstacle:
                 step.held_by = obstacle
                 break
             request = requests.admit_first()
+            self._tables.slots.take(request)
             step.admitted.append(request.request_id)
             self._attach(request, match)
             self._compute_prompt(request, budget)

@@ -10,7 +10,6 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
+from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, close_at_exit, end_forgotten
 from roseplay.engine.messages import (
     Abort,
     BlockInfo,
@@ -60,21 +60,6 @@ from roseplay.engine.transport import Transport, WorkerGoneError, start_transpor
 logger = logging.getLogger(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
-
-CLOSE_TIMEOUT_S = 10.0
-
-
-@dataclass(slots=True)
-class Connection:
-    """The worker and the streams that it feeds, which end with the engine."""
-
-    transport: Transport
-    receiver: Receiver
-
-    def end(self, timeout: float) -> None:
-        """Stop the worker and end all streams with ``abort``."""
-        self.transport.stop(timeout)
-        self.receiver.end_all(FinishReason.ABORT, "the engine was closed")
 
 
 class Engine:
@@ -138,9 +123,9 @@ class Engine:
         self._watchdog.restarted()
         self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
         self._thread.start()
-        self._exit_hook = partial(_close_at_exit, reference)
+        self._exit_hook = partial(close_at_exit, reference)
         atexit.register(self._exit_hook)
-        self._forgotten = weakref.finalize(self, _end_forgotten, self._connection, self._exit_hook)
+        self._forgotten = weakref.finalize(self, end_forgotten, self._connection, self._exit_hook)
         self._forgotten.atexit = False
 
     def _start(
@@ -533,15 +518,3 @@ def _send_if_alive(reference: weakref.ref[Engine], command: Command) -> None:
     engine = reference()
     if engine is not None:
         engine._send(command)
-
-
-def _close_at_exit(reference: weakref.ref[Engine]) -> None:
-    engine = reference()
-    if engine is not None:
-        engine.close()
-
-
-def _end_forgotten(connection: Connection, exit_hook: partial[None]) -> None:
-    """Called when the engine is collected, on any thread; ends its worker on another, since that may take a step."""
-    atexit.unregister(exit_hook)
-    threading.Thread(target=connection.end, args=(CLOSE_TIMEOUT_S,), name="roseplay-end", daemon=True).start()

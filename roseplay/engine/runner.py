@@ -70,8 +70,9 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> R
     except ValueError as error:
         from roseplay.model.kv_cache import KVCacheSizeError
         from roseplay.model.loader import UnsupportedModelError
+        from roseplay.model.states import StateSlotsError
 
-        if isinstance(error, (UnsupportedModelError, KVCacheSizeError)):
+        if isinstance(error, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
             raise EngineStartError(str(error)) from error
         raise
 

@@ -115,6 +115,7 @@ class Worker:
             max_saved_logits=max(1, SAVED_LOGITS_BYTES // self.runner.logits_bytes),
             knobs=knobs,
             token_limit=self.runner.memory_limit,
+            num_state_slots=self.info.state_slots,
             cache_log=CacheLog() if self.config.kv_events else None,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -42,10 +43,15 @@ def replace_gelus(model: PreTrainedModel) -> int:
 
 
 def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
-    """The weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm, else None."""
+    """The weight ``[dim]`` and the epsilon of a module whose name and attributes are those of an RMS norm, else None.
+
+    Norms that take more than their input, such as a gate, are others.
+    """
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
+        return None
+    if len(inspect.signature(type(module).forward).parameters) != 2:  # self is one
         return None
     return (weight, eps) if isinstance(weight, nn.Parameter) and weight.dim() == 1 else None
 

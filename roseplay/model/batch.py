@@ -46,6 +46,7 @@ class PagedBatch:
         block_tables: ``[rows, most blocks]``, padded with 0.
         logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of some rows); None for all tokens.
         batched_append: keys and values are written once per layer, else once per row and layer.
+        host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
         memo: what a backend computed in one layer and uses in the others.
     """
 
@@ -60,6 +61,7 @@ class PagedBatch:
     host_seq_lens: Ints
     host_block_tables: Ints
     batched_append: bool = True
+    host_state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     memo: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
@@ -80,6 +82,7 @@ class HostBatch:
             yet (``input_ids`` has 0 there).
         drawn_rows: their rows in ``Drawn.tokens``.
         cuda_graphs: whether the step may be replayed as a CUDA graph.
+        state_slots: ``host_state_slots`` there.
     """
 
     input_ids: Ints
@@ -93,6 +96,7 @@ class HostBatch:
     drawn_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     batched_append: bool = True
     cuda_graphs: bool = True
+    state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def num_tokens(self) -> int:
@@ -132,6 +136,7 @@ class HostBatch:
             host_cu_seqlens_q=self.cu_seqlens_q,
             host_seq_lens=self.seq_lens,
             host_block_tables=self.block_tables,
+            host_state_slots=self.state_slots,
             batched_append=self.batched_append,
         )
         put_drawn(ids, placeholders, drawn_rows, drawn)
@@ -210,6 +215,7 @@ def pack_step(
         drawn_rows=drawn_rows,
         batched_append=step.batched_append,
         cuda_graphs=step.cuda_graphs,
+        state_slots=np.array([entry.request.state_slot for entry in entries], np.int64),
     )
 
 
@@ -243,6 +249,7 @@ def dummy_batch(
         seq_lens=seq_lens,
         block_tables=np.zeros((len(seq_lens), -(-int(seq_lens.max()) // block_size)), np.int64),
         logits_rows=order[-num_logits:],
+        state_slots=np.zeros(len(seq_lens), np.int64),
     )
 
 

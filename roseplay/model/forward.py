@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import torch
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from roseplay.model.attention import Paged, carry
 
@@ -19,6 +19,10 @@ class PackedForward:
 
     def __call__(self, paged: Paged) -> torch.Tensor:
         """Logits ``[wanted, vocabulary]`` in the model's dtype, as ``batch.logits_rows`` says."""
+        return self.with_cache(paged, None)
+
+    def with_cache(self, paged: Paged, cache: Cache | None) -> torch.Tensor:
+        """The same, with a cache of transformers' own, to find out how the model uses it."""
         batch = paged.batch
         # logits_to_keep=0 means all.
         keep = {"logits_to_keep": 0 if batch.logits_rows is None else batch.logits_rows} if self._keeps_rows else {}
@@ -26,7 +30,8 @@ class PackedForward:
             output = self.model(
                 input_ids=batch.input_ids[None],
                 position_ids=batch.positions[None],
-                use_cache=False,
+                past_key_values=cache,
+                use_cache=cache is not None,
                 paged=paged,
                 **keep,
             )

@@ -1,15 +1,17 @@
-"""Finding out what each attention layer caches, by running the model once."""
+"""Finding out what each layer keeps of a request, by running the model once."""
 
 from __future__ import annotations
 
 import torch
 from transformers import PreTrainedModel
 
+from roseplay.model import stateful
 from roseplay.model.attention import AttentionParams, Paged
 from roseplay.model.attention.pattern import adopt_temperatures, share_keys
 from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import LayerShape
+from roseplay.model.states import StateShapes
 
 
 class RecordingBackend:
@@ -18,21 +20,10 @@ class RecordingBackend:
     name = "recording"
 
     def __init__(self) -> None:
-        self.shapes: dict[int, LayerShape] = {}
-        self.kv_layers: dict[int, int] = {}
-        self._seen: dict[tuple[int, int], tuple[int, torch.Tensor, torch.Tensor]] = {}
+        self.calls: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        if not isinstance(layer, int):
-            raise RuntimeError(f"an attention module has the layer_idx {layer!r}")
-        if layer in self.shapes or layer in self.kv_layers:
-            raise RuntimeError(f"two attention modules have the layer_idx {layer}")
-        place = k.data_ptr(), v.data_ptr()
-        if place in self._seen:
-            self.kv_layers[layer] = self._seen[place][0]
-            return
-        self._seen[place] = layer, k, v  # kept, so that no other tensors can be in their place
-        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
+        self.calls.append((layer, k, v))
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
@@ -44,7 +35,7 @@ class RecordingBackend:
 
 @torch.inference_mode()
 def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
-    """Returns what each layer caches, by ``layer_idx``, and how many logits the model computes for a token.
+    """Returns what each attention layer caches, by ``layer_idx``, and how many logits the model computes for a token.
 
     Layers that attend to the very keys and values of another (Gemma 3n, Gemma 4) cache nothing: from now on they read what
     that layer caches.
@@ -53,9 +44,40 @@ def record_layout(model: PreTrainedModel) -> tuple[dict[int, LayerShape], int]:
     """
     adopt_temperatures(model)
     backend = RecordingBackend()
-    batch = dummy_batch(2, row_tokens=2, block_size=2).upload(model.device)
-    logits = PackedForward(model)(Paged(backend, batch))
-    if not backend.shapes:
+    logits = PackedForward(model)(_two_tokens(model, backend))
+    if not backend.calls:
         raise RuntimeError("no layer called attention")
-    share_keys(model, backend.kv_layers)
-    return backend.shapes, int(logits.shape[-1])
+    shapes, kv_layers = _cached(backend.calls)
+    share_keys(model, kv_layers)
+    return shapes, int(logits.shape[-1])
+
+
+def _cached(calls: list[tuple[int, torch.Tensor, torch.Tensor]]) -> tuple[dict[int, LayerShape], dict[int, int]]:
+    """What each layer caches, and for the others the layer whose keys and values they attend to."""
+    shapes: dict[int, LayerShape] = {}
+    kv_layers: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
+    for layer, k, v in calls:
+        if not isinstance(layer, int):
+            raise RuntimeError(f"an attention module has the layer_idx {layer!r}")
+        if layer in shapes or layer in kv_layers:
+            raise RuntimeError(f"two attention modules have the layer_idx {layer}")
+        owner = first.setdefault((k.data_ptr(), v.data_ptr()), layer)
+        if owner == layer:
+            shapes[layer] = LayerShape(k.shape[1], k.shape[2], v.shape[2])
+        else:
+            kv_layers[layer] = owner
+    return shapes, kv_layers
+
+
+def attach_states(model: PreTrainedModel, *, one_by_one: bool) -> StateShapes:
+    """Let the modules of a model that keep a state compute packed batches; returns what they keep, by ``layer_idx``.
+
+    Args:
+        one_by_one: see ``StatefulForward``.
+    """
+    return stateful.attach(model, _two_tokens(model, RecordingBackend()), one_by_one=one_by_one)
+
+
+def _two_tokens(model: PreTrainedModel, backend: RecordingBackend) -> Paged:
+    return Paged(backend, dummy_batch(2, row_tokens=2, block_size=2).upload(model.device))

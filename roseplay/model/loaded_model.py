@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from roseplay.core.info import Choice
 from roseplay.model.kv_cache import LayerShape
+from roseplay.model.states import StateShapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class LoadedModel:
         max_model_len: longest prompt plus answer, in tokens.
         eos_token_ids: from the generation config, else from the config.
         kv_shapes: what each attention layer caches, by ``layer_idx``.
+        state_shapes: what each layer with a recurrent state keeps for a request, by ``layer_idx``; empty for most models.
         vocab_size: logits of a token; ``num_embeddings``: token ids that the model accepts.
         num_parameters: tied parameters count once; ``weight_bytes``: bytes of parameters that one step reads. Both are of the
             whole model, also where this process has a part of it.
@@ -39,6 +41,7 @@ class LoadedModel:
     max_model_len: int
     eos_token_ids: frozenset[int]
     kv_shapes: dict[int, LayerShape]
+    state_shapes: StateShapes
     vocab_size: int
     num_embeddings: int
     num_parameters: int

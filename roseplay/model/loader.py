@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
 from roseplay.model.generation import sampling_defaults
-from roseplay.model.layout import record_layout
+from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel
-from roseplay.model.probe import probe
+from roseplay.model.probe import Tried, probe
 from roseplay.model.quantized import check_method, check_stored, dequantizing, how_read, method_of, stored_tensors
 from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
 from roseplay.model.source import cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
+from roseplay.model.stateful import keeps_states
 from roseplay.model.support import (
     UnsupportedModelError,
     check_class,
@@ -79,8 +81,8 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
             raise refuse(name, f"{type(model).__name__} has no language model head")
         if getattr(model, "is_quantized", False):
             raise refuse(name, "a quantized model in memory is not supported; dequantize it, or give its directory")
-        max_model_len, from_config = _check(model.config, type(model), config, name, ranks)
-        return _finish(_adopt(model, config), config, name, max_model_len, from_config, reporter, ranks)
+        checked = _check(model.config, type(model), config, name, ranks)
+        return _finish(_adopt(model, config), config, name, checked, reporter, ranks)
 
     source, local = find_source(model)
     hf_config = _read_config(model, source, local, config)
@@ -90,7 +92,7 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         hf_config = part.config
         _log.warning("%s: %s", model, part.choice.chosen)
     model_class = find_class(hf_config, name=model, trust_remote_code=config.trust_remote_code)
-    max_model_len, from_config = _check(hf_config, model_class, config, model, ranks)
+    checked = _check(hf_config, model_class, config, model, ranks)
     device = choose_device(config.device) if ranks is None else ranks.device
     dtype = _choose_dtype(config.dtype, hf_config, device)
     if ranks is not None:
@@ -102,17 +104,25 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         choices += how_read(hf_config, dtype)
         alone = part is not None and part.alone
         built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter, alone)
-    return _finish(built, config, model, max_model_len, from_config, reporter, ranks, choices)
+    return _finish(built, config, model, checked, reporter, ranks, choices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What was found out about a supported model."""
+
+    max_model_len: int
+    tried: Tried
 
 
 def _check(
     hf_config: Any, model_class: type | None, config: EngineConfig, name: str, ranks: Ranks | None = None
-) -> tuple[int, bool]:
-    """Check that a model's family is supported; returns its ``max_model_len``, and whether the patterns of its attention
-    are taken from its config."""
+) -> _Checked:
+    """Check that a model's family is supported."""
+    hf_config = class_config(hf_config, model_class)
     check_config(hf_config, name=name)
     if model_class is not None:
-        check_class(model_class, hf_config.model_type, name=name)
+        check_class(model_class, hf_config, name=name)
     if ranks is not None:
         check_plan(hf_config, ranks.size, name=name)
     max_model_len = _choose_max_model_len(hf_config, config.max_model_len, name)
@@ -123,24 +133,23 @@ def _check(
             return model_class._from_config(small, **options)  # type: ignore[attr-defined]
         return AutoModelForCausalLM.from_config(small, trust_remote_code=config.trust_remote_code, **options)
 
-    if not needs_probe(hf_config, model_class):
-        return max_model_len, False
-    own = class_config(hf_config, model_class)
-    with quiet(), torch.random.fork_rng():
-        return max_model_len, probe(own, name=name, build=build)
+    tried = Tried()
+    if needs_probe(hf_config, model_class):
+        with quiet(), torch.random.fork_rng():
+            tried = probe(hf_config, name=name, build=build)
+    return _Checked(max_model_len, tried)
 
 
 def _finish(
     model: PreTrainedModel,
     config: EngineConfig,
     name: str,
-    max_model_len: int,
-    patterns_from_config: bool,
+    checked: _Checked,
     reporter: Reporter,
     ranks: Ranks | None,
     choices: tuple[Choice, ...] = (),
 ) -> LoadedModel:
-    check_class(type(model), model.config.model_type, name=name)
+    check_class(type(model), model.config, name=name)
     num_parameters, weight_bytes = sum(parameter.numel() for parameter in model.parameters()), _weight_bytes(model)
     if ranks is not None:
         model = shard(model, ranks, name=name)
@@ -150,8 +159,9 @@ def _finish(
         raise refuse(name, f"{model.config.model_type} does not let its attention be replaced")
     model.eval()
     try:
-        freeze_rope(model, max_model_len)
-        if patterns_from_config:
+        freeze_rope(model, checked.max_model_len)
+        states = attach_states(model, one_by_one=checked.tried.one_by_one) if keeps_states(model.config) else {}
+        if checked.tried.patterns_from_config:
             adopt_config_patterns(model)
         shapes, vocab_size = record_layout(model)
     except Exception as error:
@@ -165,9 +175,10 @@ def _finish(
         name=name,
         device=device,
         dtype=dtype,
-        max_model_len=max_model_len,
+        max_model_len=checked.max_model_len,
         eos_token_ids=_eos_token_ids(model),
         kv_shapes=shapes,
+        state_shapes=states,
         vocab_size=vocab_size,
         num_embeddings=model.get_input_embeddings().weight.shape[0],
         num_parameters=num_parameters,

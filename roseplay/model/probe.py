@@ -1,14 +1,15 @@
 """Probing a family that no test covers: a small random model, packed and paged, is compared with eager attention.
 
-Some models express their attention pattern only in a mask, which we do not build: they would run and compute wrong tokens.
-Where a model differs, the patterns in its config are tried. The small model has few layers, and prompts longer than its
-small windows.
+Some models express their attention pattern only in a mask, which we do not build, or do not continue from a recurrent
+state by several tokens: they would run and compute wrong tokens. Where a model differs, the patterns in its config are
+tried, and going on token by token. The small model has few layers, and prompts longer than its small windows.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,8 +23,10 @@ from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
-from roseplay.model.layout import record_layout
+from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.shrink import VOCABULARY, WINDOW, shrink
+from roseplay.model.stateful import StatefulForward, keeps_states
+from roseplay.model.states import StatePool, StateShapes
 from roseplay.model.support import refuse
 
 MOST_PARAMETERS = 400_000_000
@@ -32,8 +35,21 @@ BLOCK_SIZE = 4
 TOLERANCE = 1e-3
 
 
-def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> bool:
-    """Returns whether the model needs the patterns in its config (see ``adopt_config_patterns``).
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a model needs beyond what its modules say.
+
+    Attributes:
+        patterns_from_config: see ``adopt_config_patterns``.
+        one_by_one: its layers with a state continue from one only token by token.
+    """
+
+    patterns_from_config: bool = False
+    one_by_one: bool = False
+
+
+def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> Tried:
+    """Returns what a model of this config needs to be computed as transformers does.
 
     Raises ``UnsupportedModelError`` when a small copy differs from eager attention. Where no small copy can be made, the
     error is marked ``untried``: it is not the family that is known to fail.
@@ -54,14 +70,11 @@ def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) ->
                 name, f"{config.model_type} computes something else in transformers with a cache than without one"
             )
         try:
-            difference = compare_with_eager(model, expected)
-            if difference < TOLERANCE:
-                return False
-            adopt_config_patterns(model)
-            if compare_with_eager(model, expected) < TOLERANCE:
-                return True
+            difference, tried = compare_with_eager(model, expected)
         except Exception as error:
             raise refuse(name, f"{config.model_type} does not run on paged attention ({error})") from error
+        if tried is not None:
+            return tried
         raise refuse(
             name,
             f"{config.model_type} computes something else on paged attention (logits differ by {difference:.2g})",
@@ -126,23 +139,42 @@ def agrees_with_its_cache(model: PreTrainedModel, expected: torch.Tensor) -> boo
 
 
 @torch.inference_mode()
-def compare_with_eager(model: PreTrainedModel, eager: list[torch.Tensor]) -> float:
-    """The largest difference between paged and eager logits, relative to the standard deviation of these.
+def compare_with_eager(model: PreTrainedModel, eager: list[torch.Tensor]) -> tuple[float, Tried | None]:
+    """The largest difference between paged and eager logits as the model is, relative to the standard deviation of these.
 
-    Computes the longer prompt in two chunks, then a decode of each.
+    Also returns with what help they are equal, None if with none.
     """
-    prompts = _prompts()
     model.set_attn_implementation(ATTENTION_NAME)
+    states = attach_states(model, one_by_one=False) if keeps_states(model.config) else {}
+    stateful = [module.forward for module in model.modules() if isinstance(module.forward, StatefulForward)]
+    differences: list[float] = []
+    for patterns_from_config in (False, True):
+        if patterns_from_config:
+            adopt_config_patterns(model)
+        for one_by_one in (False, True)[: 2 if stateful else 1]:
+            for forward in stateful:
+                forward.one_by_one = one_by_one
+            differences.append(_compare(model, states, eager))
+            if differences[-1] < TOLERANCE:
+                return differences[0], Tried(patterns_from_config, one_by_one)
+    return differences[0], None
+
+
+def _compare(model: PreTrainedModel, states: StateShapes, eager: list[torch.Tensor]) -> float:
+    """Compute the two prompts, in two chunks each, then a decode of each; returns the largest relative difference."""
+    prompts = _prompts()
     shapes, _ = record_layout(model)
     cache = KVCache(shapes, num_blocks=64, block_size=BLOCK_SIZE, dtype=torch.float32, device=torch.device("cpu"))
     forward, backend = PackedForward(model), make_backend(default_backend(cache.device), cache)
-    first, second = (Request(i, prompt, SamplingParams()) for i, prompt in enumerate(prompts))
-    first.block_table, second.block_table = list(range(1, 31, 2)), list(range(2, 32, 2))
+    pool = StatePool(states, 3, cache.device) if states else None
+    requests = [Request(i, prompt, SamplingParams()) for i, prompt in enumerate(prompts)]
+    for i, request in enumerate(requests):
+        request.block_table, request.state_slot = list(range(1 + i, 31 + i, 2)), 2 - i
     ends = [(2 * WINDOW, len(prompts[1]) - 2), (len(prompts[0]) - 1, len(prompts[1]) - 1), tuple(map(len, prompts))]
     computed = [0, 0]
     difference = 0.0
     for step_id, until in enumerate(ends):
-        entries = [StepEntry(r, computed[i], until[i] - computed[i]) for i, r in enumerate((first, second))]
+        entries = [StepEntry(r, computed[i], until[i] - computed[i]) for i, r in enumerate(requests)]
         batch = build_batch(
             Step(step_id, entries),
             [0, 1],
@@ -152,7 +184,7 @@ def compare_with_eager(model: PreTrainedModel, eager: list[torch.Tensor]) -> flo
             device=cache.device,
         )
         assert batch is not None  # both entries compute tokens
-        for i, logits in enumerate(forward(Paged(backend, batch))):
+        for i, logits in enumerate(forward(Paged(backend, batch, pool))):
             expected = eager[i][until[i] - 1]
             difference = max(difference, float((logits - expected).abs().max() / expected.std()))
         computed = list(until)

@@ -28,11 +28,12 @@ from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
 from roseplay.model.sampler import Logprobs, draw
+from roseplay.model.states import StatePool, bytes_per_slot, choose_state_slots
 from roseplay.model.step_sampler import StepSampler
 
 
 class ModelRunner:
-    """Owns the model, the KV cache and the saved logits; computes a ``StepResult`` for each ``Step``.
+    """Owns the model, the KV cache, the recurrent states and the saved logits; computes a ``StepResult`` for each ``Step``.
 
     An inconsistent step raises ``ValueError`` before anything is computed. A step that raises later may have written the
     keys and values of its own tokens, and nothing else.
@@ -43,6 +44,7 @@ class ModelRunner:
         reporter: of the stages "kernels", which loading the model began, and "warm-up".
 
     Attributes:
+        num_state_slots: that requests can have; 0 for a model that keeps no states.
         num_blocks: block 0 included. block_size: in tokens. logits_bytes: of one saved row of logits.
         runs_ahead: whether a step may be launched before the previous one has ended.
         memory_limit: tokens of the largest step that fits a GPU's memory; None on other devices.
@@ -75,6 +77,10 @@ class ModelRunner:
             free = self._kv_cache_bytes(config.gpu_memory_utilization, profile.activation_bytes)
         else:
             self.memory_limit, free = None, free_memory()
+        slot_bytes = bytes_per_slot(loaded.state_shapes)
+        self.num_state_slots = choose_state_slots(config, slot_bytes, free_bytes=free, on_gpu=self._on_gpu)
+        self.states = self._make_states(self.num_state_slots)
+        free -= (self.num_state_slots + 1) * slot_bytes
         limit, token_bytes = loaded.max_model_len, self._kv_bytes_per_token()
         self.num_blocks = choose_num_blocks(config, token_bytes, limit, free_bytes=free, on_gpu=self._on_gpu)
         self.cache = self._make_cache(self.num_blocks)
@@ -108,6 +114,8 @@ class ModelRunner:
             max_step_tokens=self.max_step_tokens,
             choices=(*loaded.choices, *self.accelerator.choices()),
             sampling_defaults=loaded.sampling_defaults,
+            state_slots=self.num_state_slots,
+            state_bytes=bytes_per_slot(loaded.state_shapes),
         )
 
     @property
@@ -178,6 +186,8 @@ class ModelRunner:
             vocab_size=self.loaded.num_embeddings,
             drawn=self._sampler.drawn,
         )
+        if host is not None and self.states is not None:
+            self.states.check(host.state_slots)
         if host is not None and step.prompt_logprobs:
             rows = predicting_rows(step, host.cu_seqlens_q)
             host.logits_rows = np.concatenate([host.logits_rows, rows])
@@ -217,7 +227,7 @@ class ModelRunner:
         return logits, False if self.accelerator.replays else None
 
     def _run(self, batch: PagedBatch) -> torch.Tensor:
-        return self._forward(Paged(self.backend, batch))
+        return self._forward(Paged(self.backend, batch, self.states))
 
     # -- before the first step; a subclass may do it elsewhere, too
 
@@ -229,6 +239,10 @@ class ModelRunner:
         sizes = {"num_blocks": num_blocks, "block_size": self.block_size}
         return KVCache(self.loaded.kv_shapes, **sizes, dtype=dtype, device=device)
 
+    def _make_states(self, num_slots: int) -> StatePool | None:
+        shapes = self.loaded.state_shapes
+        return StatePool(shapes, num_slots + 1, self.loaded.device) if shapes else None
+
     def _kv_bytes_per_token(self) -> int:
         return bytes_per_token(self.loaded.kv_shapes, self.loaded.dtype)
 
@@ -238,13 +252,13 @@ class ModelRunner:
     @torch.inference_mode()
     def _profile(self, attention: str) -> gpu_memory.Profile:
         """The memory that the largest step needs, measured on a minimal KV cache."""
-        backend = make_backend(attention, self._make_cache(2))
+        backend, states = make_backend(attention, self._make_cache(2)), self._make_states(0)
         limit, device = self.loaded.max_model_len, self.loaded.device
 
         def run(num_tokens: int) -> None:
             most = min(gpu_memory.STEP_LOGITS, num_tokens)
             host = dummy_batch(num_tokens, row_tokens=limit, block_size=self.block_size, num_logits=most)
-            logits = self._forward(Paged(backend, host.upload(device)))
+            logits = self._forward(Paged(backend, host.upload(device), states))
             requests = gpu_memory.greediest_requests(logits.shape[0])
             rows = torch.cat([logits.float(), logits.float()[:1]])[:-1].clone()  # the copies that saved logits cause
             Logprobs(rows, requests, draw(rows, requests, wait=False))

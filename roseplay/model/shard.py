@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.model.ranks import Ranks
+from roseplay.model.stateful import keeps_states
 from roseplay.model.support import UnsupportedModelError, refuse
 
 # Styles of a plan that leave a module as it is here: whole on every process, or of concern to training only.
@@ -30,6 +31,8 @@ _HEADS = (("num_attention_heads", "attention heads"), ("num_key_value_heads", "k
 
 def check_plan(config: Any, size: int, *, name: str) -> None:
     """Raises ``UnsupportedModelError`` when a model of this transformers config cannot be split over ``size`` processes."""
+    if keeps_states(config):
+        raise _cannot(name, size, f"the recurrent layers of {config.model_type} are not split here", 1)
     text = config.get_text_config()
     plan = getattr(text, "base_model_tp_plan", None) or {}
     if not plan:

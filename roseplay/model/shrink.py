@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import inspect
 from typing import Any
 
-VOCABULARY, WINDOW, MOST_LAYERS = 256, 8, 8
+from transformers import DynamicCache
+
+from roseplay.model.stateful import keeps_states
+
+VOCABULARY, WINDOW, MOST_LAYERS, MOST_STATEFUL_LAYERS = 256, 8, 8, 16
 
 _ALIASES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks"),
@@ -14,6 +21,13 @@ _ALIASES = {
 _LENGTHS = ("window", "chunk_size", "floor_scale")  # after how many tokens attention changes
 _KV_HEADS = ("num_key_value_heads", "kv_n_heads")
 _FEED_FORWARD = ("intermediate_size", "intermediate_size_mlp", "ffn_dim", "n_inner", "ffn_hidden_size")
+# Of layers whose inner width, a multiple of the hidden size, is that of their heads (Mamba-2).
+_MAMBA = {
+    "heads": ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
+    "dim": ("mamba_d_head", "mamba_head_dim", "mamba_headdim"),
+    "expand": ("mamba_expand", "expand"),
+    "groups": ("mamba_n_groups", "mamba_ngroups", "n_groups"),
+}
 _NESTED = ("attn_config", "ffn_config")  # parts of a config that are about all its layers (DBRX)
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "zero_expert_num")
 
@@ -35,15 +49,36 @@ def shrink(config: Any, *, widths: bool) -> Any:
             if _is_size(part.get(key)):
                 part[key] = VOCABULARY
     values.pop("quantization_config", None)
-    return type(config).from_dict(values)
+    return _with_each_state(config, values) if keeps_states(config) else type(config).from_dict(values)
+
+
+def _with_each_state(config: Any, values: dict[str, Any]) -> Any:
+    """A config of ``values`` with as many more layers as it takes to have one of each kind that ``config`` has."""
+    known = {field.name for field in dataclasses.fields(config)} | {*inspect.signature(type(config)).parameters}
+    values = {key: value for key, value in values.items() if key in known}  # the config computes the others from these
+    lists = {key: value for key, value in config.to_dict().items() if isinstance(value, list) and key in known}
+    layers = _find(values, "layers")
+    if layers is None:
+        return type(config).from_dict(values)
+    old: int = getattr(config, layers)
+    for number in range(values[layers], min(MOST_STATEFUL_LAYERS, old) + 1):
+        cut = {key: value[:number] for key, value in lists.items() if len(value) == old}
+        small = type(config).from_dict(copy.deepcopy(values) | {layers: number} | cut)
+        if _kinds_of_layers(small) == _kinds_of_layers(config):
+            break
+    return small
+
+
+def _kinds_of_layers(config: Any) -> set[type]:
+    return {type(layer) for layer in DynamicCache(config=config).layers}
 
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _find(part: dict[str, Any], what: str) -> str | None:
-    return next((name for name in _ALIASES[what] if _is_size(part.get(name))), None)
+def _find(part: dict[str, Any], what: str, aliases: dict[str, tuple[str, ...]] = _ALIASES) -> str | None:
+    return next((name for name in aliases[what] if _is_size(part.get(name))), None)
 
 
 def _shrink_layers(part: dict[str, Any]) -> None:
@@ -100,13 +135,39 @@ def _shrink_widths(part: dict[str, Any]) -> None:
     head_dim = part.get("head_dim") or part[hidden] // old_heads
     new_kv = min(kv_heads, 2)
     part[heads] = new_kv * min(old_heads // kv_heads, 4)
-    part[hidden] = part[heads] * head_dim
+    old_hidden, part[hidden] = part[hidden], part[heads] * head_dim
+    if _is_size(part.get("attention_hidden_size")):
+        part["attention_hidden_size"] = part["attention_hidden_size"] * part[hidden] // old_hidden
     for where, key in kv_places:
         where[key] = new_kv
     for changes in (part.get("per_layer_config") or {}).values():
         _shrink_layer_widths(changes, old_heads, part[heads], new_kv)
+    _shrink_linear_attention(part)
+    _shrink_mamba(part, part[hidden])
     for where in (part, *nested):
         _shrink_feed_forward(where)
+
+
+def _shrink_linear_attention(part: dict[str, Any]) -> None:
+    keys, values = part.get("linear_num_key_heads"), part.get("linear_num_value_heads")
+    if isinstance(keys, int) and isinstance(values, int):
+        part["linear_num_key_heads"] = min(keys, 2)
+        part["linear_num_value_heads"] = min(keys, 2) * (values // keys)
+    if _is_size(part.get("linear_num_heads")):
+        part["linear_num_heads"] = min(part["linear_num_heads"], 2)
+
+
+def _shrink_mamba(part: dict[str, Any], hidden_size: int) -> None:
+    """Make the heads of Mamba-2 layers as wide together as these layers."""
+    heads, dim, expand, groups = (_find(part, what, _MAMBA) for what in ("heads", "dim", "expand", "groups"))
+    if heads is None or dim is None or expand is None:
+        return
+    width, several = part[expand] * hidden_size, part[groups] if groups else 1
+    if width % (part[dim] * several):
+        part[heads] = max(several, part[heads] // several * several if width % part[heads] == 0 else several)
+        part[dim] = width // part[heads]
+    else:
+        part[heads] = width // part[dim]
 
 
 def _shrink_feed_forward(part: dict[str, Any]) -> None:

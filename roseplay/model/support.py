@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
+from roseplay.model.stateful import keeps_only_states, keeps_states
+
 # Families whose packed, paged and chunked logits the tests compare with eager attention. Others are probed when loaded.
 PROVEN = frozenset(
     {
@@ -15,7 +17,7 @@ PROVEN = frozenset(
     }
 )  # fmt: skip
 
-# Layer types that are attention. Any other in ``layer_types`` keeps a state other than keys and values.
+# Layer types that are attention. What others keep must be known to transformers' cache.
 ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 
 
@@ -46,10 +48,12 @@ def check_config(config: Any, *, name: str) -> None:
         raise refuse(name, f"{kind} is an encoder-decoder; only decoders with a causal language model head are")
     text = config.get_text_config()
     other_layers = set(getattr(text, "layer_types", None) or ()) - ATTENTION_LAYERS
-    if other_layers:
+    if other_layers and not keeps_states(config):
         raise refuse(
             name, f"{kind} has {', '.join(sorted(map(str, other_layers)))} layers, which are not plain attention"
         )
+    if keeps_only_states(config):
+        raise refuse(name, f"{kind} has no attention layer; recurrent layers are served beside attention only")
     # "vision": tokens of an image see each other (Gemma 4), and there is none.
     if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None) not in _CAUSAL:
         raise refuse(name, f"this {kind} attends in both directions")
@@ -75,10 +79,16 @@ def class_config(config: Any, model_class: type | None) -> Any:
     return config.get_text_config() if own is not None and config.sub_configs.get("text_config") is own else config
 
 
-def check_class(model_class: type, kind: str, *, name: str) -> None:
-    """Raise ``UnsupportedModelError`` when a model class keeps a recurrent state, or its attention cannot be replaced."""
+def check_class(model_class: type, config: Any, *, name: str) -> None:
+    """Raise ``UnsupportedModelError`` when a model class keeps a state of its own, or its attention cannot be replaced.
+
+    A class whose states are in transformers' cache is tried whatever it says of attention backends.
+    """
+    kind = config.model_type
+    if keeps_states(config):
+        return
     if getattr(model_class, "_is_stateful", False):
-        raise refuse(name, f"{kind} keeps a recurrent or convolutional state, which is no KV cache")
+        raise refuse(name, f"{kind} keeps a recurrent or convolutional state, and not in transformers' cache")
     if not getattr(model_class, "_supports_attention_backend", False):
         raise refuse(name, f"{kind} does its own attention in transformers (no attention backend support)")
 
@@ -87,6 +97,7 @@ def needs_probe(config: Any, model_class: type | None) -> bool:
     """Whether a model is not transformers' own class of a proven family."""
     return (
         config.model_type not in PROVEN
+        or keeps_states(config)
         or model_class is None
         or not model_class.__module__.startswith("transformers.models.")
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from roseplay.engine.messages import StepRecord
 
-LIMITS = ("prefill", "decode", "blocks", "batch", "queue", "host")
+LIMITS = ("prefill", "decode", "blocks", "slots", "batch", "queue", "host")
 
 
 def limit_of(record: StepRecord, max_waiting: int) -> str:
     """Returns one of ``LIMITS``.
 
-    ``queue``: it is full, and further requests are refused. ``batch``, ``blocks``, ``prefill``: requests or prompts wait
-    for a place in the batch, for KV blocks, for a budget of prompt tokens. Where nobody waits, the step itself is the
+    ``queue``: it is full, and further requests are refused. ``batch``, ``blocks``, ``slots``, ``prefill``: requests or
+    prompts wait for a place in the batch, for KV blocks, for a state slot, for a budget of prompt tokens. Where nobody waits, the step itself is the
     limit: ``host`` if the device was idle for more than half of it, else ``prefill`` or ``decode``, whichever had more
     tokens.
 

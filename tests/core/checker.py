@@ -47,6 +47,7 @@ class Checker:
         block_size: int = 4,
         max_model_len: int = 10_000,
         max_saved_logits: int = 100,
+        num_state_slots: int = 0,
         **knobs: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -55,6 +56,7 @@ class Checker:
             max_model_len=max_model_len,
             max_saved_logits=max_saved_logits,
             knobs=Knobs(**knobs),
+            num_state_slots=num_state_slots,
             cache_log=CacheLog(),
         )
         self.device = Device(num_blocks, block_size)
@@ -170,6 +172,7 @@ class Checker:
         pool = scheduler.pool
         assert not self._live
         assert pool.num_available == pool.num_usable
+        assert scheduler.slots.num_free == scheduler.slots.num_slots
         self.device.execute(scheduler.schedule())  # brings the keys that were dropped last
         assert len(self.device.saved) <= self.max_saved_logits
         self.clear_cache()

@@ -77,6 +77,7 @@ class Device:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
+        self.states: dict[int, int] = {}  # by state slot
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
         self.histories = Histories()
@@ -98,6 +99,10 @@ class Device:
             pass
         for entry in step.entries:
             self._read(entry)
+        used = [entry.request.state_slot for entry in step.entries if entry.request.state_slot]
+        assert len(set(used)) == len(used), "two requests of a step have one state slot"
+        for entry in step.entries:
+            self._advance(entry)
         for entry in step.entries:
             if entry.save_logits_key is not None:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
@@ -122,6 +127,9 @@ class Device:
             self.saved.pop(key, None)
         for _, destination in step.copies:
             self.slots[destination] = [UNWRITTEN] * self.block_size
+        for entry in step.entries:
+            if entry.num_tokens:
+                self.states[entry.request.state_slot] = UNWRITTEN
         for entry in step.entries:
             expected = self.truths[entry.request.request_id].histories
             for position in range(entry.start, entry.start + entry.num_tokens):
@@ -175,6 +183,15 @@ class Device:
             if found != own:
                 right = all(slot in (NAN, history) for slot, history in zip(found, own, strict=True))
                 assert right, f"{request} reads another history in block {index}"
+
+    def _advance(self, entry: StepEntry) -> None:
+        """A request of a model with recurrent layers continues from its own state, and leaves the one after its tokens."""
+        slot, truth = entry.request.state_slot, self.truths[entry.request.request_id]
+        if not slot or not entry.num_tokens:
+            return
+        before = self.states.get(slot) if entry.start else 0
+        assert before in (NAN, truth.histories[entry.start]), f"{entry.request} continues from another state"
+        self.states[slot] = NAN if self._is_nan(entry) else truth.histories[entry.start + entry.num_tokens]
 
     def _history(self, request: Request) -> int:
         return self.truths[request.request_id].histories[request.num_tokens]

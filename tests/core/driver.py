@@ -36,6 +36,7 @@ def make_checker(rng: random.Random) -> Checker:
         block_size=block_size,
         max_model_len=rng.choice([20, 10_000]),
         max_saved_logits=rng.choice([0, 1, 3, 100]),
+        num_state_slots=rng.choice([0, 0, 0, 1, 2, 7]),
     )
 
 

@@ -42,6 +42,8 @@ class Explanations:
                 assert entry.num_prompt_tokens
                 assert entry.start == miss.found
                 self.told[miss.reason] += 1
+            if miss is not None and self._scheduler.slots.used:
+                assert miss.reason in (MissReason.STATE, MissReason.LOGPROBS)
             if miss is not None and miss.reason is MissReason.LOGITS:
                 assert (entry.num_tokens, entry.start) == (1, request.prefill_end - 1)
             assert request.miss is not None or not entry.num_prompt_tokens

@@ -39,6 +39,7 @@ class Invariants:
             assert not scheduler.in_flight.leaving, "blocks are kept for a step that is over"
         holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
         self._check_references(holders, flying_blocks or set())
+        self._check_slots(holders)
         for block in pool.take_changed():
             self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
         self._check_cache_events()
@@ -75,6 +76,15 @@ class Invariants:
         counts = (pool.num_free, pool.num_cached, pool.num_active, pool.num_shared)
         assert counts == (len(unheld) - cached, cached, pool.num_usable - len(unheld) - shared, shared)
         assert sum(counts) == pool.num_usable
+
+    def _check_slots(self, holders: list[Request]) -> None:
+        """Who runs, or a step in flight writes for, has a state slot of its own; nobody else has one."""
+        slots, running = self.scheduler.slots, self.scheduler.running
+        taken = [request.state_slot for request in holders if request.state_slot]
+        assert len(set(taken)) == len(taken) == slots.num_slots - slots.num_free
+        assert all(1 <= slot <= slots.num_slots for slot in taken)
+        assert all(bool(request.state_slot) == slots.used for request in running)
+        assert not any(request.state_slot for request in self.scheduler.waiting)
 
     def _check_histories(self, *, has_flight: bool) -> None:
         for truth in self.live.values():
@@ -139,6 +149,11 @@ class Invariants:
             assert len(now_running) <= knobs.max_batch_size
             newest = max(self.live[number].request.arrival for number in admitted)
             assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
+        if scheduler.slots.used:
+            assert not step.cached_tokens, "blocks were attached where no state is kept"
+            assert not step.shared_tokens, "blocks were attached where no state is kept"
+        if step.held_by == "slots":
+            assert scheduler.slots.exhausted
         assert (step.batched_append, step.cuda_graphs) == (knobs.batched_append, knobs.cuda_graphs)
         assert len(step.copied) == len(step.copies)
         assert len({entry.request.request_id for entry in step.entries}) == len(step.entries)

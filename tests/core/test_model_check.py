@@ -43,9 +43,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_blocks=st.sampled_from([4, 9, 14, 40]),
         block_size=st.sampled_from([4, 1, 3]),
         max_saved_logits=st.sampled_from([100, 0, 1, 3]),
+        num_state_slots=st.sampled_from([0, 1, 2, 7]),
     )
-    def start(self, num_blocks: int, block_size: int, max_saved_logits: int) -> None:
-        self.checker = Checker(num_blocks=num_blocks, block_size=block_size, max_saved_logits=max_saved_logits)
+    def start(self, num_blocks: int, block_size: int, max_saved_logits: int, num_state_slots: int) -> None:
+        self.checker = Checker(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_saved_logits=max_saved_logits,
+            num_state_slots=num_state_slots,
+        )
 
     @rule(
         prompt=prompts,

@@ -106,6 +106,103 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "nemotron": lambda: tf.NemotronConfig(**_base(head_dim=8)),
 }
 
+_LINEAR_ATTENTION = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+}
+_MAMBA = {"mamba_d_state": 8, "mamba_d_conv": 4, "mamba_expand": 2}
+_MAMBA_2 = {**_MAMBA, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_chunk_size": 8}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 24}
+_LINEAR = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+_CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"]}
+_EVERY_SECOND = ["mamba", "hybrid", "mamba", "hybrid"]
+
+# With recurrent layers: they need state slots.
+STATEFUL: dict[str, Callable[[], Any]] = {
+    "qwen3_5_text": lambda: tf.Qwen3_5TextConfig(**_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION)),
+    "qwen3_5_moe_text": lambda: tf.Qwen3_5MoeTextConfig(
+        **_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)
+    ),
+    "qwen3_next": lambda: tf.Qwen3NextConfig(**_base(head_dim=16, **_LINEAR, **_LINEAR_ATTENTION, **_SHARED_EXPERT)),
+    "kimi_linear": lambda: tf.KimiLinearConfig(
+        **_base(
+            num_key_value_heads=4,
+            kv_lora_rank=16,
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=16,
+            v_head_dim=12,
+            linear_num_heads=4,
+            linear_head_dim=8,
+            **_LINEAR,
+            **_EXPERTS,
+        )
+    ),
+    "lfm2": lambda: tf.Lfm2Config(**_base(**_CONVOLUTIONS)),
+    "lfm2_moe": lambda: tf.Lfm2MoeConfig(**_base(num_dense_layers=1, **_CONVOLUTIONS, **_EXPERTS)),
+    "lfm3": lambda: tf.Lfm3Config(**_base(**_CONVOLUTIONS)),
+    "granitemoehybrid": lambda: tf.GraniteMoeHybridConfig(
+        **_base(num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24, **_LINEAR, **_MAMBA_2)
+    ),
+    "nemotron_h": lambda: tf.NemotronHConfig(
+        **_base(
+            num_hidden_layers=4,
+            layers_block_type=["mamba", "attention", "mlp", "mamba"],
+            mamba_num_heads=8,
+            mamba_head_dim=8,
+            ssm_state_size=8,
+            n_groups=2,
+            conv_kernel=4,
+            chunk_size=8,
+            head_dim=8,
+        )
+    ),
+    "bamba": lambda: tf.BambaConfig(**_base(attn_layer_indices=[1], **_MAMBA_2)),
+    "falcon_h1": lambda: tf.FalconH1Config(**_base(mamba_d_ssm=64, **_MAMBA_2)),
+    "jamba": lambda: tf.JambaConfig(
+        **_base(
+            attn_layer_period=2,
+            attn_layer_offset=1,
+            expert_layer_period=2,
+            expert_layer_offset=1,
+            num_experts=4,
+            num_experts_per_tok=2,
+            mamba_dt_rank=4,
+            **_MAMBA,
+        )
+    ),
+    "zamba": lambda: tf.ZambaConfig(
+        **_base(
+            num_hidden_layers=4,
+            layers_block_type=_EVERY_SECOND,
+            n_mamba_heads=2,
+            mamba_dt_rank=4,
+            attention_head_dim=16,
+            **_MAMBA,
+        )
+    ),
+    "zamba2": lambda: tf.Zamba2Config(
+        **_base(
+            num_hidden_layers=4,
+            layers_block_type=_EVERY_SECOND,
+            n_mamba_heads=8,
+            mamba_ngroups=2,
+            chunk_size=8,
+            num_mem_blocks=1,
+            adapter_rank=4,
+            attention_head_dim=16,
+            use_mem_rope=True,
+            **_MAMBA,
+        )
+    ),
+    "olmo_hybrid": lambda: tf.OlmoHybridConfig(**_base(**_LINEAR, **_LINEAR_ATTENTION)),
+}
+if not hasattr(tf, "Lfm3Config"):  # newer than the oldest transformers that is supported
+    del STATEFUL["lfm3"]
+
 
 def tiny_model(config: Any, seed: int = 0) -> tf.PreTrainedModel:
     """Random weights with which attention is far from uniform; eager attention, float32."""

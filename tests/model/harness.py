@@ -73,6 +73,8 @@ class Driver:
         self.batched_append = batched_append
         self.blocks = Blocks(runner.num_blocks)
         self.requests = [Request(i, tokens, SamplingParams()) for i, tokens in enumerate(prompts)]
+        for slot, request in enumerate(self.requests, 1):
+            request.state_slot = slot
         self.computed = [0] * len(prompts)
         self.steps = 0
 

@@ -12,7 +12,7 @@ import transformers as tf
 from roseplay.config import EngineConfig
 from roseplay.model.loader import UnsupportedModelError, load_model
 from roseplay.model.shrink import shrink
-from tests.model.families import FAMILIES, tiny_model
+from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import eager_logits, make_runner, random_tokens
 
 _TINY = {
@@ -30,10 +30,8 @@ REFUSED = {
     "gptj": (lambda: tf.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4), "own attention"),
     "bloom": (lambda: tf.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4), "own attention"),
     "falcon": (lambda: tf.FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "own attention"),
-    "mamba": (lambda: tf.MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "state|not plain attention"),
-    "jamba": (lambda: tf.JambaConfig(**_TINY), "state|not plain attention"),
-    "qwen3_next": (lambda: tf.Qwen3NextConfig(**_TINY), "not plain attention"),
-    "lfm2": (lambda: tf.Lfm2Config(**_TINY, layer_types=["conv", "full_attention"]), "not plain attention"),
+    "mamba": (lambda: tf.MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2), "no attention layer"),
+    "minimax": (lambda: tf.MiniMaxConfig(**_TINY, num_local_experts=4), "cache of its own"),
     "t5": (lambda: tf.T5Config(vocab_size=64, d_model=32), "encoder-decoder"),
 }  # fmt: skip
 
@@ -94,6 +92,33 @@ def test_unproven_family_is_tried_and_taken(kind: str):
     model = tiny_model(UNPROVEN[kind]())
     runner = make_runner(model)
     assert runner.info().architecture == type(model).__name__
+
+
+def test_of_a_model_for_pictures_the_part_that_reads_text_is_served(tmp_path: Path):
+    text = STATEFUL["qwen3_5_text"]()
+    model = save_config(tf.Qwen3_5Config(text_config=text.to_dict()), tmp_path)
+    loaded = load_model(model, EngineConfig(random_weights=True))
+    assert (type(loaded.model).__name__, loaded.vocab_size) == ("Qwen3_5ForCausalLM", text.vocab_size)
+    assert set(loaded.state_shapes) == {0, 2}
+
+
+BIG_HYBRIDS = {
+    "bamba": lambda: tf.BambaConfig(attn_layer_indices=[9, 18, 27], mamba_n_heads=128, mamba_d_head=64),
+    "jamba": tf.JambaConfig,
+    "qwen3_next": tf.Qwen3NextConfig,
+    "zamba2": tf.Zamba2Config,
+}
+
+
+@pytest.mark.parametrize("kind", BIG_HYBRIDS)
+def test_shrink_keeps_attention_and_states(kind: str):
+    config = BIG_HYBRIDS[kind]()
+    small = shrink(config, widths=True)
+    kinds = [{type(layer) for layer in tf.DynamicCache(config=each).layers} for each in (config, small)]
+    assert kinds[0] == kinds[1]
+    assert small.hidden_size <= config.hidden_size
+    with torch.device("meta"):
+        tf.AutoModelForCausalLM.from_config(small)
 
 
 class ForgetfulLlama(tf.LlamaForCausalLM):

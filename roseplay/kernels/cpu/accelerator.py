@@ -53,17 +53,19 @@ class CPUAccelerator(Accelerator):
         super().__init__(forward, loaded, backend, config, reporter)
         self.recorded: RecordedSteps | None = None
         self._model, self._backend, self._config = loaded.model, backend, config
+        self._stateful = bool(loaded.state_shapes)
         missing = no_kernels(loaded.dtype)
         if missing is not None:
             logger.warning("%s", missing)
-        alone = config.tensor_parallel_size == 1  # what processes exchange is not recorded
-        if config.record_steps and alone and isinstance(backend, CPUBackend) and backend.in_place:
+        # What processes exchange is not recorded, nor which request has which state slot.
+        records = config.record_steps and config.tensor_parallel_size == 1 and not self._stateful
+        if records and isinstance(backend, CPUBackend) and backend.in_place:
             self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording)
             if config.block_size > 1 and loaded.max_model_len > 1:
                 self.recorded.warm_up(reporter)
 
     def choices(self) -> tuple[Choice, ...]:
-        return choices_of(self._model, self._backend, self._config, self.recorded)
+        return choices_of(self._model, self._backend, self._config, self.recorded, stateful=self._stateful)
 
     @property
     def replays(self) -> bool:
@@ -81,9 +83,9 @@ class CPUAccelerator(Accelerator):
                 record_layout(model)
             if int8:
                 saved = sum(
-                    saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups, inputs.unused)
+                    saved_bytes(model.dtype, *size) for size in linear_sizes(model, inputs.groups, inputs.bypassed)
                 )
-            pack_linears(model, inputs.groups, reporter, int8=int8, unused=inputs.unused)
+            pack_linears(model, inputs.groups, reporter, int8=int8, plain=inputs.bypassed)
         if config.fuse_ops and fuse is not None:
             fuse.fuse(model, reporter)
         return saved

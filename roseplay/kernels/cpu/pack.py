@@ -8,7 +8,7 @@ itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -134,7 +134,7 @@ def pack_linears(
     reporter: Reporter | None = None,
     *,
     int8: bool = False,
-    unused: Collection[nn.Module] = (),
+    plain: frozenset[int] = frozenset(),
 ) -> int:
     """Replace a model's linear layers by packed ones; returns how many.
 
@@ -145,23 +145,22 @@ def pack_linears(
         together: layers with the same input, in the order in which they are called (``SharedInputs``).
         reporter: counts the layers.
         int8: round their weights to int8.
-        unused: layers that stay as they are (``SharedInputs``).
+        plain: ids of layers that are left as they are (``SharedInputs.bypassed``).
     """
     if not can_pack(model.device, model.dtype):
         return 0
-    products = choose(model.dtype, linear_sizes(model, together, unused), quantized=int8)
-    stay = {id(layer) for layer in unused}
+    products = choose(model.dtype, linear_sizes(model, together, plain), quantized=int8)
     logger.info("linear layers are multiplied by %s", products)
     make: Make = partial(Int8Linear if int8 else PackedLinear, products=products)
     groups = {id(layer): group for group in together for layer in group}
     merged: dict[int, MergedLinear] = {}
     packed, reporter = 0, reporter or Reporter()
-    reporter.expect(sum(type(module) in (nn.Linear, Conv1D) for module in model.modules()))
+    reporter.expect(sum(type(m) in (nn.Linear, Conv1D) and id(m) not in plain for m in model.modules()))
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            # Subclasses may do more than multiply.
-            if id(child) in stay:
+            if id(child) in plain:
                 continue
+            # Subclasses may do more than multiply.
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES:
                 group = groups.get(id(child))
                 if group is None:
@@ -181,10 +180,10 @@ def pack_linears(
 
 
 def linear_sizes(
-    model: PreTrainedModel, together: list[list[nn.Linear]], unused: Collection[nn.Module] = ()
+    model: PreTrainedModel, together: list[list[nn.Linear]], plain: frozenset[int] = frozenset()
 ) -> Iterator[tuple[int, int]]:
-    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed; arguments as there."""
-    grouped = {id(layer) for group in together for layer in group} | {id(layer) for layer in unused}
+    """Yields ``(in, out)`` of the products of a model's linear layers, once they are packed; see ``pack_linears``."""
+    grouped = {id(layer) for group in together for layer in group} | plain
     for group in together:
         yield group[0].in_features, sum(layer.out_features for layer in group)
     for module in model.modules():
@@ -199,13 +198,13 @@ class SharedInputs:
 
     Attributes:
         groups: the layers with the same input, in the order of their calls; complete at the exit.
-        unused: the layers that were not called: of images and sound, or of a model that reads a layer's weight (LongCat's
-            router), which a packed layer does not have. Complete at the exit.
+        bypassed: ids of layers that were not called though their parent was: it computes with their weights itself.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.groups: list[list[nn.Linear]] = []
-        self.unused: list[nn.Module] = []
+        self.bypassed: frozenset[int] = frozenset()
+        self._ran: set[int] = set()
         self._parents = {
             id(child): id(module)
             for module in model.modules()
@@ -213,21 +212,28 @@ class SharedInputs:
             if type(child) is nn.Linear and child.weight.dtype in _DTYPES
         }
         self._layers = [child for child in model.modules() if id(child) in self._parents]
+        with_layers = set(self._parents.values())
+        self._modules = [module for module in model.modules() if id(module) in with_layers]
         self._open: tuple[int, int] | None = None
         self._input: torch.Tensor | None = None  # held, so that no other tensor gets its id
         self._called: dict[int, int] = {}
 
     def __enter__(self) -> SharedInputs:
         self._hooks = [layer.register_forward_pre_hook(self._saw) for layer in self._layers]
+        self._hooks += [module.register_forward_pre_hook(self._saw_parent) for module in self._modules]
         return self
 
     def __exit__(self, *error: object) -> None:
         for hook in self._hooks:
             hook.remove()
         self._open = self._input = None
-        self.unused = [layer for layer in self._layers if id(layer) not in self._called]
+        uncalled = self._parents.keys() - self._called.keys()
+        self.bypassed = frozenset(layer for layer in uncalled if self._parents[layer] in self._ran)
         # A layer that is called several times in a pass belongs to no group.
         self.groups = [g for g in self.groups if len(g) > 1 and all(self._called[id(layer)] == 1 for layer in g)]
+
+    def _saw_parent(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._ran.add(id(module))
 
     def _saw(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(layer, nn.Linear)

@@ -30,7 +30,8 @@ class CudaAccelerator(Accelerator):
 
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
-        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay.
+        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay,
+            or has recurrent layers.
     """
 
     runs_ahead = True
@@ -55,6 +56,9 @@ class CudaAccelerator(Accelerator):
         self.graphs: StepGraphs | None = None
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
+            return
+        if loaded.state_shapes:
+            self.no_graphs = "steps of models with recurrent layers are not captured"
             return
         self.graphs = StepGraphs(
             forward,

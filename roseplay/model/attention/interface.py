@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 from roseplay.model.attention.pattern import EVERYTHING, Reach, pattern_of
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
+from roseplay.model.states import StatePool
 
 ATTENTION_NAME = "roseplay"
 
@@ -95,10 +96,11 @@ def make_backend(name: str, cache: KVCache) -> AttentionBackend:
 
 @dataclass(slots=True)
 class Paged:
-    """What a model's forward passes to its attention layers, as the keyword argument ``paged``."""
+    """What a model's forward passes to its layers, as the keyword argument ``paged``; without ``states`` it is only tried."""
 
     backend: AttentionBackend
     batch: PagedBatch
+    states: StatePool | None = None
 
 
 _carried = threading.local()
@@ -106,12 +108,17 @@ _carried = threading.local()
 
 @contextlib.contextmanager
 def carry(paged: Paged) -> Iterator[None]:
-    """While entered, ``paged`` also reaches attention of models whose layers do not pass keyword arguments on (Nemotron)."""
+    """While entered, ``paged`` also reaches layers that are given no keyword arguments (Nemotron's, or those with a state)."""
     _carried.paged = paged
     try:
         yield
     finally:
         del _carried.paged
+
+
+def carried() -> Paged | None:
+    """What ``carry`` was entered with in this thread."""
+    return getattr(_carried, "paged", None)
 
 
 def roseplay_attention(
@@ -134,7 +141,7 @@ def roseplay_attention(
     Raises ``RuntimeError`` when the model needs something that no backend supports.
     """
     name = type(module).__name__
-    paged = paged or getattr(_carried, "paged", None)
+    paged = paged or carried()
     if paged is None:
         raise RuntimeError(f"{name} was called without a paged batch: this copy of the model runs in the engine only")
     if attention_mask is not None or others.get("position_bias") is not None:

@@ -48,6 +48,10 @@ const REASONS = {
     because: () => "log-probabilities of its tokens were asked for, and only computing them gives these",
     helps: "A request that asks for none takes over what this one has computed.",
   },
+  state: {
+    because: () => "its recurrent layers keep no state there to continue from",
+    helps: "The blocks of a prompt do not suffice for a model with recurrent layers.",
+  },
   computing: {
     because: ({ miss }) => say`it was still being computed by request ${{ rid: miss.request }}`,
     helps: "Switch on Same-step sharing: then one request computes it for all of its step.",

@@ -1,0 +1,251 @@
+"""Layers that keep a state of fixed size (linear attention, state spaces, short convolutions), on packed batches.
+
+transformers gives all of them one interface, the linear attention layers of its ``Cache``. Which modules use it is found by
+running the model once with a cache that listens. Such a module then gets its rows of a packed batch request by request, each
+with a cache that holds this request's state; everything else in the model stays packed. Rows of one length are computed
+together, so the decodes of a step are one batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin, LinearAttentionLayer
+
+from roseplay.model.attention import Paged
+from roseplay.model.attention.interface import carried
+from roseplay.model.batch import PagedBatch
+from roseplay.model.forward import PackedForward
+from roseplay.model.states import StatePool, StateShape, StateShapes
+from roseplay.model.upload import to_device
+
+_KINDS = ("conv_states", "recurrent_states")
+
+
+def keeps_states(config: Any) -> bool:
+    """Whether transformers' cache for a model of this config has layers with a state."""
+    return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in _cache_layers(config))
+
+
+def keeps_only_states(config: Any) -> bool:
+    """Whether that cache has layers with a state, and none with keys and values."""
+    return keeps_states(config) and not any(isinstance(layer, DynamicLayer) for layer in _cache_layers(config))
+
+
+def _cache_layers(config: Any) -> list[Any]:
+    try:
+        return list(DynamicCache(config=config).layers)
+    except Exception:  # layer types that the cache does not know
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """How a module uses the cache: as which argument it comes, and which layer of it the module uses."""
+
+    argument: str
+    layer: int
+
+
+class ListeningCache(DynamicCache):
+    """A cache that notes which modules keep keys and values in it, and which ones states.
+
+    Attributes:
+        attention: the layer that each attention module uses.
+        stateful: the use of each module with a state.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config=config)
+        self.attention: dict[nn.Module, int] = {}
+        self.stateful: dict[nn.Module, _Use] = {}
+        self._running: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []
+
+    @contextmanager
+    def listen(self, model: nn.Module) -> Iterator[None]:
+        """While entered, ``model`` may be run with this cache."""
+        hooks = []
+        for module in model.modules():
+            hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            hooks.append(module.register_forward_hook(self._leave))
+        try:
+            yield
+        finally:
+            self._running.clear()
+            for hook in hooks:
+                hook.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._running.append((module, args, kwargs))
+
+    def _leave(self, *call: Any) -> None:
+        self._running.pop()
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.attention[self._running[-1][0]] = layer_idx
+        return key_states, value_states
+
+    def update_conv_state(self, conv_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._note_state(layer_idx)
+        return super().update_conv_state(conv_states, layer_idx, *args, **kwargs)
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        self._note_state(layer_idx)
+        return super().update_recurrent_state(recurrent_states, layer_idx, *args, **kwargs)
+
+    def _note_state(self, layer: int) -> None:
+        module, args, kwargs = self._running[-1]
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        given |= given.pop("kwargs", {})
+        argument = next((name for name, value in given.items() if value is self), None)
+        if argument is None:
+            raise RuntimeError(f"{type(module).__name__} is not given the cache that it keeps its state in")
+        if any(use.layer == layer for other, use in self.stateful.items() if other is not module):
+            raise RuntimeError(f"two modules keep their state in layer {layer} of the cache")
+        self.stateful[module] = _Use(argument, layer)
+
+    def state_shapes(self) -> StateShapes:
+        """What each module keeps for one request, by layer; after the model has run."""
+        shapes: StateShapes = {}
+        for use in self.stateful.values():
+            found = [(kind, *item) for kind in _KINDS for item in getattr(self.layers[use.layer], kind).items()]
+            shapes[use.layer] = tuple(
+                StateShape(kind, index, tuple(state.shape[1:]), state.dtype)
+                for kind, index, state in found
+                if state is not None
+            )
+        return shapes
+
+
+class StatefulForward:
+    """Replaces the ``forward`` of a module with a state: computes each request's rows with its own state.
+
+    Args:
+        one_by_one: the module does not continue from a state by several tokens at once (Jamba), only by one.
+    """
+
+    def __init__(self, module: nn.Module, use: _Use, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
+        self._forward = module.forward
+        self._input = next(iter(inspect.signature(module.forward).parameters))
+        self._use, self._shapes, self.one_by_one = use, shapes, one_by_one
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        x: torch.Tensor = args[0] if args else kwargs[self._input]
+        paged = carried()
+        if paged is None or paged.states is None:  # the model is only tried
+            return self._compute(x, None)
+        out: torch.Tensor | None = None
+        groups = _groups(paged.batch)
+        for group in groups:
+            rows = x[0][group.tokens].unflatten(0, (-1, group.count))
+            computed = self._compute_rows(rows, group, paged.states).flatten(0, 1)
+            if len(groups) == 1:
+                return computed[None]
+            if out is None:
+                out = computed.new_empty((x.shape[1], computed.shape[-1]))
+            out[group.tokens] = computed
+        assert out is not None  # no batch is empty
+        return out[None]
+
+    def _compute_rows(self, rows: torch.Tensor, group: _Group, pool: StatePool) -> torch.Tensor:
+        """``[rows, count, dim]`` after the states of their slots, which are then those after them."""
+        layer = self._use.layer
+        states = pool.empty(layer, len(group.slots)) if group.fresh else pool.read(layer, group.slots)
+        one_by_one = self.one_by_one and not group.fresh
+        computed = []
+        for part in rows.split(1, dim=1) if one_by_one else (rows,):
+            cache = self._cache(states, has_previous=not group.fresh)
+            computed.append(self._compute(part, cache))
+            states = [getattr(cache.layers[layer], shape.kind)[shape.index] for shape in self._shapes]
+        pool.write(layer, group.slots, states)
+        return torch.cat(computed, dim=1) if one_by_one else computed[0]
+
+    def _cache(self, states: list[torch.Tensor], *, has_previous: bool) -> Cache:
+        layer = LinearAttentionLayer(number_of_states=1 + max(shape.index for shape in self._shapes))
+        for shape, state in zip(self._shapes, states, strict=True):
+            getattr(layer, shape.kind)[shape.index] = state
+            getattr(layer, f"is_{shape.kind}_initialized")[shape.index] = True
+            if shape.kind == "conv_states":
+                layer.conv_kernel_size[shape.index] = state.shape[-1]
+            layer.has_previous_state[shape.index] = has_previous
+        return Cache(layers=[layer] * (self._use.layer + 1))
+
+    def _compute(self, x: torch.Tensor, cache: Cache | None) -> torch.Tensor:
+        output = self._forward(x, **{self._use.argument: cache})
+        if not isinstance(output, torch.Tensor):
+            raise RuntimeError(f"a module with a state returns a {type(output).__name__}")
+        return output
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of a batch that a module computes at once.
+
+    Attributes:
+        count: tokens of each.
+        fresh: whether they are the first ones of their requests.
+        tokens: where they are in the packed row, as an index of it.
+        slots: of their requests.
+    """
+
+    count: int
+    fresh: bool
+    tokens: slice | torch.Tensor
+    slots: torch.Tensor
+
+
+def _groups(batch: PagedBatch) -> list[_Group]:
+    """The rows by their number of tokens and whether these are the first ones; the same for all layers of a step."""
+    found: list[_Group] | None = batch.memo.get(_groups)
+    if found is not None:
+        return found
+    begins = batch.host_cu_seqlens_q[:-1]
+    counts = np.diff(batch.host_cu_seqlens_q)
+    fresh = batch.host_seq_lens == counts
+    rows_of: dict[tuple[int, bool], list[int]] = {}
+    for row, key in enumerate(zip(counts.tolist(), fresh.tolist(), strict=True)):
+        if key[0]:
+            rows_of.setdefault(key, []).append(row)
+    device, groups = batch.input_ids.device, []
+    for (count, is_fresh), rows in rows_of.items():
+        begin = begins[rows]
+        tokens: slice | torch.Tensor = slice(int(begin[0]), int(begin[0]) + count * len(rows))
+        if begin[-1] != begin[0] + count * (len(rows) - 1):  # others are between them
+            tokens = to_device((begin[:, None] + np.arange(count)).ravel().tolist(), torch.int64, device)
+        slots = to_device(batch.host_state_slots[rows].tolist(), torch.int64, device)
+        groups.append(_Group(count, is_fresh, tokens, slots))
+    batch.memo[_groups] = groups
+    return groups
+
+
+@torch.inference_mode()
+def attach(model: PreTrainedModel, paged: Paged, *, one_by_one: bool) -> StateShapes:
+    """Let a model's modules with a state compute packed batches; returns what they keep, by layer.
+
+    Attention modules that do not know their layer (Zamba2) are told. The model is run once.
+
+    Args:
+        paged: a batch to try, on a backend that takes any layer.
+        one_by_one: see ``StatefulForward``.
+    """
+    cache = ListeningCache(model.config)
+    with cache.listen(model):
+        PackedForward(model).with_cache(paged, cache)
+    for module, layer in cache.attention.items():
+        module.layer_idx = layer  # type: ignore[assignment]
+    shapes = cache.state_shapes()
+    for module, use in cache.stateful.items():
+        module.forward = StatefulForward(module, use, shapes[use.layer], one_by_one=one_by_one)  # type: ignore[method-assign]
+    return shapes

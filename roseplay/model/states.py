@@ -1,0 +1,105 @@
+"""The pool of recurrent states: what layers that are no attention keep of a request, in one slot for each running request.
+
+A slot is to such a layer what KV blocks are to attention, but its size does not depend on how many tokens came before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from roseplay.config import EngineConfig
+
+_DEFAULT_SLOTS = {True: 256, False: 64}  # on a GPU, on a CPU
+_SHARE = 8  # by default the pool takes at most one part in so many of the free memory
+
+
+class StateSlotsError(ValueError):
+    """The settings leave no room for a single slot; the message is one line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """One tensor of a layer's state.
+
+    Attributes:
+        kind: ``conv_states`` or ``recurrent_states``, as in transformers' ``LinearAttentionLayer``.
+        index: among those of its kind.
+        shape: for one request.
+    """
+
+    kind: str
+    index: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+StateShapes = dict[int, tuple[StateShape, ...]]  # by the layer_idx of the module
+
+
+def bytes_per_slot(shapes: StateShapes) -> int:
+    """Bytes of one request's states in all layers."""
+    return sum(shape.num_bytes for layer in shapes.values() for shape in layer)
+
+
+class StatePool:
+    """The states of all layers, by slot.
+
+    Args:
+        shapes: by ``layer_idx``.
+        num_slots: slot 0 included, which no request owns: steps that are tried at the start write there.
+    """
+
+    def __init__(self, shapes: StateShapes, num_slots: int, device: torch.device) -> None:
+        self.num_slots = num_slots
+        self.shapes = shapes
+        self._tensors = {
+            layer: [torch.zeros((num_slots, *shape.shape), dtype=shape.dtype, device=device) for shape in states]
+            for layer, states in shapes.items()
+        }
+
+    def check(self, slots: npt.NDArray[np.int64]) -> None:
+        """Raises ``ValueError`` when rows of a step have no slot of their own."""
+        if slots.min() < 1 or slots.max() >= self.num_slots or len(set(slots.tolist())) < len(slots):
+            raise ValueError(f"the step's rows have the state slots {slots.tolist()}, of 1 to {self.num_slots - 1}")
+
+    def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:
+        """Copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
+        return [tensor.index_select(0, slots) for tensor in self._tensors[layer]]
+
+    def empty(self, layer: int, num_slots: int) -> list[torch.Tensor]:
+        """What ``read`` returns for requests that have computed nothing: zeros."""
+        return [tensor.new_zeros((num_slots, *tensor.shape[1:])) for tensor in self._tensors[layer]]
+
+    def write(self, layer: int, slots: torch.Tensor, states: list[torch.Tensor]) -> None:
+        """Replace what ``read`` returns."""
+        for tensor, state in zip(self._tensors[layer], states, strict=True):
+            tensor.index_copy_(0, slots, state)
+
+
+def choose_state_slots(config: EngineConfig, slot_bytes: int, *, free_bytes: int, on_gpu: bool) -> int:
+    """Slots that requests can have, slot 0 not included; 0 for a model without such layers.
+
+    ``config.state_slots`` as it is, or as many as a GPU serves at once (256; 64 on a CPU) within an eighth of the free
+    memory, at least one.
+
+    Raises ``StateSlotsError``, with the numbers, when the memory does not hold them.
+    """
+    if slot_bytes == 0:
+        return 0
+    fits = max(0, free_bytes // slot_bytes - 1)
+    wanted = config.state_slots or max(1, min(_DEFAULT_SLOTS[on_gpu], fits // _SHARE))
+    if wanted > fits:
+        raise StateSlotsError(
+            f"{wanted} state slots of {slot_bytes / 2**20:.1f} MiB need {(wanted + 1) * slot_bytes / 2**30:.1f} GiB,"
+            f" {max(0, free_bytes) / 2**30:.1f} GiB are free: set state_slots lower"
+        )
+    return wanted
