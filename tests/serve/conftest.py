@@ -25,6 +25,14 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
+@pytest.fixture
+def in_slow_motion(engine: Engine) -> Iterator[None]:
+    """Steps take long enough for whoever reads a stream to see each of them, on a busy machine too."""
+    engine.set_knobs(slow_motion=8.0)
+    yield
+    engine.set_knobs(slow_motion=1.0)
+
+
 @contextmanager
 def serving(engine: Any, **options: Any) -> Iterator[str]:
     """The API of an engine at a free port; gives its address."""

@@ -107,6 +107,7 @@ def test_a_stream_is_the_whole_answer_in_parts(client: openai.OpenAI, n: int) ->
     assert len({choice.message.content for choice in whole.choices}) == n
 
 
+@pytest.mark.usefixtures("in_slow_motion")
 @pytest.mark.parametrize("chat", [True, False], ids=["chat", "completion"])
 def test_a_stream_counts_its_tokens_as_they_come(client: openai.OpenAI, chat: bool) -> None:
     options: Any = {"include_usage": True, "continuous_usage_stats": True}

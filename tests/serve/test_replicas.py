@@ -121,6 +121,7 @@ def test_a_stream_in_parts_is_the_same_stream(engine: Engine, stop: tuple[str, .
     assert remote.metrics.queue_s <= remote.metrics.ttft_s <= remote.metrics.e2e_s
 
 
+@pytest.mark.usefixtures("in_slow_motion")
 def test_one_stream_carries_the_parts_of_all_and_another_takes_over(engine: Engine) -> None:
     lengths = {0: 40, 1: 150, 2: 150}
     params = {number: SamplingParams(max_new_tokens=most, ignore_eos=True) for number, most in lengths.items()}
