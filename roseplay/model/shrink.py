@@ -163,6 +163,8 @@ def _shrink_mamba(part: dict[str, Any], hidden_size: int) -> None:
     if heads is None or dim is None or expand is None:
         return
     width, several = part[expand] * hidden_size, part[groups] if groups else 1
+    if _is_size(part.get("mamba_d_ssm")):  # that width, said beside it (Falcon-H1)
+        part["mamba_d_ssm"] = width
     if width % (part[dim] * several):
         part[heads] = max(several, part[heads] // several * several if width % part[heads] == 0 else several)
         part[dim] = width // part[heads]

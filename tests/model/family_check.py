@@ -31,6 +31,8 @@ _UNSET = {
 # What default configs lack in other ways, by model type.
 _MORE: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 8, "clip_qkv": 8.0}},
+    "bamba": {"attn_layer_indices": [1]},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 16},
     "xmod": {"default_language": "en_XX"},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
 }
@@ -61,7 +63,7 @@ def check_family(model_type: str) -> Finding:
             return Finding(model_type, "not built", _line("no default config", error))
         try:
             check_config(config, name=model_type)
-            check_class(model_class, model_type, name=model_type)
+            check_class(model_class, config, name=model_type)
         except UnsupportedModelError as error:
             return Finding(model_type, "refused", _reason(error))
         try:
