@@ -18,6 +18,7 @@ from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
+from roseplay.model.states import StatePool
 from roseplay.model.support import UnsupportedModelError
 
 Forward = Callable[[PagedBatch], torch.Tensor]
@@ -31,6 +32,7 @@ class Accelerator:
         loaded: the model, after ``prepare``.
         backend: its attention.
         reporter: of the stages "kernels", which has begun, and "warm-up", which begins here.
+        states: the recurrent states that ``forward`` reads and writes; None for a model that keeps none.
 
     Attributes:
         runs_ahead: whether a step may be launched before the previous one has ended; on a GPU it always may.
@@ -47,6 +49,7 @@ class Accelerator:
         backend: AttentionBackend,
         config: EngineConfig,
         reporter: Reporter,
+        states: StatePool | None = None,
     ) -> None:
         self.num_graphs = 0
         self.no_graphs: str | None = None

@@ -287,6 +287,7 @@ def pad(host: HostBatch, *, num_tokens: int, num_rows: int, num_logits: int, blo
         placeholder_positions=host.placeholder_positions,
         drawn_rows=host.drawn_rows,
         batched_append=host.batched_append,
+        state_slots=np.concatenate([host.state_slots, np.zeros(num_rows - len(host.state_slots), np.int64)]),
     )
 
 

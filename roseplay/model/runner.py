@@ -282,7 +282,7 @@ class ModelRunner:
             run(num_tokens)
             took[num_tokens] = time.perf_counter() - begin
             reporter.advance()
-        started = accelerator(self._run, self.loaded, self.backend, config, reporter)
+        started = accelerator(self._run, self.loaded, self.backend, config, reporter, self.states)
         if reporter.stage != "warm-up":  # nothing is replayed here
             reporter.begin("warm-up")
         self.times.measure(run, took)

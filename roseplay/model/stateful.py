@@ -230,6 +230,17 @@ def _groups(batch: PagedBatch) -> list[_Group]:
     return groups
 
 
+def use_static_slots(batch: PagedBatch, slots: torch.Tensor) -> None:
+    """Compute all tokens of a batch as decodes, whose slots are read from a tensor only when a layer needs them.
+
+    The batch may then be computed again, by a recording of what it did, for other requests.
+
+    Args:
+        slots: int64 ``[tokens]``, on the model's device.
+    """
+    batch.memo[_groups] = [_Group(1, False, slice(0, batch.num_tokens), slots)]
+
+
 @torch.inference_mode()
 def attach(model: PreTrainedModel, paged: Paged, *, one_by_one: bool) -> StateShapes:
     """Let a model's modules with a state compute packed batches; returns what they keep, by layer.

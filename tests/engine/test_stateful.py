@@ -12,6 +12,7 @@ from roseplay.kernels.cuda.emulation import emulate_gpu
 from tests.engine.greedy import assert_greedy, assert_same_until_a_tie, generate
 from tests.engine.test_equality import CASES, prompts
 from tests.model.families import STATEFUL, tiny_model
+from tests.model.harness import recording_options
 
 NEW_TOKENS = 10
 STATE_CASES: dict[str, dict[str, Any]] = {
@@ -20,6 +21,7 @@ STATE_CASES: dict[str, dict[str, Any]] = {
     "one slot, in chunks": {"state_slots": 1, "prefill_max_tokens": 3},
     "long blocks": {"block_size": 16, "prefill_max_tokens": 5},
     "one prompt a step": {"prefill_max_batch_size": 1, "step_max_tokens": 9},
+    "no recorded steps": {"record_steps": False},
 }
 QUICK = ["few slots", "after preemption, resumed from the cache"]
 
@@ -59,9 +61,14 @@ def test_greedy_output_equals_generate_in_a_sample():
     check("qwen3_5_text", {case: STATE_CASES[case] for case in QUICK})
 
 
+def test_greedy_output_equals_generate_with_recorded_decodes():
+    """A size is recorded when it comes a second time; requests join and leave between replays."""
+    with recording_options(record_after=1, warm_up_s=0):
+        check("qwen3_5_text", {"few slots": {"state_slots": 3}, "in chunks": {"prefill_max_tokens": 3}})
+
+
 def test_the_engine_says_how_many_slots_it_has():
     with Engine(tiny_model(STATEFUL["lfm2"]()), block_size=4, state_slots=3) as engine:
         info = engine.info
         assert info.state_slots == 3
         assert info.state_bytes == 2 * 32 * 3 * 4  # two convolutions of 32 channels over 3 tokens, in float32
-        assert any("recurrent" in choice.why for choice in info.choices)

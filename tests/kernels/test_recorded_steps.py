@@ -21,7 +21,7 @@ from roseplay.kernels.cpu.recorder import Recorder
 from roseplay.kernels.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
-from tests.model.families import FAMILIES, LENGTH, VOCABULARY, tiny_model
+from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens, recording_options
 
 needs_numba = pytest.mark.skipif(
@@ -107,6 +107,79 @@ def test_sizes_come_and_go_and_requests_change() -> None:
     assert replayed > 15
     recorded = replaying.runner.accelerator.recorded
     assert recorded is not None and len(recorded) >= 3
+
+
+def check_stateful(family: str) -> None:
+    """Requests join and leave, in other slots each time; one that waits keeps its states, as padding writes to none."""
+    replaying, plain = drivers(tiny_model(STATEFUL[family]()), [LENGTH - 1] * 5)
+    everyone = range(5)
+    graphs = []
+    for running in [everyone] * 4 + [[4, 0, 2], [1], [3, 1, 0, 2], everyone]:
+        counts = {i: 1 if replaying.computed[i] else 2 + i for i in running}
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    recorded = replaying.runner.accelerator.recorded
+    assert recorded is not None and recorded.refused is None and len(recorded) == 1
+    # prompts; the size for the first time; recorded; checked; 3 are filled up to 5, 1 is not
+    assert graphs == [False, False, False, False, True, False, True, True]
+    assert all(torch.equal(*states) for states in zip(*(every_state(d, [1, 2, 3, 4, 5]) for d in (replaying, plain))))
+
+
+def every_state(driver: Driver, slots: list[int]) -> list[torch.Tensor]:
+    pool = driver.runner.states
+    assert pool is not None
+    return [state for layer in pool.shapes for state in pool.read(layer, torch.tensor(slots))]
+
+
+@needs_numba
+@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2"])
+def test_decodes_of_models_with_recurrent_layers_are_replayed(family: str) -> None:
+    check_stateful(family)
+
+
+@needs_numba
+@pytest.mark.slow
+@pytest.mark.parametrize("family", STATEFUL)
+def test_decodes_of_every_family_with_recurrent_layers_are_replayed(family: str) -> None:
+    check_stateful(family)
+
+
+@needs_numba
+def test_only_decodes_of_models_with_recurrent_layers_are_replayed() -> None:
+    with recording_options(warm_up_s=30, warm_up_tokens=2):
+        replaying, plain = drivers(tiny_model(STATEFUL["lfm2"]()), [30] * 3)
+    graphs = []
+    for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
+        found, expected = replaying.step(counts), plain.step(counts)
+        graphs.append(replaying.result.graph)
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
+    assert graphs == [False, True, False, False, True, False, False]  # a first token is no decode
+    steps = {choice.part: choice for choice in replaying.runner.info().choices}["steps"]
+    assert steps.chosen == "decodes recorded and replayed" and "recurrent layers" in steps.why
+
+
+@needs_numba
+@pytest.mark.parametrize("where", ["recorded", "checked"])
+def test_a_recording_that_fails_leaves_the_states_as_they_were(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the layers before the failure have written theirs."""
+    config = EngineConfig(num_blocks=32, block_size=BLOCK_SIZE)
+    prompt = random_tokens(20, VOCABULARY, 0)
+    model = tiny_model(STATEFUL["lfm2"]())
+    plain = Driver(make_runner(model, num_blocks=32, record_steps=False), [prompt])
+    loaded = load_model(model, config)
+    last = loaded.model.model.layers[-1]
+    last.feed_forward = (Failing if where == "recorded" else Moody)(last.feed_forward)
+    driver = Driver(ModelRunner(loaded, config), [prompt])
+    for count in (3, 1, 1, 1, 1):
+        for each in (driver, plain):
+            each.step({0: count})
+    recorded = driver.runner.accelerator.recorded
+    assert recorded is not None and recorded.refused is not None
+    for found, expected in zip(every_state(driver, [1]), every_state(plain, [1]), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @needs_numba

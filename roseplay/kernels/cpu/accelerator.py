@@ -14,7 +14,7 @@ from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.choices import choices_of, no_kernels
 from roseplay.kernels.cpu.int8_linear import saved_bytes
 from roseplay.kernels.cpu.pack import SharedInputs, can_pack, linear_sizes, pack_linears
-from roseplay.kernels.cpu.recorded_steps import RecordedSteps, RecordingOptions
+from roseplay.kernels.cpu.recorded_steps import WARM_UP_LEN, RecordedSteps, RecordingOptions
 from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
@@ -22,6 +22,7 @@ from roseplay.model.batch import Drawn, HostBatch
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
+from roseplay.model.states import StatePool
 from roseplay.model.support import UnsupportedModelError
 
 try:
@@ -49,23 +50,22 @@ class CPUAccelerator(Accelerator):
         backend: AttentionBackend,
         config: EngineConfig,
         reporter: Reporter,
+        states: StatePool | None = None,
     ) -> None:
-        super().__init__(forward, loaded, backend, config, reporter)
+        super().__init__(forward, loaded, backend, config, reporter, states)
         self.recorded: RecordedSteps | None = None
         self._model, self._backend, self._config = loaded.model, backend, config
-        self._stateful = bool(loaded.state_shapes)
         missing = no_kernels(loaded.dtype)
         if missing is not None:
             logger.warning("%s", missing)
-        # What processes exchange is not recorded, nor which request has which state slot.
-        records = config.record_steps and config.tensor_parallel_size == 1 and not self._stateful
+        records = config.record_steps and config.tensor_parallel_size == 1  # what processes exchange is not recorded
         if records and isinstance(backend, CPUBackend) and backend.in_place:
-            self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording)
-            if config.block_size > 1 and loaded.max_model_len > 1:
+            self.recorded = RecordedSteps(forward, loaded.max_model_len, config.block_size, self.recording, states)
+            if config.block_size >= WARM_UP_LEN and loaded.max_model_len >= WARM_UP_LEN:
                 self.recorded.warm_up(reporter)
 
     def choices(self) -> tuple[Choice, ...]:
-        return choices_of(self._model, self._backend, self._config, self.recorded, stateful=self._stateful)
+        return choices_of(self._model, self._backend, self._config, self.recorded)
 
     @property
     def replays(self) -> bool:

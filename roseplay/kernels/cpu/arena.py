@@ -47,6 +47,8 @@ class Arena:
         """A tensor on the memory of ``x`` that does not keep it in use; ``x`` itself if it is not the arena's."""
         if x.is_mkldnn:
             return x
+        if not x.numel():  # it has no address
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
         at = x.data_ptr()
         for memory in self._memory:
             begin = memory.ctypes.data

@@ -28,21 +28,18 @@ def choices_of(
     backend: AttentionBackend,
     config: EngineConfig,
     recorded: RecordedSteps | None,
-    *,
-    stateful: bool,
 ) -> tuple[Choice, ...]:
     """Returns how a loaded model's steps are computed.
 
     Args:
         recorded: the recorded steps, None where steps are not recorded.
-        stateful: whether the model has recurrent layers.
     """
     missing = no_kernels(model.dtype)
     return (
         _linear_layers(model, config, missing),
         _attention(backend, config, missing),
         _small_operations(config, missing),
-        _steps(config, recorded, missing, stateful),
+        _steps(config, recorded, missing),
     )
 
 
@@ -79,16 +76,16 @@ def _small_operations(config: EngineConfig, missing: str | None) -> Choice:
     return Choice(part, "torch" if missing else "one pass each", slow=missing)
 
 
-def _steps(config: EngineConfig, recorded: RecordedSteps | None, missing: str | None, stateful: bool) -> Choice:
+def _steps(config: EngineConfig, recorded: RecordedSteps | None, missing: str | None) -> Choice:
     part, by_model = "steps", "the model's code"
     if not config.record_steps:
         return Choice(part, by_model, "record_steps is off")
     if config.tensor_parallel_size > 1:
         return Choice(part, by_model, "tensor parallel steps are not recorded")
-    if stateful:
-        return Choice(part, by_model, "steps of models with recurrent layers are not recorded")
     if recorded is None:
         return Choice(part, by_model, "" if missing else "blocks are not read in place", missing)
     if recorded.refused is not None:
         return Choice(part, by_model, slow=f"Steps cannot be replayed: {Choice.brief(recorded.refused)}")
+    if recorded.decodes_only:
+        return Choice(part, "decodes recorded and replayed", "the prompts of a model with recurrent layers are not")
     return Choice(part, "recorded and replayed")

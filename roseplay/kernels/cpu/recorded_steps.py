@@ -9,6 +9,10 @@ how many decodes and how many spans of prompts there are this time.
 
 A recording is checked before it is used: its first replay, with other tokens than it was recorded with, must give the
 logits of the model itself. A model whose operations depend on values is not recorded.
+
+Of a model with recurrent layers only decodes are recorded: steps in which each row is one token that is not its request's
+first. The rows' state slots are a static input, padding reads and writes slot 0. Its states are not what they were once a
+step has run, unlike keys and values, so they are put back before a step is computed again.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from roseplay.kernels.replace_modules import same
 from roseplay.model.accelerator import Forward
 from roseplay.model.batch import HostBatch, Ints, dummy_batch, pad
 from roseplay.model.device_errors import is_out_of_memory
+from roseplay.model.stateful import use_static_slots
+from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +48,7 @@ MAX_PADDING = 2  # a step is padded to at most this many times its size while a 
 # Of how many tokens logits are computed where not all are wanted: with few rows the last product takes as long as reading
 # its weight.
 _LOGITS = (16, 32, 64, 128, 256, 512)
+WARM_UP_LEN = 3  # tokens of a request, in one block, as which ``warm_up`` records decodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +76,20 @@ class RecordedStep:
     Args:
         num_logits: of how many tokens it computes logits; as many as it has tokens for all of them.
         tables: ``[tokens, most blocks]``, static block tables, whose memory all sizes share.
+        stateful: the model has recurrent layers, so that only decodes are recorded.
 
     Attributes:
         checked: whether a replay gave the model's logits, for steps without prompts and for steps with some.
     """
 
-    def __init__(self, num_logits: int, tables: Ints, block_size: int) -> None:
+    def __init__(self, num_logits: int, tables: Ints, block_size: int, *, stateful: bool) -> None:
         self.tape = tape.Tape()
         self.checked = {False: False, True: False}
         self._tables, self._block_size = tables, block_size
         self._arrays = np.zeros((3, len(tables)), np.int64)
         self._inputs = torch.from_numpy(self._arrays)
         self._logits_rows = torch.zeros(num_logits, dtype=torch.int64) if num_logits < len(tables) else None
+        self._state_slots = torch.zeros(len(tables), dtype=torch.int64) if stateful else None
         self._logits = torch.empty(0)
         self._plan: StaticPlan | None = None
 
@@ -96,6 +105,8 @@ class RecordedStep:
         batch.input_ids, batch.positions, batch.slot_mapping = self._inputs
         batch.logits_rows = self._logits_rows
         self._plan = StaticPlan(batch, self._tables)
+        if self._state_slots is not None:
+            use_static_slots(batch, self._state_slots)
         arena.reset()
         with tape.record(self.tape), Recorder(arena, self.tape.calls):
             self._logits = forward(batch)
@@ -120,6 +131,8 @@ class RecordedStep:
         self._arrays[0], self._arrays[1], self._arrays[2] = host.input_ids, host.positions, host.slot_mapping
         if self._logits_rows is not None:
             self._logits_rows.numpy()[:] = host.logits_rows
+        if self._state_slots is not None:
+            self._state_slots.numpy()[:] = host.state_slots
         return host
 
     def _wanted(self, host: HostBatch) -> torch.Tensor:
@@ -136,12 +149,21 @@ class RecordedSteps:
         forward: computes a batch's logits, ``[wanted, vocabulary]``.
         max_model_len: tokens of the longest request; ``block_size``: of a block.
         options: when to record and replay.
+        states: that ``forward`` reads and writes; None for a model without recurrent layers.
 
     Attributes:
+        decodes_only: whether no other steps are recorded.
         refused: why steps are not recorded, None when they are.
     """
 
-    def __init__(self, forward: Forward, max_model_len: int, block_size: int, options: RecordingOptions) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        max_model_len: int,
+        block_size: int,
+        options: RecordingOptions,
+        states: StatePool | None = None,
+    ) -> None:
         self._forward, self._block_size, self._options = forward, block_size, options
         longest = max(max_model_len, options.max_unwanted)  # of a request, or of padding
         # Rows that are never written take no memory: the system allocates pages when they are written.
@@ -150,6 +172,8 @@ class RecordedSteps:
         self._steps: dict[tuple[int, int], RecordedStep] = {}  # by numbers of tokens and of logits
         self._seen: Counter[int] = Counter()  # by the number of tokens
         self._takes_prompts = True  # until a recording shows that they cannot be
+        self._states = states
+        self.decodes_only = states is not None
         self.refused: str | None = None
 
     def __len__(self) -> int:
@@ -161,12 +185,16 @@ class RecordedSteps:
         sizes = [size for size in SIZES if size <= self._options.warm_up_tokens]
         reporter.begin("warm-up", 2 * len(sizes), "steps")
         for size in sorted(sizes, key=lambda size: size & (size - 1) > 0):
-            for position in (0, 1):  # the first run records, the second checks
+            for position in range(1, WARM_UP_LEN):  # the first run records, the second checks
                 if self.refused or time.perf_counter() >= until:
                     return
                 self._seen[size] = self._options.record_after
-                self.run(dummy_batch(size, row_tokens=1, block_size=2, num_logits=size, start=position, token=position))
+                self.run(self._decodes(size, position))
                 reporter.advance()
+
+    def _decodes(self, size: int, position: int) -> HostBatch:
+        settings = {"row_tokens": 1, "block_size": WARM_UP_LEN, "num_logits": size}
+        return dummy_batch(size, **settings, start=position, token=position - 1)
 
     def run(self, host: HostBatch) -> tuple[torch.Tensor, bool] | None:
         """Returns the step's logits and whether a replay computed them; None if the step must be run by the model."""
@@ -178,18 +206,10 @@ class RecordedSteps:
         if step is None or not step.checked[prompts]:
             if not len(host.logits_rows):
                 return None  # without logits a recording cannot be checked
-            try:
-                if step is not None:
-                    return self._check(step, host), False
-                self._seen[SIZES[at]] += 1
-                if self._seen[SIZES[at]] > self._options.record_after:
-                    logits = self._record(key, host)
-                    return None if logits is None else (logits, False)
-            except Exception as error:  # an error of the step itself is raised again when the model runs it
-                if is_out_of_memory(error):
-                    raise
-                self._refuse(str(error))
-                return None
+            self._seen[SIZES[at]] += step is None
+            if step is not None or self._seen[SIZES[at]] > self._options.record_after:
+                logits = self._record_or_check(key, host)
+                return None if logits is None else (logits, False)
             most = min(MAX_PADDING * host.num_tokens, host.num_tokens + self._options.max_unwanted)
             larger = (self._steps.get(self._key(other, host)) for other in SIZES[at:] if other <= most)
             step = next((step for step in larger if step is not None and step.checked[prompts]), None)
@@ -198,6 +218,8 @@ class RecordedSteps:
     def _fits(self, host: HostBatch) -> bool:
         """Whether a recorded step can compute the batch."""
         if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
+            return False
+        if self.decodes_only and not (host.decodes_only and host.seq_lens.min() > 1):
             return False
         return self._takes_prompts or not _has_prompts(host)
 
@@ -208,10 +230,22 @@ class RecordedSteps:
             return size, size
         return size, min(size, _LOGITS[bisect_left(_LOGITS, wanted)])
 
+    def _record_or_check(self, key: tuple[int, int], host: HostBatch) -> torch.Tensor | None:
+        """Record a step, or check it if it is recorded; returns the wanted logits, None if the model must compute them."""
+        states = self._read_states(host)
+        try:
+            return self._check(self._steps[key], host, states) if key in self._steps else self._record(key, host)
+        except Exception as error:  # an error of the step itself is raised again when the model runs it
+            self._write_states(host, states)
+            if is_out_of_memory(error):
+                raise
+            self._refuse(str(error))
+            return None
+
     def _record(self, key: tuple[int, int], host: HostBatch) -> torch.Tensor | None:
         """Record a step; returns the wanted logits, None where it turns out that prompts cannot be recorded."""
         size, num_logits = key
-        step = RecordedStep(num_logits, self._tables[:size], self._block_size)
+        step = RecordedStep(num_logits, self._tables[:size], self._block_size, stateful=self.decodes_only)
         logits = step.record(host, self._arena, self._forward)
         if self._arena.in_use > 1:
             gc.collect()
@@ -224,16 +258,40 @@ class RecordedSteps:
         self._steps[key] = step
         return logits
 
-    def _check(self, step: RecordedStep, host: HostBatch) -> torch.Tensor:
-        """Run the model and the replay; returns the model's logits. Raises ``NotReplayableError`` when they differ."""
+    def _check(self, step: RecordedStep, host: HostBatch, states: list[torch.Tensor]) -> torch.Tensor:
+        """Run the replay and the model; returns the model's logits. Raises ``NotReplayableError`` when they differ.
+
+        Args:
+            states: of the rows before the step.
+        """
         replayed = step.replay(host).clone()
+        replayed_states = self._read_states(host)
+        self._write_states(host, states)
         logits = self._forward(host.upload(torch.device("cpu")))
         if logits.isnan().any():
             return logits  # they cannot be compared
         if not same(logits, replayed):
             raise NotReplayableError("a replay gave other logits")
+        for expected, found in zip(self._read_states(host), replayed_states, strict=True):
+            if not same(expected.to(logits.dtype), found.to(logits.dtype)):  # they are computed from numbers of that dtype
+                raise NotReplayableError("a replay left other states")
         step.checked[_has_prompts(host)] = True
         return logits
+
+    def _read_states(self, host: HostBatch) -> list[torch.Tensor]:
+        """Copies of the states of a batch's rows, in all layers."""
+        if self._states is None:
+            return []
+        slots = torch.from_numpy(host.state_slots)
+        return [state for layer in self._states.shapes for state in self._states.read(layer, slots)]
+
+    def _write_states(self, host: HostBatch, states: list[torch.Tensor]) -> None:
+        """Set the states of a batch's rows to what ``_read_states`` returned."""
+        if self._states is None:
+            return
+        slots, found = torch.from_numpy(host.state_slots), iter(states)
+        for layer, shapes in self._states.shapes.items():
+            self._states.write(layer, slots, [next(found) for _ in shapes])
 
     def _refuse(self, why: str) -> None:
         self.refused = why
