@@ -124,7 +124,9 @@ def check_stateful(family: str) -> None:
     assert recorded is not None and recorded.refused is None and len(recorded) == 1
     # prompts; the size for the first time; recorded; checked; 3 are filled up to 5, 1 is not
     assert graphs == [False, False, False, False, True, False, True, True]
-    assert all(torch.equal(*states) for states in zip(*(every_state(d, [1, 2, 3, 4, 5]) for d in (replaying, plain))))
+    slots = [1, 2, 3, 4, 5]
+    for state, other in zip(every_state(replaying, slots), every_state(plain, slots), strict=True):
+        torch.testing.assert_close(state, other, rtol=1e-4, atol=1e-4)
 
 
 def every_state(driver: Driver, slots: list[int]) -> list[torch.Tensor]:

@@ -273,7 +273,9 @@ class RecordedSteps:
         if not same(logits, replayed):
             raise NotReplayableError("a replay gave other logits")
         for expected, found in zip(self._read_states(host), replayed_states, strict=True):
-            if not same(expected.to(logits.dtype), found.to(logits.dtype)):  # they are computed from numbers of that dtype
+            if not same(
+                expected.to(logits.dtype), found.to(logits.dtype)
+            ):  # they are computed from numbers of that dtype
                 raise NotReplayableError("a replay left other states")
         step.checked[_has_prompts(host)] = True
         return logits
