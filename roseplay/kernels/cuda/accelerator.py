@@ -19,6 +19,7 @@ from roseplay.model.accelerator import Accelerator, Forward, no_quantization, re
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, dummy_batch
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.model.states import StatePool
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +45,9 @@ class CudaAccelerator(Accelerator):
         backend: AttentionBackend,
         config: EngineConfig,
         reporter: Reporter,
+        states: StatePool | None = None,
     ) -> None:
-        super().__init__(forward, loaded, backend, config, reporter)
+        super().__init__(forward, loaded, backend, config, reporter, states)
         self._attention, self._fuse_ops = backend.name, config.fuse_ops
         self._no_triton = None
         if config.attention == "auto" and not isinstance(backend, TritonBackend):
