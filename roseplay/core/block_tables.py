@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
+from roseplay.core.cache_entries import COMMITTED, Lookup, Match, has_logits
 from roseplay.core.cache_miss import Miss, MissReason
-from roseplay.core.prefix_cache import COMMITTED, Lookup, Node, PrefixCache, Tail
+from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import Request
 from roseplay.core.state_slots import StateSlots
-
-
-@dataclass(slots=True)
-class Match:
-    """What a request can attach.
-
-    Attributes:
-        first: index in its block table of the first block attached.
-        blocks: from there on.
-        nodes: of the full blocks among them.
-        tail: the end of an equal finished prompt, whose logits serve this one; None when not found.
-        end: tokens the request has computed once they are attached.
-        num_shared: how many of its new tokens the step being scheduled computes.
-    """
-
-    first: int
-    blocks: list[int]
-    nodes: list[Node]
-    tail: Tail | None
-    end: int
-    num_shared: int
+from roseplay.core.step import Step
 
 
 class BlockTables:
     """Block tables over one pool and one prefix cache; the scheduler decides when, this does it.
 
-    A request gives up its state slot together with its blocks.
+    A request gives up its state slot together with its blocks. With a slot it finds only what it has a state for.
     """
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, slots: StateSlots | None = None) -> None:
         self.pool = pool
         self.cache = cache
         self.slots = slots or StateSlots(0)
+        self.states = cache.states
         self.block_size = pool.block_size
         self.step_id = 0
         self._holders: list[list[Request]] = [[] for _ in range(pool.num_blocks)]
@@ -100,7 +80,7 @@ class BlockTables:
             found = node or match.tail
             if found is None:
                 break
-            if index * size + len(chunk) == end and found.pending_step != COMMITTED and not _has_logits(match.tail):
+            if index * size + len(chunk) == end and found.pending_step != COMMITTED and not has_logits(match.tail, lookup):
                 break  # its last token is computed again, into a copy, and what this step computes cannot be copied yet
             if node is not None:
                 match.nodes.append(node)
@@ -109,6 +89,9 @@ class BlockTables:
             match.end = index * size + len(chunk)
             parent = node
             index += 1
+        if self.slots.used and match.blocks:
+            request.branch = (first + len(match.nodes)) * size
+            return self.states.cut(match, end, lookup)
         return match if match.blocks else None
 
     def attach(self, request: Request, match: Match) -> tuple[int, int]:
@@ -135,12 +118,15 @@ class BlockTables:
         start = request.num_computed_tokens
         if request.lacks_prompt_logprobs:
             return Miss(MissReason.LOGPROBS, start, start)
-        if self.slots.used:
+        if self.slots.used and not self.states.used:
             return Miss(MissReason.STATE, start, start)
         if start < len(request.block_table) * self.block_size:  # it is in a block that was attached
             return Miss(MissReason.LOGITS, start, start)
         tokens = tuple(request.token_ids[start : min(start + self.block_size, request.prefill_end)])
         full = len(tokens) == self.block_size
+        if self.slots.used and committed and self.cache.holds(request.chain, tokens):
+            kept = self.states.has((request.chain, tokens))
+            return Miss(MissReason.LOGITS if kept else MissReason.STATE, start, start)
         return self.cache.explain(request.chain, tokens, start, full=full, committed=committed)
 
     # -- room for a request's own tokens
@@ -210,7 +196,14 @@ class BlockTables:
             request.chain = self.cache.insert_block(request.chain, tokens, block, step_id, request.request_id)
             request.num_chained_blocks = index + 1
 
-    def publish_tail(self, request: Request, step_id: int, entry_index: int, keep: bool) -> int | None:
+    def keep_state(self, request: Request, step: Step) -> None:
+        """Keep the state after what the request computes in the step, if it is wanted and its end can be found."""
+        node = request.chain
+        at_end = request.num_chained_blocks * self.block_size == request.num_computed_tokens
+        if at_end and node is not None and node.listed and self.states.is_wanted(request):
+            self.states.save((node.parent, node.tokens), request, step)
+
+    def publish_tail(self, request: Request, step: Step, entry_index: int, keep: bool) -> int | None:
         """Make a finished prompt's end findable; returns the key to save its logits under."""
         index = (request.prefill_end - 1) // self.block_size
         parent = request.chain
@@ -220,7 +213,10 @@ class BlockTables:
             return None
         tokens = tuple(request.token_ids[index * self.block_size : request.prefill_end])
         block, by = request.block_table[index], request.request_id
-        return self.cache.insert_tail(parent, tokens, block, step_id, by, entry_index=entry_index, save_logits=keep)
+        key = self.cache.insert_tail(parent, tokens, block, step.step_id, by, entry_index=entry_index, save_logits=keep)
+        if self.states.used:
+            self.states.save((parent, tokens), request, step)
+        return key
 
     # -- giving up
 
@@ -231,6 +227,7 @@ class BlockTables:
         keeps them, but does not list them again.
         """
         self._suspect.update(request.block_table)
+        self.states.forget(request)
         for block in request.block_table:
             self.cache.unlist(block)
 
@@ -250,8 +247,3 @@ class BlockTables:
     def _release_from(self, request: Request, first: int) -> None:
         while len(request.block_table) > first:
             self._release(request, request.block_table.pop())
-
-
-def _has_logits(tail: Tail | None) -> bool:
-    """Whether the logits after an equal prompt can be had: from a row of this step, or saved ones."""
-    return tail is not None and (tail.entry_index is not None or tail.logits_key is not None)

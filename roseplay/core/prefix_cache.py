@@ -15,67 +15,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from roseplay.core.block_pool import BlockPool
+from roseplay.core.cache_entries import COMMITTED, Lookup, Node, Tail
 from roseplay.core.cache_events import CacheLog, block_hash
 from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
-
-COMMITTED = -1
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A full block that can be found.
-
-    Attributes:
-        pending_step: the step that computes it, or ``COMMITTED``.
-        request_id: who computes it, or did.
-        history: hash of all tokens up to its end, once somebody has asked for it.
-        logged: whether the cache's log has it as stored.
-    """
-
-    parent: Node | None
-    tokens: tuple[int, ...]
-    block: int
-    pending_step: int
-    request_id: int
-    history: int | None = None
-    listed: bool = True
-    logged: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Tail:
-    """The end of a finished prompt.
-
-    Attributes:
-        parent: node of the full block before, None when the prompt fits one block.
-        tokens: the prompt's tokens in ``block``, 1 to block_size of them.
-        request_id: whose prompt it was.
-        logits_key: names the saved logits; None when they are gone.
-        entry_index: while pending, the step entry whose row has the logits.
-    """
-
-    parent: Node | None
-    tokens: tuple[int, ...]
-    block: int
-    pending_step: int
-    request_id: int
-    logits_key: int | None = None
-    entry_index: int | None = None
-
-
-@dataclass(slots=True)
-class Lookup:
-    """Which entries a look-up may use: those of earlier steps, and those of the step being scheduled."""
-
-    step_id: int
-    committed: bool
-    pending: bool
-
-    def allows(self, entry: Node | Tail) -> bool:
-        if entry.pending_step == COMMITTED:
-            return self.committed
-        return self.pending and entry.pending_step == self.step_id
-
+from roseplay.core.state_snapshots import StateSnapshots
 
 @dataclass(slots=True)
 class _Pending:
@@ -90,9 +33,17 @@ class PrefixCache:
         pool: its blocks; the cache marks there which can be found.
         max_saved_logits: how many prompts' logits are kept (vocabulary x 4 bytes each), least recently used go first.
         log: is told which full blocks of steps that succeeded become findable, and which cease to be.
+        states: those kept of recurrent layers; they go with the blocks.
     """
 
-    def __init__(self, pool: BlockPool, max_saved_logits: int, log: CacheLog | None = None) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        max_saved_logits: int,
+        log: CacheLog | None = None,
+        states: StateSnapshots | None = None,
+    ) -> None:
+        self.states = states or StateSnapshots()
         self.step_id = 0  # the step that is being scheduled, or was last
         self.log = log
         self._pool = pool
@@ -125,6 +76,11 @@ class PrefixCache:
         if tail.logits_key is not None:
             self._logits.move_to_end(tail.logits_key)
         return tail
+
+    def holds(self, parent: Node | None, tokens: tuple[int, ...]) -> bool:
+        """Whether an earlier step computed ``tokens`` behind ``parent``, as a full block or the end of a prompt."""
+        entry = self._nodes.get((parent, tokens)) or self._tails.get((parent, tokens))
+        return entry is not None and entry.pending_step == COMMITTED
 
     def explain(self, parent: Node | None, tokens: tuple[int, ...], start: int, *, full: bool, committed: bool) -> Miss:
         """Why ``tokens`` were not found behind ``parent``, at position ``start`` of a prompt.
@@ -230,6 +186,7 @@ class PrefixCache:
 
         Until ``confirm`` is called, ``roll_back`` takes them back.
         """
+        self.states.commit()
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes
         self._unproven.tails += pending.tails
@@ -245,6 +202,7 @@ class PrefixCache:
 
     def confirm(self) -> None:
         """What was committed did succeed."""
+        self.states.confirm()
         if self.log is not None:
             for node in self._unproven.nodes:
                 self._log_stored(node, self.log)
@@ -259,6 +217,7 @@ class PrefixCache:
 
     def roll_back(self) -> None:
         """The step failed, and so did one in flight before it: nothing of them stays findable."""
+        self.states.roll_back()
         for failed in (self._pending, self._unproven):
             for tail in failed.tails:
                 self._remove_tail(tail)
@@ -318,6 +277,8 @@ class PrefixCache:
         del self._nodes[node.parent, node.tokens]
         self._siblings.remove(node.parent, node.tokens)
         del self._node_of_block[node.block]
+        if (node.parent, node.tokens) not in self._tails:
+            self.states.drop((node.parent, node.tokens))
         self._update_findable(node.block)
 
     def _remove_tail(self, tail: Tail) -> None:
@@ -330,6 +291,8 @@ class PrefixCache:
         if not tails:
             del self._tails_of_block[tail.block]
         self._drop_logits(tail)
+        if (tail.parent, tail.tokens) not in self._nodes:
+            self.states.drop((tail.parent, tail.tokens))
         self._update_findable(tail.block)
 
     def _update_findable(self, block: int) -> None:

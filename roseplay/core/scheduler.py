@@ -20,6 +20,7 @@ from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.state_slots import StateSlots
+from roseplay.core.state_snapshots import StateSnapshots
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.core.step_builder import StepBuilder
 
@@ -41,6 +42,8 @@ class Scheduler:
         step_limit: most tokens of a step that ends in good time; acts like a lower knob ``step_max_tokens``, so that a
             prompt computed whole may exceed it. May be replaced between steps.
         num_state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
+        num_state_snapshots: states of such a model that the prefix cache keeps; 0 leaves it off.
+        state_interval: blocks of a prompt between two of them, see ``StateSnapshots``.
         cache_log: is told what enters and leaves the prefix cache.
     """
 
@@ -55,10 +58,13 @@ class Scheduler:
         token_limit: int | None = None,
         step_limit: int | None = None,
         num_state_slots: int = 0,
+        num_state_snapshots: int = 0,
+        state_interval: int = 0,
         cache_log: CacheLog | None = None,
     ) -> None:
         self.pool = BlockPool(num_blocks, block_size)
-        self.cache = PrefixCache(self.pool, max_saved_logits, cache_log)
+        states = StateSnapshots(num_state_slots, num_state_snapshots, state_interval * block_size, block_size)
+        self.cache = PrefixCache(self.pool, max_saved_logits, cache_log, states)
         self.slots = StateSlots(num_state_slots)
         self.tables = BlockTables(self.pool, self.cache, self.slots)
         self.block_size = block_size
@@ -67,6 +73,7 @@ class Scheduler:
         self.step_limit = step_limit
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
+        self._without_cache = self.slots.used and not states.used  # blocks are of no use without a state
         self._memory_limit = MemoryLimit(token_limit)
         self._live = LiveRequests()
         self._errors: list[tuple[Request, str]] = []
@@ -135,7 +142,7 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
         knobs = self.knobs
-        if self.slots.used:  # no state is kept at the end of a block
+        if self._without_cache:
             knobs = knobs.changed({"prefix_cache": False, "same_step_sharing": False})
         step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = self.cache.step_id = step.step_id
@@ -204,7 +211,7 @@ class Scheduler:
             self._finish(request, FinishReason.LENGTH)
         elif (
             self.knobs.prefix_cache
-            and not self.slots.used
+            and not self._without_cache
             and request.num_computed_tokens % self.block_size == 0
             and self.in_flight.is_writing_for(request)
         ):

@@ -52,6 +52,8 @@ class Step:
         entries: in order of arrival within decodes and prompts; first tokens are drawn in request order.
         copies: (source block, destination block), one batched copy over all layers before anything is appended.
         copied: ids of the requests that got these copies, in the same order.
+        states_before: (source slot, destination slot) of the state pool: recurrent states that are copied, all at once,
+            before anything is computed; states_after: after all of it.
         dropped_logits: keys of saved logits that nobody can reach any more; forget them before saving new ones.
         cuda_graphs: replay the step as a graph where there is one of its size.
         batched_append: one append a layer, or (the write-up's "before") one a request and layer.
@@ -71,6 +73,8 @@ class Step:
     entries: list[StepEntry] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     copied: list[int] = field(default_factory=list)
+    states_before: list[tuple[int, int]] = field(default_factory=list)
+    states_after: list[tuple[int, int]] = field(default_factory=list)
     dropped_logits: list[int] = field(default_factory=list)
     batched_append: bool = True
     cuda_graphs: bool = True

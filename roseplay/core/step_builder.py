@@ -7,10 +7,10 @@ from operator import attrgetter
 from roseplay.config import Knobs
 from roseplay.core.ahead import will_end
 from roseplay.core.block_pool import OutOfBlocksError
-from roseplay.core.block_tables import BlockTables, Match
+from roseplay.core.block_tables import BlockTables
 from roseplay.core.budget import UNLIMITED, PromptBudget
+from roseplay.core.cache_entries import Lookup, Match
 from roseplay.core.live_requests import LiveRequests, by_arrival
-from roseplay.core.prefix_cache import Lookup
 from roseplay.core.request import Request, RequestStatus
 from roseplay.core.step import Step, StepEntry
 
@@ -102,8 +102,8 @@ class StepBuilder:
         lookup = Lookup(step.step_id, committed=knobs.prefix_cache, pending=knobs.same_step_sharing)
         prefilling = [request for request in requests.running if request.is_prefilling]
         for request in prefilling:
-            self._attach(request, self._match(request, lookup))
-            self._compute_prompt(request, budget)
+            if self._attach(request, self._match(request, lookup)):
+                self._compute_prompt(request, budget)
         if prefilling and prefilling[0].last_step != step.step_id:
             return  # the oldest got nothing: whoever joined now would take the budget that it waits for
         while requests.waiting:
@@ -121,8 +121,8 @@ class StepBuilder:
             request = requests.admit_first()
             self._tables.slots.take(request)
             step.admitted.append(request.request_id)
-            self._attach(request, match)
-            self._compute_prompt(request, budget)
+            if self._attach(request, match):
+                self._compute_prompt(request, budget)
 
     def _match(self, request: Request, lookup: Lookup) -> Match | None:
         if request.lacks_prompt_logprobs or not (lookup.committed or lookup.pending):
@@ -146,10 +146,13 @@ class StepBuilder:
         )
         return None if needed + reserved + len(running) <= self._pool.num_available else "blocks"
 
-    def _attach(self, request: Request, match: Match | None) -> None:
-        """Attach what was found; with the whole prompt found, take its logits from where they are."""
+    def _attach(self, request: Request, match: Match | None) -> bool:
+        """Attach what was found; with the whole prompt found, take its logits from where they are.
+
+        Returns whether the request may compute in this step: not when it goes on from the state that another leaves behind.
+        """
         if match is None:
-            return
+            return True
         step = self.step
         cached, shared = self._tables.attach(request, match)
         entry = StepEntry(request, request.num_computed_tokens, 0)
@@ -171,6 +174,7 @@ class StepBuilder:
             step.cached_tokens += cached
             step.shared_tokens += shared
         step.entries.append(entry)
+        return match.state is None or self._tables.states.restore(match.state, request, step)
 
     def _compute_prompt(self, request: Request, budget: PromptBudget) -> None:
         """Compute as much of the request's prompt as budget and blocks allow, perhaps nothing."""
@@ -186,13 +190,16 @@ class StepBuilder:
             chunk = max(0, free_end - start) if self._knobs.chunked_prefill else 0
         if chunk == 0:
             return
+        wanted = request.num_tokens - start
+        if self._knobs.chunked_prefill and (stop := self._tables.states.boundary(request, start, start + chunk)) < start + chunk:
+            chunk = wanted = stop - start  # the budget is not used up: others may compute beside it
         miss = request.miss or self._tables.explain(request, committed=self._knobs.prefix_cache)  # before blocks go
         if not self._make_room(request, chunk):
             return
         if request.miss is None:
             request.miss = miss
             self.step.misses.append((request.request_id, miss))
-        budget.spend(chunk, request.num_tokens - start)
+        budget.spend(chunk, wanted)
         if self.step.entries and self.step.entries[-1].request is request:
             self.step.entries.pop()  # what it attached goes with what it computes
         self._add_chunk(request, chunk)
@@ -214,10 +221,11 @@ class StepBuilder:
         keep, share = self._knobs.prefix_cache, self._knobs.same_step_sharing
         if keep or share:
             self._tables.publish_blocks(request, step.step_id, keep)
+            self._tables.keep_state(request, step)
         if request.num_computed_tokens == request.num_tokens:
             entry.samples, entry.logits_entry = True, index
             if request.num_tokens == request.num_prompt_tokens and (keep or share):
-                entry.save_logits_key = self._tables.publish_tail(request, step.step_id, index, keep)
+                entry.save_logits_key = self._tables.publish_tail(request, step, index, keep)
 
     # -- both
 

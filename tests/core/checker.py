@@ -48,6 +48,8 @@ class Checker:
         max_model_len: int = 10_000,
         max_saved_logits: int = 100,
         num_state_slots: int = 0,
+        num_state_snapshots: int = 0,
+        state_interval: int = 0,
         **knobs: Any,
     ) -> None:
         self.scheduler = Scheduler(
@@ -57,6 +59,8 @@ class Checker:
             max_saved_logits=max_saved_logits,
             knobs=Knobs(**knobs),
             num_state_slots=num_state_slots,
+            num_state_snapshots=num_state_snapshots if num_state_slots else 0,
+            state_interval=state_interval,
             cache_log=CacheLog(),
         )
         self.device = Device(num_blocks, block_size)
@@ -129,6 +133,7 @@ class Checker:
         self.scheduler.clear_cache()
         assert self.scheduler.pool.num_cached == 0
         assert not self.scheduler.cache._nodes and not self.scheduler.cache._tails, "something is kept for ever"
+        assert not self.scheduler.cache.states.num_kept, "a state is kept for ever"
         self.check()
 
     def set_memory(self, most_tokens: int | None) -> None:
@@ -252,6 +257,7 @@ class Checker:
         known = {number: truth.request.num_known_tokens for number, truth in self._live.items()}
         errors = flight.result.errors
         spoiled = [block for index in errors for block in flight.step.entries[index].request.block_table]
+        broken = {flight.step.entries[index].request.request_id for index in errors}
         told = self.scheduler.update(flight.step, flight.result)
         for index, logprobs in flight.result.prompt_logprobs.items():
             self._prompt_logprobs[flight.step.entries[index].request.request_id] += logprobs
@@ -259,6 +265,7 @@ class Checker:
         ended = [request for request in ended if request.request_id in known]
         assert self.scheduler.take_errors() == [(request, WHY) for request in ended]
         assert not any(self.scheduler.pool.is_findable(block) for block in spoiled), "what is NaN can be found"
+        assert not any(state.request_id in broken for state in self.scheduler.cache.states.kept), "a NaN state is kept"
         for request in ended:
             self._ended(request, FinishReason.ERROR)
         assert [(entry.request.request_id, token) for entry, token in told] == [

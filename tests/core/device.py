@@ -77,7 +77,7 @@ class Device:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
         self.slots = [[UNWRITTEN] * block_size for _ in range(num_blocks)]
-        self.states: dict[int, int] = {}  # by state slot
+        self.states: dict[int, int] = {}  # by state slot, those of kept states included
         self.saved: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
         self.histories = Histories()
@@ -91,10 +91,11 @@ class Device:
         copied = [list(self.slots[source]) for source, _ in step.copies]
         for (_, destination), content in zip(step.copies, copied, strict=True):
             self.slots[destination] = content
+        self._copy_states(step.states_before)
         self._has_nan |= broken is not None
         written: set[tuple[int, int]] = set()
         for index, entry in enumerate(step.entries):
-            self._write(entry, written, index == broken)
+            self._write(entry, written, index == broken or self._starts_from_nan(entry))
         while any(self._spread(entry) for entry in step.entries):  # also to those who share blocks of this very step
             pass
         for entry in step.entries:
@@ -103,6 +104,7 @@ class Device:
         assert len(set(used)) == len(used), "two requests of a step have one state slot"
         for entry in step.entries:
             self._advance(entry)
+        self._copy_states(step.states_after)
         for entry in step.entries:
             if entry.save_logits_key is not None:
                 self.saved[entry.save_logits_key] = self._last_history(entry)
@@ -127,6 +129,8 @@ class Device:
             self.saved.pop(key, None)
         for _, destination in step.copies:
             self.slots[destination] = [UNWRITTEN] * self.block_size
+        for _, destination in [*step.states_before, *step.states_after]:
+            self.states[destination] = UNWRITTEN
         for entry in step.entries:
             if entry.num_tokens:
                 self.states[entry.request.state_slot] = UNWRITTEN
@@ -151,6 +155,17 @@ class Device:
                 token = self.drawn[request.request_id]
             assert token == truth.tokens[position], f"{request} computes a wrong token at {position}"
             self.slots[block][offset] = NAN if broken else truth.histories[position + 1]
+
+    def _copy_states(self, copies: list[tuple[int, int]]) -> None:
+        assert len({destination for _, destination in copies}) == len(copies), "two states are copied into one slot"
+        read = [self.states[source] for source, _ in copies]
+        for (_, destination), history in zip(copies, read, strict=True):
+            assert destination != 0, "state slot 0 is never handed out"
+            self.states[destination] = history
+
+    def _starts_from_nan(self, entry: StepEntry) -> bool:
+        slot = entry.request.state_slot
+        return bool(slot and entry.start and entry.num_tokens) and self.states.get(slot) == NAN
 
     def _is_nan(self, entry: StepEntry) -> bool:
         if not self._has_nan:

@@ -37,6 +37,8 @@ def make_checker(rng: random.Random) -> Checker:
         max_model_len=rng.choice([20, 10_000]),
         max_saved_logits=rng.choice([0, 1, 3, 100]),
         num_state_slots=rng.choice([0, 0, 0, 1, 2, 7]),
+        num_state_snapshots=rng.choice([0, 1, 2, 5, 20]),
+        state_interval=rng.choice([0, 1, 2, 3]),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from roseplay.core.cache_miss import MOST_QUOTED, Miss, MissReason
-from roseplay.core.prefix_cache import COMMITTED, Node, Tail
+from roseplay.core.cache_entries import COMMITTED, Node, Tail
+from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
 from tests.core.device import Truth
@@ -26,6 +27,8 @@ class Explanations:
         self.told: dict[MissReason, int] = dict.fromkeys(MissReason, 0)
         cache = scheduler.cache
         self._explain, self._clear, self._evict = cache.explain, cache.clear, scheduler.pool.on_evict
+        self._explain_for = scheduler.tables.explain
+        scheduler.tables.explain = self._explained_request  # type: ignore[method-assign]
         cache.explain = self._explained  # type: ignore[method-assign]
         cache.clear = self._cleared  # type: ignore[method-assign]
         scheduler.pool.on_evict = self._evicted
@@ -42,9 +45,7 @@ class Explanations:
                 assert entry.num_prompt_tokens
                 assert entry.start == miss.found
                 self.told[miss.reason] += 1
-            if miss is not None and self._scheduler.slots.used:
-                assert miss.reason in (MissReason.STATE, MissReason.LOGPROBS)
-            if miss is not None and miss.reason is MissReason.LOGITS:
+            if miss is not None and miss.reason is MissReason.LOGITS and not self._scheduler.slots.used:
                 assert (entry.num_tokens, entry.start) == (1, request.prefill_end - 1)
             assert request.miss is not None or not entry.num_prompt_tokens
         assert all(number not in self._scheduler.requests or not entries(step, number) for number in told)
@@ -71,9 +72,26 @@ class Explanations:
 
     # -- what is told
 
+    def _explained_request(self, request: Request, *, committed: bool) -> Miss:
+        """Of a model with recurrent layers: whether the state or the logits are missing where the blocks are there."""
+        miss = self._explain_for(request, committed=committed)
+        states, start = self._scheduler.cache.states, request.num_computed_tokens
+        if not self._scheduler.slots.used:
+            assert miss.reason is not MissReason.STATE
+        elif not states.used:
+            assert miss.reason in (MissReason.STATE, MissReason.LOGPROBS)
+        elif miss.reason not in (MissReason.OFF, MissReason.LOGPROBS):
+            tokens = tuple(request.token_ids[: min(start + self._scheduler.block_size, request.prefill_end)])
+            there = [path(entry) for entry in self._entries() if entry.pending_step == COMMITTED]
+            kept = [(*path(state.key[0]), *state.key[1]) for state in states.kept]
+            # What follows blocks that are gone is not found, though some of it is still there.
+            assert tokens in there or miss.reason not in (MissReason.STATE, MissReason.LOGITS)
+            assert (tokens in kept) >= (miss.reason is MissReason.LOGITS)
+        return miss
+
     def _explained(self, parent: Node | None, tokens: tuple[int, ...], start: int, **how: Any) -> Miss:
         miss = self._explain(parent, tokens, start, **how)
-        before = path(parent) if parent is not None else ()
+        before = path(parent)
         assert (len(before), start % self._scheduler.block_size) == (start, 0)
         assert miss.found == start <= miss.position
         if not how["committed"]:
@@ -131,10 +149,10 @@ def alike(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     return n
 
 
-def path(entry: Node | Tail) -> tuple[int, ...]:
+def path(entry: Node | Tail | None) -> tuple[int, ...]:
     """All tokens up to the end of an entry."""
     parts: list[tuple[int, ...]] = []
-    at: Node | Tail | None = entry
+    at = entry
     while at is not None:
         parts.append(at.tokens)
         at = at.parent

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
-from roseplay.core.prefix_cache import COMMITTED, Node
+from roseplay.core.cache_entries import COMMITTED, Node
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
-from tests.core.device import Device, Truth
+from tests.core.device import NAN, Device, Truth
 
 
 class Invariants:
@@ -40,6 +40,7 @@ class Invariants:
         holders = [*scheduler.requests.values(), *scheduler.in_flight.leaving]
         self._check_references(holders, flying_blocks or set())
         self._check_slots(holders)
+        self._check_kept_states(has_flight=flying_blocks is not None)
         for block in pool.take_changed():
             self._block_states[block] = (pool.ref_counts[block], pool.is_findable(block))
         self._check_cache_events()
@@ -85,6 +86,20 @@ class Invariants:
         assert all(1 <= slot <= slots.num_slots for slot in taken)
         assert all(bool(request.state_slot) == slots.used for request in running)
         assert not any(request.state_slot for request in self.scheduler.waiting)
+
+    def _check_kept_states(self, *, has_flight: bool) -> None:
+        """Each kept state has a slot of its own, belongs to what can be found, and is that of exactly these tokens."""
+        cache, states = self.scheduler.cache, self.scheduler.cache.states
+        kept = states.kept
+        slots = sorted([state.slot for state in kept] + states._free)
+        first = self.scheduler.slots.num_slots + 1
+        assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost, or in use twice"
+        assert all(cache._nodes.get(state.key) or cache._tails.get(state.key) for state in kept)
+        for state in kept:
+            if state.pending_step == COMMITTED and not has_flight:
+                parent, tokens = state.key
+                found = self.device.states[state.slot]
+                assert found == NAN or self.device.histories.tokens(found) == [*_path(parent), *tokens]
 
     def _check_histories(self, *, has_flight: bool) -> None:
         for truth in self.live.values():
@@ -149,7 +164,7 @@ class Invariants:
             assert len(now_running) <= knobs.max_batch_size
             newest = max(self.live[number].request.arrival for number in admitted)
             assert all(request.arrival > newest for request in scheduler.waiting), "admitted out of order"
-        if scheduler.slots.used:
+        if scheduler.slots.used and not scheduler.cache.states.used:
             assert not step.cached_tokens, "blocks were attached where no state is kept"
             assert not step.shared_tokens, "blocks were attached where no state is kept"
         if step.held_by == "slots":
@@ -207,6 +222,10 @@ def apply_cache_event(stored: dict[int, Stored], event: CacheEvent) -> None:
             del stored[block_hash]
         case Cleared():
             stored.clear()
+
+
+def _path(node: Node | None) -> list[int]:
+    return [] if node is None else [*_path(node.parent), *node.tokens]
 
 
 def _prefix_hash(node: Node) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roseplay.core.prefix_cache import Lookup
+from roseplay.core.cache_entries import Lookup
 from roseplay.core.request import FinishReason
 from roseplay.core.step import Step, StepResult
 from tests.core.harness import BLOCK_SIZE, Rig, check_blocks

@@ -44,13 +44,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         block_size=st.sampled_from([4, 1, 3]),
         max_saved_logits=st.sampled_from([100, 0, 1, 3]),
         num_state_slots=st.sampled_from([0, 1, 2, 7]),
+        num_state_snapshots=st.sampled_from([0, 1, 2, 9]),
+        state_interval=st.sampled_from([0, 1, 2]),
     )
-    def start(self, num_blocks: int, block_size: int, max_saved_logits: int, num_state_slots: int) -> None:
+    def start(
+        self,
+        num_blocks: int,
+        block_size: int,
+        max_saved_logits: int,
+        num_state_slots: int,
+        num_state_snapshots: int,
+        state_interval: int,
+    ) -> None:
         self.checker = Checker(
             num_blocks=num_blocks,
             block_size=block_size,
             max_saved_logits=max_saved_logits,
             num_state_slots=num_state_slots,
+            num_state_snapshots=num_state_snapshots,
+            state_interval=state_interval,
         )
 
     @rule(
