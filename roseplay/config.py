@@ -85,6 +85,27 @@ class EngineConfig:
         nearest="max_num_seqs",
         needs="a model with recurrent layers",
     )
+    state_snapshots: int | None = setting(
+        None,
+        Whole(0, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
+        "Kept states",
+        "engine: memory",
+        "States of recurrent layers that the prefix cache keeps, from which requests with the same beginning go on; each takes "
+        "as much memory as a state slot. 0 leaves the prefix cache and same-step sharing off for such models.",
+        unit="states",
+        needs="a model with recurrent layers",
+    )
+    state_interval: int = setting(
+        32,
+        Whole(0),
+        "State interval",
+        "engine: memory",
+        "Blocks of a prompt after which a state of its recurrent layers is kept, beside those at its last full block and at "
+        "its end. Each takes one of the kept states, and a step of the prompt ends there. 0 cuts no prompt for it: a state is "
+        "kept at its end, for exact repeats.",
+        unit="blocks",
+        needs="a model with recurrent layers",
+    )
     gpu_memory_utilization: float = setting(
         0.9,
         Number(0, 1, above=True),

@@ -46,7 +46,8 @@ class EngineInfo:
             computes in about ten seconds; None is unlimited.
         choices: how the parts of a step are computed here.
         state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
-        state_bytes: of the states of one of them.
+        state_snapshots: states of such a model that the prefix cache keeps at most.
+        state_bytes: of the states of one request.
         server: where another server computes, its kind and address; None where the engine computes itself. Then the
             counts and sizes that it does not tell are 0.
         sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
@@ -70,6 +71,7 @@ class EngineInfo:
     max_step_tokens: int | None = None
     choices: tuple[Choice, ...] = field(default=())
     state_slots: int = 0
+    state_snapshots: int = 0
     state_bytes: int = 0
     server: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)

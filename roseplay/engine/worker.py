@@ -116,6 +116,8 @@ class Worker:
             knobs=knobs,
             token_limit=self.runner.memory_limit,
             num_state_slots=self.info.state_slots,
+            num_state_snapshots=self.info.state_snapshots,
+            state_interval=self.config.state_interval,
             cache_log=CacheLog() if self.config.kv_events else None,
         )
 

@@ -28,7 +28,7 @@ from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.prompt_logprobs import PromptLogprobs, predicting_rows
 from roseplay.model.sampler import Logprobs, draw
-from roseplay.model.states import StatePool, bytes_per_slot, choose_state_slots
+from roseplay.model.states import StatePool, bytes_per_slot, choose_state_slots, choose_state_snapshots
 from roseplay.model.step_sampler import StepSampler
 
 
@@ -44,7 +44,7 @@ class ModelRunner:
         reporter: of the stages "kernels", which loading the model began, and "warm-up".
 
     Attributes:
-        num_state_slots: that requests can have; 0 for a model that keeps no states.
+        num_state_slots: that requests can have; 0 for a model that keeps no states; num_state_snapshots: beside these.
         num_blocks: block 0 included. block_size: in tokens. logits_bytes: of one saved row of logits.
         runs_ahead: whether a step may be launched before the previous one has ended.
         memory_limit: tokens of the largest step that fits a GPU's memory; None on other devices.
@@ -79,8 +79,10 @@ class ModelRunner:
             self.memory_limit, free = None, free_memory()
         slot_bytes = bytes_per_slot(loaded.state_shapes)
         self.num_state_slots = choose_state_slots(config, slot_bytes, free_bytes=free, on_gpu=self._on_gpu)
-        self.states = self._make_states(self.num_state_slots)
         free -= (self.num_state_slots + 1) * slot_bytes
+        self.num_state_snapshots = choose_state_snapshots(config, slot_bytes, free_bytes=free, on_gpu=self._on_gpu)
+        free -= self.num_state_snapshots * slot_bytes
+        self.states = self._make_states(self.num_state_slots, self.num_state_snapshots)
         limit, token_bytes = loaded.max_model_len, self._kv_bytes_per_token()
         self.num_blocks = choose_num_blocks(config, token_bytes, limit, free_bytes=free, on_gpu=self._on_gpu)
         self.cache = self._make_cache(self.num_blocks)
@@ -115,6 +117,7 @@ class ModelRunner:
             choices=(*loaded.choices, *self.accelerator.choices()),
             sampling_defaults=loaded.sampling_defaults,
             state_slots=self.num_state_slots,
+            state_snapshots=self.num_state_snapshots,
             state_bytes=bytes_per_slot(loaded.state_shapes),
         )
 
@@ -193,8 +196,12 @@ class ModelRunner:
             host.logits_rows = np.concatenate([host.logits_rows, rows])
         timer = DeviceTimer(self.loaded.device)
         self.cache.copy_blocks(step.copies)
+        if self.states is not None:
+            self.states.copy(step.states_before)
         prepared = time.perf_counter_ns()
         logits, graph = self._compute(host, may_replay=not step.prompt_logprobs)
+        if self.states is not None:
+            self.states.copy(step.states_after)
         computed = time.perf_counter_ns()
         prompt_logprobs = None
         if step.prompt_logprobs:
@@ -239,9 +246,9 @@ class ModelRunner:
         sizes = {"num_blocks": num_blocks, "block_size": self.block_size}
         return KVCache(self.loaded.kv_shapes, **sizes, dtype=dtype, device=device)
 
-    def _make_states(self, num_slots: int) -> StatePool | None:
+    def _make_states(self, num_slots: int, num_snapshots: int = 0) -> StatePool | None:
         shapes = self.loaded.state_shapes
-        return StatePool(shapes, num_slots + 1, self.loaded.device) if shapes else None
+        return StatePool(shapes, num_slots + 1, self.loaded.device, num_snapshots) if shapes else None
 
     def _kv_bytes_per_token(self) -> int:
         return bytes_per_token(self.loaded.kv_shapes, self.loaded.dtype)

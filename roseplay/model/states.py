@@ -1,4 +1,5 @@
 """The pool of recurrent states: what layers that are no attention keep of a request, in one slot for each running request.
+Behind these are the slots of states that the prefix cache keeps.
 
 A slot is to such a layer what KV blocks are to attention, but its size does not depend on how many tokens came before.
 """
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.model.upload import to_device
 
 _DEFAULT_SLOTS = {True: 256, False: 64}  # on a GPU, on a CPU
 _SHARE = 8  # by default the pool takes at most one part in so many of the free memory
@@ -56,13 +58,14 @@ class StatePool:
     Args:
         shapes: by ``layer_idx``.
         num_slots: slot 0 included, which no request owns: steps that are tried at the start write there.
+        num_snapshots: slots behind them, for states that the prefix cache keeps.
     """
 
-    def __init__(self, shapes: StateShapes, num_slots: int, device: torch.device) -> None:
-        self.num_slots = num_slots
+    def __init__(self, shapes: StateShapes, num_slots: int, device: torch.device, num_snapshots: int = 0) -> None:
+        self.num_slots, self.num_snapshots = num_slots, num_snapshots
         self.shapes = shapes
         self._tensors = {
-            layer: [torch.zeros((num_slots, *shape.shape), dtype=shape.dtype, device=device) for shape in states]
+            layer: [torch.zeros((num_slots + num_snapshots, *shape.shape), dtype=shape.dtype, device=device) for shape in states]
             for layer, states in shapes.items()
         }
 
@@ -70,6 +73,26 @@ class StatePool:
         """Raises ``ValueError`` when rows of a step have no slot of their own."""
         if slots.min() < 1 or slots.max() >= self.num_slots or len(set(slots.tolist())) < len(slots):
             raise ValueError(f"the step's rows have the state slots {slots.tolist()}, of 1 to {self.num_slots - 1}")
+
+    def copy(self, copies: list[tuple[int, int]]) -> None:
+        """Copy states from slot to slot in all layers; all are read before any is written.
+
+        Args:
+            copies: (source, destination).
+
+        Raises:
+            ValueError: a slot does not exist, or two copies write into one.
+        """
+        if not copies:
+            return
+        sources, destinations = zip(*copies, strict=True)
+        last = self.num_slots + self.num_snapshots - 1
+        if len(set(destinations)) < len(copies) or not all(1 <= slot <= last for pair in copies for slot in pair):
+            raise ValueError(f"states are to be copied between slots {copies}, of 1 to {last}")
+        for states in self._tensors.values():
+            for tensor in states:
+                read, written = (to_device(slots, torch.int64, tensor.device) for slots in (sources, destinations))
+                tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:
         """Copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
@@ -98,8 +121,28 @@ def choose_state_slots(config: EngineConfig, slot_bytes: int, *, free_bytes: int
     fits = max(0, free_bytes // slot_bytes - 1)
     wanted = config.state_slots or max(1, min(_DEFAULT_SLOTS[on_gpu], fits // _SHARE))
     if wanted > fits:
-        raise StateSlotsError(
-            f"{wanted} state slots of {slot_bytes / 2**20:.1f} MiB need {(wanted + 1) * slot_bytes / 2**30:.1f} GiB,"
-            f" {max(0, free_bytes) / 2**30:.1f} GiB are free: set state_slots lower"
-        )
+        raise _too_many(f"{wanted} state slots", (wanted + 1) * slot_bytes, free_bytes, "state_slots")
     return wanted
+
+
+def choose_state_snapshots(config: EngineConfig, slot_bytes: int, *, free_bytes: int, on_gpu: bool) -> int:
+    """States that the prefix cache keeps; 0 for a model without such layers.
+
+    ``config.state_snapshots`` as it is, or as many as ``choose_state_slots`` takes by default of what memory is left.
+
+    Raises ``StateSlotsError``, with the numbers, when the memory does not hold them.
+    """
+    if slot_bytes == 0:
+        return 0
+    fits = max(0, free_bytes // slot_bytes)
+    wanted = config.state_snapshots
+    if wanted is None:
+        return min(_DEFAULT_SLOTS[on_gpu], fits // _SHARE)
+    if wanted > fits:
+        raise _too_many(f"{wanted} kept states", wanted * slot_bytes, free_bytes, "state_snapshots")
+    return wanted
+
+
+def _too_many(what: str, num_bytes: int, free_bytes: int, setting: str) -> StateSlotsError:
+    need, free = num_bytes / 2**20, max(0, free_bytes) / 2**20
+    return StateSlotsError(f"{what} need {need:,.1f} MiB, {free:,.1f} MiB are free: set {setting} lower")

@@ -22,6 +22,13 @@ STATE_CASES: dict[str, dict[str, Any]] = {
     "long blocks": {"block_size": 16, "prefill_max_tokens": 5},
     "one prompt a step": {"prefill_max_batch_size": 1, "step_max_tokens": 9},
     "no recorded steps": {"record_steps": False},
+    "a state after each block": {"state_interval": 1},
+    "a state after each second block, few tokens a step": {"state_interval": 2, "step_max_tokens": 5},
+    "one kept state": {"state_interval": 1, "state_snapshots": 1},
+    "few kept states, few blocks": {"state_interval": 1, "state_snapshots": 3, "num_blocks": 12},
+    "no kept states": {"state_snapshots": 0},
+    "kept states without sharing": {"state_interval": 1, "same_step_sharing": False},
+    "sharing without the prefix cache": {"state_interval": 1, "prefix_cache": False},
 }
 QUICK = ["few slots", "after preemption, resumed from the cache"]
 
@@ -29,6 +36,7 @@ QUICK = ["few slots", "after preemption, resumed from the cache"]
 def test_steps_that_run_ahead_of_their_tokens():
     """As on a GPU: the next step is launched before the last one's tokens are known."""
     with emulate_gpu():
+        check_prefixes("lfm2", [0, 12, 14], attention="reference", state_interval=1)
         check("lfm2", {"ahead": {"attention": "reference", "state_slots": 3, "prefill_max_tokens": 7}})
 
 
@@ -48,7 +56,55 @@ def check(family: str, cases: dict[str, dict[str, Any]]) -> None:
             assert_same_until_a_tie(reference, prompt, stream.token_ids, theirs)
         if case.startswith("after preemption"):
             assert sum(stream.metrics.num_preemptions for stream in outputs) > 0
-        assert all(stream.metrics.cached_tokens == 0 for stream in outputs), case
+        if case in ("not shared", "no kept states"):
+            assert all(stream.metrics.cached_tokens == 0 for stream in outputs), case
+
+
+def check_prefixes(family: str, cached: list[int], **settings: Any) -> None:
+    """Requests one after another: two with three blocks in common, a repeat, a chat that goes on, and again all at once."""
+    model = tiny_model(STATEFUL[family]())
+    reference = copy.deepcopy(model)
+    head = prompts()[-2][:12]
+    params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
+    with Engine(model, block_size=4, dtype="float32", **settings) as engine:
+        asked = [[*head, 5, 6], [*head, 7, 8, 9], [*head, 5, 6]]
+        served = [engine.submit(prompt, params).result(60) for prompt in asked]
+        asked += [[*asked[0], *served[0].token_ids, 9, 8, 7], asked[1][:13]]
+        served += [engine.submit(prompt, params).result(60) for prompt in asked[3:]]
+        together = [*asked, [*head, 11], *[[*asked[3], 4]] * 3, *[[50, *head]] * 3]
+        streams = [engine.submit(prompt, params) for prompt in together]
+        served += [stream.result(60) for stream in streams]
+    for prompt, stream in zip([*asked, *together], served, strict=True):
+        assert stream.error is None, stream.error
+        assert_greedy(reference, prompt, stream.token_ids)
+        assert_same_until_a_tie(reference, prompt, stream.token_ids, generate(reference, prompt, NEW_TOKENS))
+    assert [stream.metrics.cached_tokens for stream in served[: len(cached)]] == cached
+
+
+SHARING: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "every block": ([0, 12, 14, 12, 12], {"state_interval": 1}),
+    "last blocks": ([0, 12, 14, 12, 12], {}),
+    "chunks": ([0, 12, 14, 12, 12], {"state_interval": 2, "prefill_max_tokens": 5}),
+    "ends alone": ([0, 0, 14, 0, 0], {"state_interval": 0}),
+    "one kept state": ([0, 0, 0, 0, 0], {"state_interval": 0, "state_snapshots": 1}),
+    "few slots": ([0, 12, 14, 12, 12], {"state_slots": 2, "state_interval": 3}),
+    "not cached": ([0, 0, 0, 0, 0], {"prefix_cache": False}),
+    "not shared": ([0, 12, 14, 12, 12], {"same_step_sharing": False}),
+}
+
+
+@pytest.mark.parametrize("case", ["every block", "ends alone"])
+def test_what_is_cached_changes_no_answer_in_a_sample(case: str):
+    cached, settings = SHARING[case]
+    check_prefixes("qwen3_5_text", cached, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2", "bamba", "jamba"])
+@pytest.mark.parametrize("case", SHARING)
+def test_what_is_cached_changes_no_answer(family: str, case: str):
+    cached, settings = SHARING[case]
+    check_prefixes(family, cached, **settings)
 
 
 @pytest.mark.slow
