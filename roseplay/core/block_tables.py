@@ -80,7 +80,11 @@ class BlockTables:
             found = node or match.tail
             if found is None:
                 break
-            if index * size + len(chunk) == end and found.pending_step != COMMITTED and not has_logits(match.tail, lookup):
+            if (
+                index * size + len(chunk) == end
+                and found.pending_step != COMMITTED
+                and not has_logits(match.tail, lookup)
+            ):
                 break  # its last token is computed again, into a copy, and what this step computes cannot be copied yet
             if node is not None:
                 match.nodes.append(node)

@@ -20,6 +20,7 @@ from roseplay.core.cache_events import CacheLog, block_hash
 from roseplay.core.cache_miss import MOST_QUOTED, Lost, Miss, MissReason, Siblings, common
 from roseplay.core.state_snapshots import StateSnapshots
 
+
 @dataclass(slots=True)
 class _Pending:
     nodes: list[Node] = field(default_factory=list)
@@ -277,8 +278,7 @@ class PrefixCache:
         del self._nodes[node.parent, node.tokens]
         self._siblings.remove(node.parent, node.tokens)
         del self._node_of_block[node.block]
-        if (node.parent, node.tokens) not in self._tails:
-            self.states.drop((node.parent, node.tokens))
+        self.states.drop((node.parent, node.tokens))
         self._update_findable(node.block)
 
     def _remove_tail(self, tail: Tail) -> None:
@@ -291,8 +291,7 @@ class PrefixCache:
         if not tails:
             del self._tails_of_block[tail.block]
         self._drop_logits(tail)
-        if (tail.parent, tail.tokens) not in self._nodes:
-            self.states.drop((tail.parent, tail.tokens))
+        self.states.drop((tail.parent, tail.tokens))
         self._update_findable(tail.block)
 
     def _update_findable(self, block: int) -> None:

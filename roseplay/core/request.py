@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from roseplay.config import SamplingParams
 
 if TYPE_CHECKING:
-    from roseplay.core.cache_miss import Miss
     from roseplay.core.cache_entries import Node
+    from roseplay.core.cache_miss import Miss
 
 
 # In ``token_ids``: a token that a step in flight will draw (see ``core/ahead.py``).

@@ -26,7 +26,9 @@ class StateSnapshots:
         block_size: in tokens.
     """
 
-    def __init__(self, num_state_slots: int = 0, num_snapshots: int = 0, interval: int = 0, block_size: int = 1) -> None:
+    def __init__(
+        self, num_state_slots: int = 0, num_snapshots: int = 0, interval: int = 0, block_size: int = 1
+    ) -> None:
         self.num_snapshots = num_snapshots
         self._interval, self._block_size = interval, block_size
         self._free = list(range(num_state_slots + num_snapshots, num_state_slots, -1))

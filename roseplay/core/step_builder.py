@@ -41,6 +41,7 @@ class StepBuilder:
         self._knobs = knobs
         self._max_tokens = max_tokens
         self._device_limit = device_limit
+        self._may_cut = knobs.chunked_prefill and (knobs.prefix_cache or knobs.same_step_sharing)
 
     def build(self) -> Step:
         """The filled step; it has no entries when there is nothing to do."""
@@ -191,8 +192,10 @@ class StepBuilder:
         if chunk == 0:
             return
         wanted = request.num_tokens - start
-        if self._knobs.chunked_prefill and (stop := self._tables.states.boundary(request, start, start + chunk)) < start + chunk:
-            chunk = wanted = stop - start  # the budget is not used up: others may compute beside it
+        if self._may_cut:
+            stop = self._tables.states.boundary(request, start, start + chunk)
+            if stop < start + chunk:
+                chunk = wanted = stop - start  # the budget is not used up: others may compute beside it
         miss = request.miss or self._tables.explain(request, committed=self._knobs.prefix_cache)  # before blocks go
         if not self._make_room(request, chunk):
             return

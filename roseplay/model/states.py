@@ -64,8 +64,12 @@ class StatePool:
     def __init__(self, shapes: StateShapes, num_slots: int, device: torch.device, num_snapshots: int = 0) -> None:
         self.num_slots, self.num_snapshots = num_slots, num_snapshots
         self.shapes = shapes
+        self._device = device
         self._tensors = {
-            layer: [torch.zeros((num_slots + num_snapshots, *shape.shape), dtype=shape.dtype, device=device) for shape in states]
+            layer: [
+                torch.zeros((num_slots + num_snapshots, *shape.shape), dtype=shape.dtype, device=device)
+                for shape in states
+            ]
             for layer, states in shapes.items()
         }
 
@@ -89,9 +93,9 @@ class StatePool:
         last = self.num_slots + self.num_snapshots - 1
         if len(set(destinations)) < len(copies) or not all(1 <= slot <= last for pair in copies for slot in pair):
             raise ValueError(f"states are to be copied between slots {copies}, of 1 to {last}")
+        read, written = to_device([sources, destinations], torch.int64, self._device)
         for states in self._tensors.values():
             for tensor in states:
-                read, written = (to_device(slots, torch.int64, tensor.device) for slots in (sources, destinations))
                 tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:

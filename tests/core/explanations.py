@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.core.cache_miss import MOST_QUOTED, Miss, MissReason
 from roseplay.core.cache_entries import COMMITTED, Node, Tail
+from roseplay.core.cache_miss import MOST_QUOTED, Miss, MissReason
 from roseplay.core.request import Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
 from roseplay.core.cache_entries import COMMITTED, Node
+from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step

@@ -100,8 +100,11 @@ def test_without_an_interval_no_prompt_is_cut():
     tried.drain()
 
 
-def test_a_prompt_that_is_to_be_computed_whole_is_not_cut():
-    tried = checker(chunked_prefill=False)
+@pytest.mark.parametrize(
+    "knobs", [{"chunked_prefill": False}, {"prefix_cache": False, "same_step_sharing": False}], ids=str
+)
+def test_where_it_would_be_of_no_use_no_prompt_is_cut(knobs: dict[str, bool]):
+    tried = checker(**knobs)
     tried.submit([*HEAD, 20], 2)
     assert step(tried).prompt_tokens == len(HEAD) + 1
     tried.drain()
@@ -201,12 +204,27 @@ def test_nothing_of_a_step_that_failed_is_kept(outcome: str):
     tried.drain()
 
 
-def test_states_that_are_nan_are_not_kept():
-    tried = checker(state_interval=0, chunked_prefill=True)
-    tried.submit([1, 2, 3, 4], 5)
-    tried.step(NAN_LOGITS)
-    assert tried.scheduler.cache.states.num_kept == 0
+@pytest.mark.parametrize("outcome", [BROKEN_AT_LAUNCH, NO_MEMORY])
+def test_a_state_that_a_failed_step_was_to_add_to_earlier_blocks_is_not_kept(outcome: str):
+    tried = checker(state_interval=100)
+    serve(tried, [*HEAD, *[20] * 9])
+    before = tried.scheduler.cache.states.num_kept
+    tried.submit([*HEAD, *[21] * 9], 2)
+    tried.launch(outcome)
+    assert tried.scheduler.cache.states.num_kept == before
     tried.drain()
+
+
+def test_a_nan_state_does_not_stay_with_good_blocks():
+    tried = checker(state_interval=100)
+    serve(tried, [*HEAD, *[20] * 9])
+    tried.submit([*HEAD, *[21] * 9], 2)
+    tried.step(NAN_LOGITS)
+    (after,) = serve(tried, [*HEAD, *[22] * 9])
+    assert tried.device.truths[1].request.finish_reason is FinishReason.ERROR
+    tried.drain()
+    (after,) = serve(tried, [*HEAD, *[22] * 9])
+    assert after.finish_reason is FinishReason.LENGTH
 
 
 def test_who_shares_a_prompt_goes_on_when_its_leader_is_aborted():

@@ -124,7 +124,7 @@ def test_greedy_output_equals_generate_with_recorded_decodes():
 
 
 def test_the_engine_says_how_many_slots_it_has():
-    with Engine(tiny_model(STATEFUL["lfm2"]()), block_size=4, state_slots=3) as engine:
+    with Engine(tiny_model(STATEFUL["lfm2"]()), block_size=4, state_slots=3, state_snapshots=5) as engine:
         info = engine.info
-        assert info.state_slots == 3
+        assert (info.state_slots, info.state_snapshots) == (3, 5)
         assert info.state_bytes == 2 * 32 * 3 * 4  # two convolutions of 32 channels over 3 tokens, in float32

@@ -11,7 +11,14 @@ from roseplay.core.step import StepEntry
 from roseplay.model.loader import UnsupportedModelError, load_model
 from roseplay.model.shard import check_plan
 from roseplay.model.stateful import StatefulForward, keeps_states
-from roseplay.model.states import StatePool, StateShape, StateSlotsError, bytes_per_slot, choose_state_slots
+from roseplay.model.states import (
+    StatePool,
+    StateShape,
+    StateSlotsError,
+    bytes_per_slot,
+    choose_state_slots,
+    choose_state_snapshots,
+)
 from tests.model.families import FAMILIES, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import Driver, make_runner, random_tokens, step_of
 from tests.model.test_families import worst_difference
@@ -78,6 +85,43 @@ def test_pool_reads_what_was_written():
     assert all(state.shape[0] == 1 and not state.any() for state in pool.read(1, torch.tensor([2])))
     assert [tuple(state.shape) for state in pool.empty(1, 5)] == [(5, 6, 3), (5, 2, 4)]
     pool.check(np.array([1, 3]))
+
+
+def test_states_are_copied_all_at_once():
+    pool = StatePool(SHAPES, 3, torch.device("cpu"), num_snapshots=2)
+    slots = torch.tensor([1, 2])
+    first, second = pool.shapes[1][0].shape, pool.shapes[1][1].shape
+    states = [torch.rand(2, *first), torch.rand(2, *second, dtype=torch.float64)]
+    pool.write(1, slots, states)
+    pool.copy([])
+    pool.copy([(1, 2), (2, 4)])
+    for written, found in zip(states, pool.read(1, torch.tensor([1, 2, 4])), strict=True):
+        assert torch.equal(found, written[[0, 0, 1]])
+
+
+@pytest.mark.parametrize("copies", [[(1, 5)], [(0, 3)], [(1, 0)], [(5, 1)], [(1, 3), (2, 3)]])
+def test_copies_that_are_wrong_are_refused(copies: list[tuple[int, int]]):
+    pool = StatePool(SHAPES, 3, torch.device("cpu"), num_snapshots=2)
+    with pytest.raises(ValueError, match="states are to be copied"):
+        pool.copy(copies)
+
+
+def test_no_request_has_the_slot_of_a_kept_state():
+    pool = StatePool(SHAPES, 3, torch.device("cpu"), num_snapshots=2)
+    with pytest.raises(ValueError, match="of 1 to 2"):
+        pool.check(np.array([1, 3]))
+
+
+def test_as_many_states_are_kept_as_memory_allows():
+    size = bytes_per_slot(SHAPES)
+    assert choose_state_snapshots(EngineConfig(), 0, free_bytes=0, on_gpu=False) == 0
+    assert choose_state_snapshots(EngineConfig(), size, free_bytes=10**9, on_gpu=False) == 64
+    assert choose_state_snapshots(EngineConfig(), size, free_bytes=80 * size, on_gpu=True) == 10
+    assert choose_state_snapshots(EngineConfig(), size, free_bytes=0, on_gpu=True) == 0
+    assert choose_state_snapshots(EngineConfig(state_snapshots=0), size, free_bytes=size, on_gpu=True) == 0
+    assert choose_state_snapshots(EngineConfig(state_snapshots=7), size, free_bytes=7 * size, on_gpu=False) == 7
+    with pytest.raises(StateSlotsError, match="set state_snapshots lower"):
+        choose_state_snapshots(EngineConfig(state_snapshots=8), size, free_bytes=7 * size, on_gpu=False)
 
 
 def test_as_many_slots_as_memory_allows():
