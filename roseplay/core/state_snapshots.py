@@ -127,7 +127,7 @@ class StateSnapshots:
     def drop(self, key: Key) -> None:
         """What ``key`` belongs to cannot be found any more."""
         state = self._kept.pop(key, None)
-        if state is not None:
+        if state is not None and state.pending_step == COMMITTED:  # else the step being scheduled still writes there
             self._free.append(state.slot)
 
     def forget(self, request: Request) -> None:
@@ -143,12 +143,15 @@ class StateSnapshots:
         self._unproven += pending
         for state in pending:
             state.pending_step = COMMITTED
+            if self._kept.get(state.key) is not state:
+                self._free.append(state.slot)
 
     def confirm(self) -> None:
         self._unproven = []
 
     def roll_back(self) -> None:
-        for state in self._pending + self._unproven:
+        self.commit()
+        for state in self._unproven:
             if self._kept.get(state.key) is state:
                 self.drop(state.key)
-        self._pending, self._unproven = [], []
+        self._unproven = []

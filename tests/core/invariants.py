@@ -91,7 +91,8 @@ class Invariants:
         """Each kept state has a slot of its own, belongs to what can be found, and is that of exactly these tokens."""
         cache, states = self.scheduler.cache, self.scheduler.cache.states
         kept = states.kept
-        slots = sorted([state.slot for state in kept] + states._free)
+        dropped = [state.slot for state in states._pending if state not in kept]
+        slots = sorted([state.slot for state in kept] + dropped + states._free)
         first = self.scheduler.slots.num_slots + 1
         assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost, or in use twice"
         assert all(cache._nodes.get(state.key) or cache._tails.get(state.key) for state in kept)

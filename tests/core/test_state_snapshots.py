@@ -162,6 +162,16 @@ def test_the_least_recently_used_state_goes_first():
     tried.drain()
 
 
+def test_a_state_whose_blocks_go_in_its_own_step_leaves_its_place_for_later_steps():
+    """Its request has a copy of the blocks that it belongs to, so that a second one may take these."""
+    tried = checker(num_state_snapshots=1, state_interval=100, num_blocks=10)
+    serve(tried, [*HEAD, 20])
+    tried.submit([*HEAD, 30], 2)
+    tried.submit([40] * 16, 2)
+    assert step(tried).prompt_tokens == len(HEAD) + 16
+    tried.drain()
+
+
 def test_a_state_goes_with_the_blocks_before_it():
     tried = checker(num_blocks=8)
     serve(tried, HEAD)
