@@ -162,6 +162,8 @@ class StepRecord:
     step was replayed, as a CUDA graph or from a recording; ``None`` where there are none. ``out_of_memory``: steps undone
     before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``. ``cache_events``: what
     entered and left the prefix cache since the previous record, where ``EngineConfig.kv_events`` asks for it.
+    ``state_slots`` and ``states_kept``: of a model with recurrent layers, those that requests have and that the prefix cache
+    keeps after the step.
     """
 
     step_id: int
@@ -192,6 +194,8 @@ class StepRecord:
     out_of_memory: int = 0
     held_by: str | None = None
     cache_events: list[CacheEvent] = field(default_factory=list)
+    state_slots: int = 0
+    states_kept: int = 0
 
     @property
     def block_copies(self) -> int:

@@ -74,6 +74,8 @@ def step_record(
         graph=result.graph,
         held_by=step.held_by,
         cache_events=log.take() if (log := scheduler.cache.log) is not None else [],
+        state_slots=scheduler.slots.num_slots - scheduler.slots.num_free,
+        states_kept=scheduler.cache.states.num_kept,
     )
 
 

@@ -43,6 +43,7 @@ _INFO = object_of(
         **optional(whole(), "cuda_graphs"),
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
+        **optional(whole(0, 10**15), "state_slots", "state_snapshots", "state_bytes"),
         **optional(list_of(_CHOICE), "choices"),
         **optional(text(null=True), "server"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
@@ -94,6 +95,7 @@ _COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "ca
 _STATS = object_of(
     {
         **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step", "kv_used"),
+        **optional(number(null=True), "state_slots", "states_kept"),
         **optional(number(null=True), *(f"{of}_p{p}" for of in ("ttft", "itl") for p in (50, 95, 99))),
         **optional(number(null=True), *(f"kv_{of}" for of in ("total", "free", "cached", "active", "shared"))),
         **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),

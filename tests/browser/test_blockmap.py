@@ -27,12 +27,18 @@ class Map:
     def __init__(self, page: Page) -> None:
         self.page = page
 
-    def fill(self, blocks: dict[int, list[int]], total: int = 448) -> None:
+    def fill(
+        self,
+        blocks: dict[int, list[int]],
+        total: int = 448,
+        info: dict[str, int] | None = None,
+        stats: dict[str, int] | None = None,
+    ) -> None:
         """Lane 1 is request 1; requests 2 and 3 are somebody's burst."""
         requests = [[rid, {"kind": "lane", "lane": 1} if rid == 1 else {"kind": "burst"}] for rid in (1, 2, 3)]
-        info = {"num_blocks": total + 1, "block_size": 16}
         snapshot = {
-            "info": info,
+            "info": {"num_blocks": total + 1, "block_size": 16, **(info or {})},
+            "stats": stats,
             "knobs": {},
             "requests": requests,
             "blocks": [[block, *state] for block, state in blocks.items()],
@@ -106,6 +112,17 @@ def blocks(page: Page) -> Iterator[Map]:
 
 def count(page: Page, name: str) -> str:
     return page.locator(f"[data-of={name}] b").inner_text()
+
+
+def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
+    said = blocks.page.locator(".rp-sub")
+    assert said.inner_text() == "448 × 16 tokens"
+    blocks.fill(
+        {1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 32}, stats={"state_slots": 3, "states_kept": 12}
+    )
+    assert said.inner_text() == "448 × 16 tokens · states 3 / 64, 12 / 32 kept"
+    blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 0}, stats={"state_slots": 3, "states_kept": 0})
+    assert said.inner_text() == "448 × 16 tokens · states 3 / 64"
 
 
 def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:

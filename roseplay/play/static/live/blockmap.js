@@ -190,7 +190,15 @@ function sub(total, shown) {
   const { info } = store, { count } = format;
   const size = info && info.block_size ? ` × ${info.block_size} tokens` : "";
   const blocksShown = shown < total ? `first ${count(shown)} of ${count(total)}` : count(total);
-  write(subtitle, total ? blocksShown + size : "");
+  write(subtitle, total ? blocksShown + size + states() : "");
+}
+
+/* Of a model with recurrent layers: what its requests hold beside blocks, and what the prefix cache keeps of it. */
+function states() {
+  const { info, stats } = store, { count } = format;
+  if (!info?.state_slots || stats?.state_slots == null) return "";
+  const kept = info.state_snapshots ? `, ${count(stats.states_kept)} / ${count(info.state_snapshots)} kept` : "";
+  return ` · states ${count(stats.state_slots)} / ${count(info.state_slots)}${kept}`;
 }
 
 // ---- pointing -------------------------------------------------------------------------------------------

@@ -53,7 +53,6 @@ function reset(delta) {
   store.bursts.clear();
   store.open.clear();
   store.marks.length = 0;
-  store.stats = null;
   store.bootId = delta.boot_id;
   store.version++;
   time.reset();
@@ -63,6 +62,7 @@ function reset(delta) {
   store.absent = snapshot.absent || {};
   store.loads.length = 0;
   if (snapshot.load) takeLoad(snapshot.load);
+  store.stats = snapshot.stats || null;
   store.knobs = { ...snapshot.knobs };
   for (const [rid, fields] of snapshot.requests || []) applyFields(rid, fields);
   emit("reset", delta);
