@@ -12,6 +12,7 @@ import pytest
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.client import Engine
+from roseplay.engine.http import monitor
 from roseplay.engine.http.engine import HttpEngine
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
@@ -39,7 +40,8 @@ def address(engine: Engine) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(engine: Engine, address: str) -> Iterator[Playground]:
+def page(engine: Engine, address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
+    monkeypatch.setattr(monitor, "LOOK_S", 0.02)  # else all may be done before the server is asked for its load
     engine.clear_cache()
     with HttpEngine(address) as remote:
         playground = Playground(remote)
@@ -88,8 +90,7 @@ def test_an_old_turn_is_left_out_where_the_chat_grows_too_long(page: Playground)
     assert page.tabs.open(TAB).lanes[1].chat.turns[1].left_out == 1
 
 
-def test_frames_have_tokens_and_the_server_s_load(page: Playground, engine: Engine) -> None:
-    engine.set_knobs(slow_motion=5.0)  # else all may be done before the server is asked for its load
+def test_frames_have_tokens_and_the_server_s_load(page: Playground) -> None:
     made = page.burst(size=6, kind="shared head", max_new_tokens=100, seed=1, tab_id=TAB)
     shown = finish(page)
     tokens = [token for frame in shown for token in frame["tokens"]]
