@@ -200,6 +200,7 @@ def test_closing_deselects(page: Page) -> None:
 def test_a_click_on_the_timeline_of_the_real_engine(open_page: Callable[..., Page]) -> None:
     with serving(Engine("tiny-chat", num_blocks=449)) as served:  # of its own: in the shared one others' rows lie above
         page = open_page(served)
+        served.engine.set_knobs(slow_motion=10.0)  # so that the step is not two pixels wide
         served.engine.submit([5] * 600, SamplingParams(max_new_tokens=2, ignore_eos=True)).result(timeout=60)
         page.wait_for_function("Rose.store.steps.size > 1 && Rose.time.idle()")
         page.evaluate(
