@@ -18,7 +18,8 @@ from typing import Any
 from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
-from roseplay.bench.served_api import Seen, ServedApi, cpu_s
+from roseplay.bench.served_api import Seen, ServedApi
+from roseplay.bench.server_process import cpu_s
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 

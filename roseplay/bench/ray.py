@@ -21,7 +21,8 @@ from typing import Any
 from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
-from roseplay.bench.served_api import ServedApi, cpu_s
+from roseplay.bench.served_api import ServedApi
+from roseplay.bench.server_process import cpu_s
 from roseplay.traffic.environment import environment
 
 PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 8, 12, 4

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
-import sys
 from typing import Any
 
 from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.server_process import ServerProcess
 
 _GIVE_UP_S = 120.0
 
 
-class ServedPage:
-    """``roseplay play`` on a free port of this machine, from construction to ``close``.
+class ServedPage(ServerProcess):
+    """``roseplay play``.
 
     Args:
         flags: of its command line besides ``--port``.
-
-    Raises:
-        BenchmarkError: it did not start.
     """
 
     def __init__(self, flags: list[str]) -> None:
-        command = [sys.executable, "-m", "roseplay", "play", "--port", "0", *flags]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None and self._process.stderr is not None
-        line = self._process.stdout.readline()  # the server ends by itself when it cannot start
-        if " is live at " not in line:
-            said = line.strip() or self._process.stderr.read().strip().rpartition("\n")[2]  # after how far it was
-            raise BenchmarkError(f"the page did not start: {said}")
-        self.address = line.split(" is live at ")[1].split(" ")[0]
-        self.port = int(self.address.rsplit(":", 1)[1])
+        super().__init__("play", flags)
         self._parameters = self._named_endpoints()
-
-    def __enter__(self) -> ServedPage:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the server."""
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
     def call(self, endpoint: str, **arguments: Any) -> Any:
         """Call a named endpoint; what is not given takes its default. Raises ``BenchmarkError`` when it refuses."""
@@ -74,13 +47,7 @@ class ServedPage:
 
     def resident_mb(self) -> float:
         """Memory that the server and its children hold, in MB; 0 where the system does not tell."""
-        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True).stdout
-        rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
-        family = {self._process.pid}
-        for pid, parent, _ in sorted(rows):
-            if parent in family:
-                family.add(pid)
-        return sum(rss for pid, _, rss in rows if pid in family) / 1000
+        return sum(self.family().values()) / 1000
 
     def _named_endpoints(self) -> dict[str, list[tuple[str, Any]]]:
         """Each endpoint's parameters in order, with their defaults."""

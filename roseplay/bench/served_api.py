@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.server_process import ServerProcess
 
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _CONNECT_WITHIN_S = 60.0
-_END_WITHIN_S = 30.0
 
 
 @dataclass
@@ -30,37 +24,16 @@ class Seen:
     ended: bool = False
 
 
-class ServedApi:
-    """A server at a free port of this machine, which ends with the context.
+class ServedApi(ServerProcess):
+    """``roseplay serve``; ``model`` is the name that requests give.
 
     Args:
         flags: of its command line besides ``--port``.
-
-    Raises:
-        BenchmarkError: it did not start.
     """
 
     def __init__(self, flags: list[str]) -> None:
-        command = [sys.executable, "-m", "roseplay", "serve", "--port", "0", "--grace", "0", *flags]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None and self._process.stderr is not None
-        line = self._process.stdout.readline()
-        if " is live at " not in line:
-            said = self._process.stderr.read().strip().rpartition("\n")[2]
-            raise BenchmarkError(f"the server did not start: {said}")
-        self.pid = self._process.pid
-        self.port = int(line.split(" is live at http://")[1].split("/")[0].rsplit(":", 1)[1])
-        self.model = line.rsplit("(", 1)[1].split(",")[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        super().__init__("serve", ["--grace", "0", *flags])
+        self.model = self.said.rsplit("(", 1)[1].split(",")[0]
 
     async def stream(self, asked: Mapping[str, Any]) -> Seen:
         """Returns what came of a streamed completion with these fields; the client takes processor time from the server."""
@@ -79,23 +52,3 @@ class ServedApi:
             seen.ended = seen.ended or line.startswith(b"data: [DONE]")
         writer.close()
         return seen
-
-    def family(self) -> list[int]:
-        """Returns the server's process and all that it has started, directly or not."""
-        listed = subprocess.run(["ps", "-eo", "ppid=,pid="], capture_output=True, text=True).stdout
-        children: dict[int, list[int]] = {}
-        for parent, child in (map(int, line.split()) for line in listed.splitlines()):
-            children.setdefault(parent, []).append(child)
-        found = [self.pid]
-        for pid in found:  # grows meanwhile
-            found += children.get(pid, [])
-        return found
-
-
-def cpu_s(stat: Path) -> float:
-    """Returns the processor seconds in a ``stat`` of /proc; 0 if its process has ended."""
-    try:
-        fields = stat.read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS
