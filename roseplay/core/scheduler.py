@@ -69,11 +69,12 @@ class Scheduler:
         self.tables = BlockTables(self.pool, self.cache, self.slots)
         self.block_size = block_size
         self.max_model_len = max_model_len
+        self._without_cache = self.slots.used and not states.used  # blocks are of no use without a state
         self.knobs = knobs or Knobs()
+        self._acting = self._possible(self.knobs)
         self.step_limit = step_limit
         self.in_flight = StepsInFlight(self.tables.release)
         self.next_step_id = 0
-        self._without_cache = self.slots.used and not states.used  # blocks are of no use without a state
         self._memory_limit = MemoryLimit(token_limit)
         self._live = LiveRequests()
         self._errors: list[tuple[Request, str]] = []
@@ -123,6 +124,10 @@ class Scheduler:
         if self.knobs.prefix_cache and not knobs.prefix_cache:
             self.cache.clear()
         self.knobs = knobs
+        self._acting = self._possible(knobs)
+
+    def _possible(self, knobs: Knobs) -> Knobs:
+        return knobs.changed({"prefix_cache": False, "same_step_sharing": False}) if self._without_cache else knobs
 
     def clear_cache(self) -> None:
         """Forget all cached prompts; requests keep the blocks they hold."""
@@ -141,9 +146,7 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """The next step; it has no entries when there is nothing to do."""
-        knobs = self.knobs
-        if self._without_cache:
-            knobs = knobs.changed({"prefix_cache": False, "same_step_sharing": False})
+        knobs = self._acting
         step = Step(self.next_step_id, batched_append=knobs.batched_append, cuda_graphs=knobs.cuda_graphs)
         self.tables.step_id = self.cache.step_id = step.step_id
         self.next_step_id += 1
@@ -210,8 +213,7 @@ class Scheduler:
         elif request.num_output_tokens >= request.sampling.max_new_tokens:
             self._finish(request, FinishReason.LENGTH)
         elif (
-            self.knobs.prefix_cache
-            and not self._without_cache
+            self._acting.prefix_cache
             and request.num_computed_tokens % self.block_size == 0
             and self.in_flight.is_writing_for(request)
         ):
