@@ -8,12 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import (
-    Parser,
-    add_field_flags,
-    add_model_flag,
-    given_fields,
-)
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import add_server_address_flags, server_addresses
 from roseplay.json_text import strict_json

@@ -8,13 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from roseplay.arguments import (
-    DEFAULT_MODEL,
-    Parser,
-    add_field_flags,
-    add_model_flag,
-    given_fields,
-)
+from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options

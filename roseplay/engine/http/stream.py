@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roseplay.config import SamplingParams
+from roseplay.engine.detokenizer import NoDecoder
 from roseplay.engine.http.chunk import Usage
 from roseplay.engine.request_metrics import ServerTimes
 from roseplay.engine.stream import Listener, Stream
-
-
-class _NoDecoder:
-    def push(self, token_id: int) -> str:
-        raise TypeError("there are no token ids to decode")
-
-    def flush(self) -> str:
-        return ""
 
 
 class HttpStream(Stream):
@@ -36,7 +29,7 @@ class HttpStream(Stream):
         submitted_ns: int,
         listener: Listener | None = None,
     ) -> None:
-        super().__init__(request_id, prompt_token_ids, params, _NoDecoder(), cancel, submitted_ns, listener)
+        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
 
     @property
     def num_told(self) -> int:

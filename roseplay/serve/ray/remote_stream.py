@@ -54,12 +54,7 @@ class RemoteStream(Stream):
             self.notify()
 
     def _note_time(self, time_ns: int) -> None:
-        metrics = self.metrics
-        if metrics.last_token_ns is None:
-            time_ns = metrics.first_token_ns = max(metrics.submitted_ns, time_ns)
-        else:
-            time_ns = max(metrics.last_token_ns, time_ns)  # the hops of two parts may differ
-            metrics.itl_ns.append(time_ns - metrics.last_token_ns)
-        metrics.last_token_ns = time_ns
-        metrics.completion_tokens += 1
+        last = self.metrics.last_token_ns
+        time_ns = max(self.metrics.submitted_ns if last is None else last, time_ns)  # the hops of two parts may differ
+        self.metrics.took(time_ns)
         self.token_times_ns.append(time_ns)
