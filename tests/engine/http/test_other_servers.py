@@ -235,6 +235,7 @@ def test_a_server_that_is_killed() -> None:
             streams = [remote.submit(CHAT) for _ in range(5)]
             assert all(stream.wait_for_first_token(timeout=30) for stream in streams)
             process.kill()
+            process.wait()  # until then its port may still take a connection
             for stream in streams:
                 assert "closed the connection before the end" in failed(stream.result(timeout=5))
             late = remote.submit(CHAT)
