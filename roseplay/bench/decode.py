@@ -1,7 +1,7 @@
 """``roseplay bench decode``: the cost of a decode step against its bytes.
 
 A batch of requests with prompts of one length decodes in step. Each step reads every weight and every cached key and
-value once; the time that reading takes, at the bandwidth measured in the same run, is the least a step can cost.
+value once, and reads and writes every recurrent state; the time that reading takes, at the bandwidth measured in the same run, is the least a step can cost.
 """
 
 from __future__ import annotations
@@ -94,8 +94,10 @@ def measure(
 
 
 def bytes_per_step(info: EngineInfo, batch: int, context: int, new_tokens: int) -> int:
-    """The bytes of weights, keys and values that a decode step reads, in the middle of the answers."""
-    return info.weight_bytes + int(batch * (context + new_tokens / 2) * info.kv_bytes_per_token)
+    """The bytes of weights, keys and values that a decode step reads, in the middle of the answers, and of recurrent states,
+    which it reads and writes."""
+    cached = batch * (context + new_tokens / 2) * info.kv_bytes_per_token
+    return info.weight_bytes + int(cached) + 2 * batch * info.state_bytes
 
 
 def _figures(

@@ -8,6 +8,7 @@ likeliest token each time and go on past end-of-sequence tokens.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import sys
@@ -90,6 +91,15 @@ def _generate_batch(contest: Contest) -> Run:
 
 def _generate(contest: Contest) -> Run:
     """transformers' ``generate``, one request after the other."""
+    return _generate_by(contest, 1)
+
+
+def _generate_static(contest: Contest) -> Run:
+    """transformers' ``generate`` with static batches, each begun when its last prompt is there."""
+    return _generate_by(contest, contest.max_batch_size)
+
+
+def _generate_by(contest: Contest, batch_size: int) -> Run:
     import torch
 
     model = _transformers_model(contest, "sdpa")
@@ -97,14 +107,18 @@ def _generate(contest: Contest) -> Run:
 
     def run() -> dict[str, Any]:
         tokens = 0
-        for prompt in _arriving(contest):
-            ids = torch.tensor([prompt], device=model.device)
+        arriving = _arriving(contest)
+        while prompts := list(itertools.islice(arriving, batch_size)):
+            longest = max(map(len, prompts))
+            padding = [[0] * (longest - len(prompt)) for prompt in prompts]
+            ids = torch.tensor([zeros + prompt for zeros, prompt in zip(padding, prompts, strict=True)])
+            mask = torch.tensor([zeros + [1] * (longest - len(zeros)) for zeros in padding])
             with torch.inference_mode():
                 out = model.generate(
-                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=contest.max_new_tokens, do_sample=False,
-                    pad_token_id=0,
+                    ids.to(model.device), attention_mask=mask.to(model.device),
+                    max_new_tokens=contest.max_new_tokens, do_sample=False, pad_token_id=0,
                 )  # fmt: skip
-            tokens += out.shape[1] - len(prompt)
+            tokens += len(prompts) * (out.shape[1] - longest)
         return {"tokens": tokens}
 
     return run
@@ -114,6 +128,7 @@ PEERS: dict[str, Callable[[Contest], Run]] = {
     "roseplay": _roseplay,
     "generate_batch": _generate_batch,
     "generate": _generate,
+    "generate_static": _generate_static,
 }
 
 

@@ -32,7 +32,7 @@ def test_all_contestants_give_the_tokens_that_were_asked_for(shape: Path, capsys
     flags = ["--num-requests", "4", "--max-new-tokens", "6", "--prompt-tokens", "3", "--prompt-repeats", "1,5"]
     assert run(shape, *flags, "--repeat-runs", "2", "--command", f"mine={FAKE}", "--json", str(file)) == 0
     document = json.loads(file.read_text())
-    assert list(document["engines"]) == ["roseplay", "generate_batch", "generate", "mine"]
+    assert list(document["engines"]) == ["roseplay", "generate_batch", "generate", "generate_static", "mine"]
     assert document["prompt_tokens"] == 2 * 3 + 2 * 15
     assert all(len(told["runs"]) == 2 for told in document["engines"].values())
     assert document["engines"]["mine"]["output_tokens_per_s"] == 4

@@ -153,6 +153,7 @@ def test_shapes_are_those_of_the_models_they_are_named_after():
         "qwen3-8b": 8190.7,
         "llama-3.2-1b": 1235.8,
         "qwen3-0.6b": 596.0,
+        "qwen3.5-0.8b": 752.4,  # without the part for images
         "smollm-135m": 134.5,
     }
     assert shapes.names() == sorted(millions)
