@@ -47,21 +47,32 @@ def parts_of_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
 
     Norms that take more than their input, such as a gate, are others.
     """
+    return _parts_of_norm(module, inputs=1)
+
+
+def parts_of_gated_rms_norm(module: nn.Module) -> tuple[nn.Parameter, float] | None:
+    """The same of an RMS norm that takes a gate beside its input."""
+    return _parts_of_norm(module, inputs=2)
+
+
+def _parts_of_norm(module: nn.Module, inputs: int) -> tuple[nn.Parameter, float] | None:
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float):
         return None
-    if len(inspect.signature(type(module).forward).parameters) != 2:  # self is one
+    if len(inspect.signature(type(module).forward).parameters) != 1 + inputs:  # self is one
         return None
     return (weight, eps) if isinstance(weight, nn.Parameter) and weight.dim() == 1 else None
 
 
 @torch.inference_mode()
-def agrees(plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
-    """Whether both compute the same for a random ``[1, tokens, dim]``; False if either raises."""
-    x = random_like((1, _TOKENS, dim), like)
+def agrees(
+    plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor, *, inputs: int = 1
+) -> bool:
+    """Whether both compute the same for ``inputs`` random ``[1, tokens, dim]``; False if either raises."""
+    given = [random_like((1, _TOKENS + number, dim), like)[:, :_TOKENS] for number in range(inputs)]
     try:
-        return same(plain(x), new(x))
+        return same(plain(*given), new(*given))
     except (AttributeError, RuntimeError, TypeError, ValueError):  # not the module that its name suggests
         return False
 
@@ -129,9 +140,9 @@ def random_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * 3
 
 
-def same(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    """Whether two tensors are equal up to rounding, a few units in the last place."""
+def same(expected: torch.Tensor, found: torch.Tensor, *, units: int = 4) -> bool:
+    """Whether two tensors are equal up to rounding, a few ``units`` in the last place."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
-    tolerance = 4 * torch.finfo(expected.dtype).eps
+    tolerance = units * torch.finfo(expected.dtype).eps
     return torch.allclose(expected.float(), found.float(), rtol=tolerance, atol=tolerance * float(expected.abs().max()))

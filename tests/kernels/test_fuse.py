@@ -8,7 +8,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from transformers.activations import GELUTanh
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearRMSNormGated
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNormGated
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cpu.pack import MergedPart, SharedInputs, can_pack
@@ -48,6 +50,20 @@ def test_norms_are_the_models_own(kind: type[nn.Module], dim: int, dtype: torch.
     assert found is not None and found.plus_one is (kind is GemmaRMSNorm)
     x = torch.randn(2, 7, 3, dim, dtype=dtype).transpose(1, 2)
     assert within_rounding(found(x), norm(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [5, 128])
+def test_gated_norms_are_the_models_own(dim: int, dtype: torch.dtype) -> None:
+    norm = Qwen3_5RMSNormGated(dim, eps=1e-3)
+    norm.weight.data = torch.randn(dim)
+    norm = norm.to(dtype)
+    found = fuse_cpu.FusedGatedRMSNorm.of(norm)
+    assert found is not None
+    x, gate = torch.randn(2, 7, 3, dim, dtype=dtype).transpose(1, 2)
+    assert within_rounding(found(x, gate), norm(x, gate))
+    assert torch.equal(found(x.double(), gate.double()), norm(x.double(), gate.double()))
+    assert fuse_cpu.FusedGatedRMSNorm.of(KimiLinearRMSNormGated(dim)) is None  # whose gate is a sigmoid
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,4 +1,4 @@
-"""GELU, and SiLU of a gate times its input, in explicit vectors."""
+"""GELU, SiLU and exponentials, in explicit vectors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from llvmlite import ir
@@ -57,6 +58,33 @@ def _gate(context, at, gelu):
     return types.void(at, gelu), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _exp(context, at):
+    """``e**x`` of 16 numbers up to 0, in place."""
+
+    def generate(context, builder, signature, args):
+        emit = Emitter(builder)
+        place = builder.bitcast(builder.gep(args[0], [ir.Constant(INT, 0)]), FLOATS.as_pointer())
+        builder.store(emit.exp(emit.load(args[0], 0, ir.FloatType(), LANES)), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(at), generate
+
+
+@numba.njit(inline="always")
+def exp(numbers):
+    """``e**x`` of float32 numbers up to 0 in place, in whole vectors of 16."""
+    for first in range(0, len(numbers), LANES):
+        _exp(address(numbers, first))
+
+
+@numba.njit(inline="always")
+def silu(numbers):
+    """SiLU of float32 numbers in place, in whole vectors of 16."""
+    for first in range(0, len(numbers), LANES):
+        _gate(address(numbers, first), 0)
+
+
 @cache
 def _gelu_tanh(bf16: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
@@ -85,8 +113,7 @@ def _silu_times(bf16: bool) -> Any:
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             read_row(array_at(args[2], item, row * 2 * dim, dim), gate[:dim], bf16)
             read_row(array_at(args[2], item, (row * 2 + 1) * dim, dim), up, bf16)
-            for first in range(0, dim, LANES):
-                _gate(address(gate, first), 0)
+            silu(gate)
             if bf16:
                 round_row(gate)
             for d in range(dim):

@@ -12,7 +12,13 @@ from transformers.activations import GELUTanh
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import activations, norms, rotary, rows
 from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
-from roseplay.kernels.replace_modules import agrees, parts_of_rms_norm, replace_modules, replace_rotary
+from roseplay.kernels.replace_modules import (
+    agrees,
+    parts_of_gated_rms_norm,
+    parts_of_rms_norm,
+    replace_modules,
+    replace_rotary,
+)
 
 
 def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
@@ -22,6 +28,7 @@ def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
     """
     parts: list[Callable[[], object]] = [
         lambda: replace_modules(model, FusedRMSNorm.of),
+        lambda: replace_modules(model, FusedGatedRMSNorm.of),
         lambda: replace_modules(model, FusedLayerNorm.of),
         lambda: replace_modules(model, lambda module: FusedGELU.of(module, model.dtype)),
         lambda: replace_modules(model, FusedGate.of),
@@ -55,6 +62,29 @@ class FusedRMSNorm(nn.Module):
         if x.dtype != self.weight.dtype or not rows.fits(x):
             return self.plain(x)  # type: ignore[no-any-return]
         return norms.rms_norm(x, self.weight, self.eps, plus_one=self.plus_one)
+
+
+class FusedGatedRMSNorm(nn.Module):
+    """Replaces an RMS norm with a gate, ``plain``, which still computes inputs of another dtype."""
+
+    def __init__(self, plain: nn.Module, weight: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.plain, self.weight, self.eps = plain, weight, eps
+
+    @classmethod
+    def of(cls, module: nn.Module) -> FusedGatedRMSNorm | None:
+        """The replacement of an RMS norm that is multiplied by its gate's SiLU afterwards; None for other modules."""
+        parts = parts_of_gated_rms_norm(module)
+        if parts is None or isinstance(module, cls) or not rows.fits(parts[0]):
+            return None
+        norm = cls(module, *parts)
+        return norm if agrees(module, norm, len(parts[0]), parts[0], inputs=2) else None
+
+    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        alike = x.dtype == gate.dtype == self.weight.dtype and x.shape == gate.shape
+        if not alike or not rows.fits(x) or not rows.fits(gate):
+            return self.plain(x, gate)  # type: ignore[no-any-return]
+        return norms.gated_rms_norm(x, gate, self.weight, self.eps)
 
 
 class FusedLayerNorm(nn.Module):

@@ -1,4 +1,4 @@
-"""RMS norm and layer norm in one compiled pass; written out in torch they are eight calls."""
+"""RMS norms and layer norm in one compiled pass; written out in torch they are eight calls and more."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numba import types
 
+from roseplay.kernels.cpu.activations import silu
 from roseplay.kernels.cpu.rows import read_row, round_row, share_rows, write_row
-from roseplay.kernels.cpu.simd import array_at, float_bits, float_from_bits, kernel
+from roseplay.kernels.cpu.simd import LANES, array_at, float_bits, float_from_bits, kernel
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
@@ -30,6 +31,15 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
     out, dim = torch.empty_like(x), x.shape[-1]
     compute = _layer_norm(x.dtype == torch.bfloat16)
     share_rows(compute, (x, weight, bias, out), x.numel() // dim, dim, float_bits(eps))
+    return out
+
+
+def gated_rms_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, times the SiLU of ``gate [..., dim]``."""
+    x, gate = x.contiguous(), gate.contiguous()
+    out, dim = torch.empty_like(x), x.shape[-1]
+    compute = _gated_rms_norm(x.dtype == torch.bfloat16)
+    share_rows(compute, (x, gate, weight, out), x.numel() // dim, dim, float_bits(eps))
     return out
 
 
@@ -59,6 +69,38 @@ def _rms_norm(bf16: bool, plus_one: bool) -> Any:
             write_row(y, array_at(args[3], item, row * dim, dim), bf16)
 
     return kernel(rms_norm)
+
+
+@cache
+def _gated_rms_norm(bf16: bool) -> Any:
+    item = types.uint16 if bf16 else types.float32
+
+    def gated_rms_norm(args, piece):
+        rows, pieces, dim, eps = args[5], args[6], args[7], float_from_bits(args[8])
+        weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        gate = np.zeros((dim + LANES - 1) // LANES * LANES, np.float32)
+        read_row(array_at(args[3], item, 0, dim), weight, bf16)
+        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
+            read_row(array_at(args[1], item, row * dim, dim), y, bf16)
+            read_row(array_at(args[2], item, row * dim, dim), gate[:dim], bf16)
+            squares = np.float32(0)
+            for d in range(dim):
+                squares += y[d] * y[d]
+            scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
+            for d in range(dim):
+                y[d] *= scale
+            if bf16:
+                round_row(y)
+            for d in range(dim):
+                y[d] *= weight[d]
+            if bf16:
+                round_row(y)
+            silu(gate)
+            for d in range(dim):
+                y[d] *= gate[d]
+            write_row(y, array_at(args[4], item, row * dim, dim), bf16)
+
+    return kernel(gated_rms_norm)
 
 
 @cache
