@@ -196,8 +196,8 @@ class EngineConfig:
         Switch(),
         "Fused operations",
         "engine: few tokens",
-        "Compute norms, rotary embeddings, GELUs and gates in one compiled pass each (with Numba), on a GPU norms and rotary "
-        "embeddings in one kernel each, where that is proven to give the same.",
+        "Compute norms, rotary embeddings, GELUs, gates and updates of recurrent states in one compiled pass each (with Numba), on "
+        "a GPU norms and rotary embeddings in one kernel each, where that is proven to give the same.",
     )
     record_steps: bool = setting(
         True,

@@ -9,7 +9,7 @@ together, so the decodes of a step are one batch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -129,23 +129,38 @@ class ListeningCache(DynamicCache):
         return shapes
 
 
+class _InPlaceLayer(LinearAttentionLayer):
+    """A layer of a cache whose states are ``SlotStates``, which have been updated by who got them."""
+
+    def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
+        return recurrent_states
+
+
 class StatefulForward:
     """Replaces the ``forward`` of a module with a state: computes each request's rows with its own state.
 
     Args:
         one_by_one: the module does not continue from a state by several tokens at once (Jamba), only by one.
+
+    Attributes:
+        layer: of the cache, that the module uses.
+        shapes: of its states.
+        in_place: the module's forward for single tokens with functions that update states where they are: in its cache it
+            finds ``SlotStates``. None without such functions: then states are copied from their slots and back.
     """
 
     def __init__(self, module: nn.Module, use: _Use, shapes: tuple[StateShape, ...], *, one_by_one: bool) -> None:
         self._forward = module.forward
         self._input = next(iter(inspect.signature(module.forward).parameters))
-        self._use, self._shapes, self.one_by_one = use, shapes, one_by_one
+        self._argument, self.layer = use.argument, use.layer
+        self.shapes, self.one_by_one = shapes, one_by_one
+        self.in_place: Callable[..., torch.Tensor] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         x: torch.Tensor = args[0] if args else kwargs[self._input]
         paged = carried()
         if paged is None or paged.states is None:  # the model is only tried
-            return self._compute(x, None)
+            return self._compute(self._forward, x, None)
         out: torch.Tensor | None = None
         groups = _groups(paged.batch)
         for group in groups:
@@ -159,31 +174,38 @@ class StatefulForward:
         assert out is not None  # no batch is empty
         return out[None]
 
+    def decode(self, rows: torch.Tensor, slots: torch.Tensor, pool: StatePool) -> torch.Tensor:
+        """One token of each row, ``[rows, 1, dim]``, after the states of their slots, which are then those after it."""
+        return self._compute_rows(rows, _Group(1, False, slice(0, len(rows)), slots), pool)
+
     def _compute_rows(self, rows: torch.Tensor, group: _Group, pool: StatePool) -> torch.Tensor:
         """``[rows, count, dim]`` after the states of their slots, which are then those after them."""
-        layer = self._use.layer
+        layer = self.layer
+        if self.in_place is not None and group.count == 1 and not group.fresh:
+            cache = self._cache(_InPlaceLayer, pool.in_place(layer, group.slots), has_previous=True)
+            return self._compute(self.in_place, rows, cache)
         states = pool.empty(layer, len(group.slots)) if group.fresh else pool.read(layer, group.slots)
         one_by_one = self.one_by_one and not group.fresh
         computed = []
         for part in rows.split(1, dim=1) if one_by_one else (rows,):
-            cache = self._cache(states, has_previous=not group.fresh)
-            computed.append(self._compute(part, cache))
-            states = [getattr(cache.layers[layer], shape.kind)[shape.index] for shape in self._shapes]
+            cache = self._cache(LinearAttentionLayer, states, has_previous=not group.fresh)
+            computed.append(self._compute(self._forward, part, cache))
+            states = [getattr(cache.layers[layer], shape.kind)[shape.index] for shape in self.shapes]
         pool.write(layer, group.slots, states)
         return torch.cat(computed, dim=1) if one_by_one else computed[0]
 
-    def _cache(self, states: list[torch.Tensor], *, has_previous: bool) -> Cache:
-        layer = LinearAttentionLayer(number_of_states=1 + max(shape.index for shape in self._shapes))
-        for shape, state in zip(self._shapes, states, strict=True):
+    def _cache(self, kind: type[LinearAttentionLayer], states: Sequence[Any], *, has_previous: bool) -> Cache:
+        layer = kind(number_of_states=1 + max(shape.index for shape in self.shapes))
+        for shape, state in zip(self.shapes, states, strict=True):
             getattr(layer, shape.kind)[shape.index] = state
             getattr(layer, f"is_{shape.kind}_initialized")[shape.index] = True
             if shape.kind == "conv_states":
-                layer.conv_kernel_size[shape.index] = state.shape[-1]
+                layer.conv_kernel_size[shape.index] = shape.shape[-1]
             layer.has_previous_state[shape.index] = has_previous
-        return Cache(layers=[layer] * (self._use.layer + 1))
+        return Cache(layers=[layer] * (self.layer + 1))
 
-    def _compute(self, x: torch.Tensor, cache: Cache | None) -> torch.Tensor:
-        output = self._forward(x, **{self._use.argument: cache})
+    def _compute(self, forward: Callable[..., Any], x: torch.Tensor, cache: Cache | None) -> torch.Tensor:
+        output = forward(x, **{self._argument: cache})
         if not isinstance(output, torch.Tensor):
             raise RuntimeError(f"a module with a state returns a {type(output).__name__}")
         return output

@@ -47,6 +47,19 @@ class StateShape:
 StateShapes = dict[int, tuple[StateShape, ...]]  # by the layer_idx of the module
 
 
+@dataclass(frozen=True, slots=True)
+class SlotStates:
+    """One tensor of a layer's state for some requests, for functions that update states where they are.
+
+    Attributes:
+        tensor: of all slots, ``[slots, ...]``.
+        slots: int64 ``[requests]``, theirs.
+    """
+
+    tensor: torch.Tensor
+    slots: torch.Tensor
+
+
 def bytes_per_slot(shapes: StateShapes) -> int:
     """Bytes of one request's states in all layers."""
     return sum(shape.num_bytes for layer in shapes.values() for shape in layer)
@@ -101,6 +114,10 @@ class StatePool:
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:
         """Copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""
         return [tensor.index_select(0, slots) for tensor in self._tensors[layer]]
+
+    def in_place(self, layer: int, slots: torch.Tensor) -> list[SlotStates]:
+        """What ``read`` returns copies of."""
+        return [SlotStates(tensor, slots) for tensor in self._tensors[layer]]
 
     def empty(self, layer: int, num_slots: int) -> list[torch.Tensor]:
         """What ``read`` returns for requests that have computed nothing: zeros."""

@@ -12,6 +12,7 @@ from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.pack import PackedLinear
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
 from roseplay.model.attention import AttentionBackend
+from roseplay.model.stateful import StatefulForward
 
 try:
     import numba
@@ -39,6 +40,7 @@ def choices_of(
         _linear_layers(model, config, missing),
         _attention(backend, config, missing),
         _small_operations(config, missing),
+        *_states(model, config, missing),
         _steps(config, recorded, missing),
     )
 
@@ -74,6 +76,21 @@ def _small_operations(config: EngineConfig, missing: str | None) -> Choice:
     if not config.fuse_ops:
         return Choice(part, "torch", "fuse_ops is off")
     return Choice(part, "torch" if missing else "one pass each", slow=missing)
+
+
+def _states(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> list[Choice]:
+    """Nothing for a model without recurrent layers."""
+    layers = [f for f in (vars(module).get("forward") for module in model.modules()) if isinstance(f, StatefulForward)]
+    in_place = sum(layer.in_place is not None for layer in layers)
+    if not layers:
+        return []
+    part, copied = "recurrent states", "copied from their slots and back"
+    if not config.fuse_ops:
+        return [Choice(part, copied, "fuse_ops is off")]
+    if in_place == len(layers):
+        return [Choice(part, "updated in their slots")]
+    slow = missing or f"{len(layers) - in_place} of {len(layers)} layers have states that no kernel updates"
+    return [Choice(part, f"updated in their slots by {in_place} layers" if in_place else copied, slow=slow)]
 
 
 def _steps(config: EngineConfig, recorded: RecordedSteps | None, missing: str | None) -> Choice:

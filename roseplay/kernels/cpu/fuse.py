@@ -12,6 +12,7 @@ from transformers.activations import GELUTanh
 from roseplay.core.progress import Reporter
 from roseplay.kernels.cpu import activations, norms, rotary, rows
 from roseplay.kernels.cpu.pack import MergedLinear, MergedPart
+from roseplay.kernels.cpu.states.fuse import update_in_place
 from roseplay.kernels.replace_modules import (
     agrees,
     parts_of_gated_rms_norm,
@@ -22,11 +23,13 @@ from roseplay.kernels.replace_modules import (
 
 
 def fuse(model: PreTrainedModel, reporter: Reporter | None = None) -> None:
-    """Replace norms, rotary embeddings, GELUs and, where gate and up are one product (``pack_linears``), gated SiLUs.
+    """Replace norms, rotary embeddings, GELUs, updates of recurrent states and, where gate and up are one product
+    (``pack_linears``), gated SiLUs.
 
     ``reporter`` counts these, each of which may have to be compiled first.
     """
     parts: list[Callable[[], object]] = [
+        lambda: update_in_place(model),
         lambda: replace_modules(model, FusedRMSNorm.of),
         lambda: replace_modules(model, FusedGatedRMSNorm.of),
         lambda: replace_modules(model, FusedLayerNorm.of),

@@ -1,0 +1,90 @@
+"""One more token of a causal depthwise convolution, whose state is its last inputs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numba import types
+
+from roseplay.kernels.cpu.activations import silu
+from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.rows import read_row, round_row, write_row
+from roseplay.kernels.cpu.simd import LANES, array_at, kernel
+from roseplay.kernels.cpu.states.layout import check, item_of
+from roseplay.model.states import SlotStates
+
+_CHUNK = 512  # channels of a piece
+
+
+def causal_conv1d_update(
+    hidden_states: torch.Tensor,
+    conv_state: SlotStates,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> torch.Tensor:
+    """Shift each channel's inputs by the new one, and convolve them.
+
+    Args:
+        hidden_states: ``[rows, channels, 1]``, float32 or bfloat16.
+        conv_state: ``[slots, channels, inputs]``, at least as many inputs as the kernel is wide.
+        weight: ``[channels, width]``, of the same dtype; ``bias``: ``[channels]``.
+        activation: ``silu``, ``swish`` or None.
+
+    Returns ``[rows, channels, 1]``. Raises ``ValueError`` for anything else.
+    """
+    rows, channels, tokens = hidden_states.shape
+    state, inputs, width = conv_state.tensor, conv_state.tensor.shape[-1], weight.shape[-1]
+    check(tokens == 1 and state.shape[1] == channels and inputs >= width, "one token of each channel")
+    check(activation in (None, "silu", "swish"), f"the activation {activation}")
+    check(weight.dtype == hidden_states.dtype and weight.is_contiguous(), "weights of the inputs' dtype")
+    check(bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()), "a bias of the inputs' dtype")
+    x = hidden_states[:, :, 0]
+    x = x if x.stride(1) == 1 else x.contiguous()
+    out = torch.empty((rows, channels), dtype=x.dtype)
+    compute = _update(item_of(x), item_of(state), inputs, width, activation is not None)
+    chunks = -(-channels // _CHUNK)
+    arguments = [x.data_ptr(), x.stride(0), state.data_ptr(), conv_state.slots.data_ptr(), weight.data_ptr()]
+    arguments += [0 if bias is None else bias.data_ptr(), out.data_ptr(), channels, chunks]
+    share_out(compute, arguments, rows * chunks, (weight, bias, conv_state), light=rows * channels < 2 * _CHUNK)
+    return out[:, :, None]
+
+
+@cache
+def _update(item: Any, state_item: Any, inputs: int, width: int, activated: bool) -> Any:
+    bf16, state_bf16 = item is types.uint16, state_item is types.uint16
+    skip = inputs - width + 1  # of the inputs and the new one
+
+    def causal_conv1d_update(args, piece):
+        x_stride, channels, chunks = args[2], args[8], args[9]
+        row, chunk = piece // chunks, piece % chunks
+        begin = channels * chunk // chunks
+        count = channels * (chunk + 1) // chunks - begin
+        slot = array_at(args[4], types.int64, row, 1)[0]
+        x, y = np.empty(count, np.float32), np.zeros((count + LANES - 1) // LANES * LANES, np.float32)
+        read_row(array_at(args[1], item, row * x_stride + begin, count), x, bf16)
+        if args[6]:
+            read_row(array_at(args[6], item, begin, count), y[:count], bf16)
+        stored = array_at(args[3], state_item, (slot * channels + begin) * inputs, count * inputs)
+        past, taps = np.empty(count * inputs, np.float32), np.empty(count * width, np.float32)
+        read_row(stored, past, state_bf16)
+        read_row(array_at(args[5], item, begin * width, count * width), taps, bf16)
+        for channel in range(count):
+            for tap in range(width - 1):
+                y[channel] += past[channel * inputs + skip + tap] * taps[channel * width + tap]
+            y[channel] += x[channel] * taps[channel * width + width - 1]
+        for channel in range(count):
+            for tap in range(inputs - 1):
+                past[channel * inputs + tap] = past[channel * inputs + tap + 1]
+            past[channel * inputs + inputs - 1] = x[channel]
+        write_row(past, stored, state_bf16)
+        if activated:
+            if bf16:
+                round_row(y)
+            silu(y)
+        write_row(y, array_at(args[7], item, row * channels + begin, count), bf16)
+
+    return kernel(causal_conv1d_update)

@@ -1,0 +1,117 @@
+"""One more token of the gated delta rule (Yang et al. 2024, arXiv:2412.06464), in one reading and one writing of the state.
+
+With a state S ``[k_dim, v_dim]`` that has decayed, the rule adds ``k (beta (v - S^T k))^T`` to it and returns ``S^T q``
+of the new one, which is ``S^T q`` of the old one plus ``(k . q)`` times what was added for k: both products come from one
+reading.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numba import types
+
+from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.rows import read_row, write_row
+from roseplay.kernels.cpu.simd import array_at, kernel
+from roseplay.kernels.cpu.states.layout import check, head_rows, item_of
+from roseplay.model.states import SlotStates
+
+_EPS = 1e-6  # of the queries' and keys' norms
+
+
+def recurrent_gated_delta_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: SlotStates,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rule for one token of each row, whose state is updated where it is.
+
+    Args:
+        query, key: ``[rows, 1, k_heads, k_dim]``, float32 or bfloat16; ``value``: ``[rows, 1, v_heads, v_dim]``, the same.
+        g: float32, the logarithm of the decay: ``[rows, 1, v_heads]``, or ``[rows, 1, v_heads, k_dim]``.
+        beta: ``[rows, 1, v_heads]``, float32 or bfloat16.
+        initial_state: float32 ``[slots, v_heads, k_dim, v_dim]``.
+        use_qk_l2norm_in_kernel: must be set.
+
+    Returns ``[rows, 1, v_heads, v_dim]`` in the query's dtype, and the states of all slots. Raises ``ValueError`` for
+    anything else.
+    """
+    rows, tokens, k_heads, k_dim = key.shape
+    v_heads, v_dim = value.shape[-2:]
+    state = initial_state.tensor
+    check(tokens == 1 and use_qk_l2norm_in_kernel and v_heads % k_heads == 0, "more than one token, or no norm")
+    check(state.shape[1:] == (v_heads, k_dim, v_dim) and state.dtype == torch.float32, f"states of {state.shape}")
+    check(
+        query.dtype == key.dtype == value.dtype and g.dtype == torch.float32, "queries, keys and values of two dtypes"
+    )
+    check(all(kwargs.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
+    q, k, v, decay, gate = (head_rows(x) for x in (query, key, value, g, beta))
+    out = torch.empty((rows, 1, v_heads, v_dim), dtype=query.dtype)
+    by_channel = g.dim() == key.dim()
+    check(g.numel() == rows * v_heads * (k_dim if by_channel else 1), f"decays of {g.shape}")
+    compute = _update(item_of(q), item_of(gate), by_channel, v_heads // k_heads, k_dim, v_dim)
+    arguments = [x for tensor in (q, k, v, decay, gate) for x in (tensor.data_ptr(), tensor.stride(0))]
+    arguments += [state.data_ptr(), initial_state.slots.data_ptr(), out.data_ptr(), v_heads]
+    share_out(compute, arguments, rows * v_heads, (initial_state,))
+    return out, state
+
+
+@cache
+def _update(item: Any, gate_item: Any, by_channel: bool, group: int, k_dim: int, v_dim: int) -> Any:
+    bf16, gate_bf16 = item is types.uint16, gate_item is types.uint16
+    decays, scale = k_dim if by_channel else 1, np.float32(1 / math.sqrt(k_dim))
+
+    def recurrent_gated_delta_rule(args, piece):
+        v_heads = args[14]
+        row, head = piece // v_heads, piece % v_heads
+        slot = array_at(args[12], types.int64, row, 1)[0]
+        q, k, v = np.empty(k_dim, np.float32), np.empty(k_dim, np.float32), np.empty(v_dim, np.float32)
+        read_row(array_at(args[1], item, row * args[2] + head // group * k_dim, k_dim), q, bf16)
+        read_row(array_at(args[3], item, row * args[4] + head // group * k_dim, k_dim), k, bf16)
+        read_row(array_at(args[5], item, row * args[6] + head * v_dim, v_dim), v, bf16)
+        g = array_at(args[7], types.float32, row * args[8] + head * decays, decays)
+        beta = np.empty(1, np.float32)
+        read_row(array_at(args[9], gate_item, row * args[10] + head, 1), beta, gate_bf16)
+        squares_q, squares_k, both = np.float32(0), np.float32(0), np.float32(0)
+        for i in range(k_dim):
+            squares_q += q[i] * q[i]
+            squares_k += k[i] * k[i]
+        norm_q = np.float32(1) / np.float32(math.sqrt(squares_q + np.float32(_EPS))) * scale
+        norm_k = np.float32(1) / np.float32(math.sqrt(squares_k + np.float32(_EPS)))
+        for i in range(k_dim):
+            q[i] *= norm_q
+            k[i] *= norm_k
+            both += q[i] * k[i]
+        decay = np.empty(k_dim, np.float32)
+        if by_channel:
+            for i in range(k_dim):
+                decay[i] = math.exp(g[i])
+        else:
+            decay[:] = np.float32(math.exp(g[0]))
+        state = array_at(args[11], types.float32, (slot * v_heads + head) * k_dim * v_dim, k_dim * v_dim)
+        known, out = np.zeros(v_dim, np.float32), np.zeros(v_dim, np.float32)
+        for i in range(k_dim):
+            by_k, by_q = k[i] * decay[i], q[i] * decay[i]
+            for j in range(v_dim):
+                known[j] += state[i * v_dim + j] * by_k
+                out[j] += state[i * v_dim + j] * by_q
+        for j in range(v_dim):
+            v[j] = (v[j] - known[j]) * beta[0]
+            out[j] += both * v[j]
+        for i in range(k_dim):
+            for j in range(v_dim):
+                state[i * v_dim + j] = state[i * v_dim + j] * decay[i] + k[i] * v[j]
+        write_row(out, array_at(args[13], item, (row * v_heads + head) * v_dim, v_dim), bf16)
+
+    return kernel(recurrent_gated_delta_rule)

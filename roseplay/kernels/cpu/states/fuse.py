@@ -1,0 +1,78 @@
+"""Letting modules with a recurrent state compute single tokens by the kernels of this folder."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from roseplay.kernels.cpu.states import mamba, mamba2
+from roseplay.kernels.cpu.states.convolution import causal_conv1d_update
+from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
+from roseplay.kernels.replace_modules import random_like, same
+from roseplay.model.stateful import StatefulForward
+from roseplay.model.states import StatePool
+
+# By the names that modelling files of transformers give the functions whose arguments and results the kernels take over from
+# the libraries causal-conv1d, flash-linear-attention and mamba-ssm.
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "causal_conv1d_update": causal_conv1d_update,
+    "torch_recurrent_gated_delta_rule": recurrent_gated_delta_rule,
+    "recurrent_kimi_delta_attention": recurrent_gated_delta_rule,
+    "mamba_selective_state_update": mamba.selective_state_update,
+    "mamba2_selective_state_update": mamba2.selective_state_update,
+}
+_ROWS = 3  # that are tried
+
+
+@torch.inference_mode()
+def update_in_place(model: PreTrainedModel) -> None:
+    """Let modules decode by the kernels, after comparing both on random inputs and states; others are left as they are."""
+    config = model.config.get_text_config()
+    for module in model.modules():
+        stateful = vars(module).get("forward")
+        forward = _with_kernels(module) if isinstance(stateful, StatefulForward) else None
+        if forward is not None:
+            _try(stateful, forward, config.hidden_size, next(model.parameters()))
+
+
+def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
+    """The module's forward with kernels among the globals of its modelling file, which is where it looks functions up."""
+    forward = inspect.unwrap(type(module).forward)
+    if not isinstance(forward, FunctionType) or not _KERNELS.keys() & set(forward.__code__.co_names):
+        return None
+    names = {**forward.__globals__, **_KERNELS}
+    copied = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    copied.__kwdefaults__ = forward.__kwdefaults__
+    return MethodType(copied, module)
+
+
+def _try(stateful: StatefulForward, forward: Callable[..., Any], dim: int, like: torch.Tensor) -> None:
+    """Use ``forward`` for single tokens if it computes what the module computes."""
+    x, slots = random_like((_ROWS, 1, dim), like), torch.arange(_ROWS, 0, -1)
+    pools = [_random_pool(stateful) for _ in range(2)]
+    expected = stateful.decode(x, slots, pools[0])
+    stateful.in_place = forward
+    try:
+        found = [stateful.decode(x, slots, pools[1]), *pools[1].read(stateful.layer, slots)]
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # the kernels do not take what the module gives them
+        found = []
+    wanted = [expected, *pools[0].read(stateful.layer, slots)]
+    # States are computed from numbers of the model's dtype, whatever their own; sums are taken in another order.
+    if not found or not all(
+        same(a.to(like.dtype), b.to(like.dtype), units=32) for a, b in zip(wanted, found, strict=True)
+    ):
+        stateful.in_place = None
+
+
+def _random_pool(stateful: StatefulForward) -> StatePool:
+    """States of which the last rows' are in the first slots; equal in every call."""
+    pool = StatePool({stateful.layer: stateful.shapes}, _ROWS + 1, torch.device("cpu"))
+    states = [random_like((_ROWS + 1, *s.shape), torch.empty(0, dtype=s.dtype)) / 3 for s in stateful.shapes]
+    pool.write(stateful.layer, torch.arange(_ROWS + 1), states)
+    return pool

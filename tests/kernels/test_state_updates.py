@@ -1,0 +1,191 @@
+"""Kernels that update recurrent states in their slots: what transformers' own functions compute, and no other slot touched."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers.models.bamba import modeling_bamba
+from transformers.models.jamba import modeling_jamba
+from transformers.models.kimi_linear import modeling_kimi_linear
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from roseplay.config import EngineConfig
+from roseplay.model.loader import load_model
+from roseplay.model.stateful import StatefulForward
+from roseplay.model.states import SlotStates
+from tests.model.families import STATEFUL, tiny_model
+
+pytest.importorskip("numba")
+from roseplay.kernels.cpu.states import mamba, mamba2
+from roseplay.kernels.cpu.states.convolution import causal_conv1d_update
+from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
+
+DTYPES = [torch.float32, torch.bfloat16]
+SLOTS = torch.tensor([5, 2, 3])  # of seven
+ROWS = len(SLOTS)
+
+
+def check(
+    plain: Callable[..., Any],
+    kernel: Callable[..., Any],
+    states: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    first: str,
+    **given: Any,
+) -> None:
+    """Both get the same arguments, ``plain`` a copy of the rows' states as the argument ``first``."""
+    plain, before, slotted = inspect.unwrap(plain), states.clone(), states.clone()
+    copied = states[SLOTS].clone()
+    expected = plain(**{first: copied}, **given)
+    found = kernel(**{first: SlotStates(slotted, SLOTS)}, **given)
+    if isinstance(expected, tuple):  # the delta rule returns its states
+        (expected, copied), found = expected, found[0]
+    tolerance = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+    torch.testing.assert_close(slotted[SLOTS], copied, rtol=tolerance, atol=tolerance * float(copied.abs().max()))
+    others = [slot for slot in range(len(states)) if slot not in SLOTS.tolist()]
+    assert torch.equal(slotted[others], before[others])
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("channels", "inputs", "width"), [(1030, 4, 4), (24, 3, 3), (17, 5, 2)])
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions(
+    channels: int, inputs: int, width: int, activation: str | None, bias: bool, dtype: torch.dtype
+) -> None:
+    check(
+        modeling_qwen3_5.causal_conv1d_update,
+        causal_conv1d_update,
+        randn(7, channels, inputs, dtype=dtype),
+        dtype,
+        first="conv_state",
+        hidden_states=randn(ROWS, 1, channels + 3, dtype=dtype)[:, :, :channels].transpose(1, 2),
+        weight=randn(channels, width, dtype=dtype),
+        bias=randn(channels, dtype=dtype) if bias else None,
+        activation=activation,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("k_heads", "v_heads", "k_dim", "v_dim"), [(2, 4, 8, 12), (3, 3, 128, 64), (1, 2, 5, 33)])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_delta_rules(k_heads: int, v_heads: int, k_dim: int, v_dim: int, by_channel: bool, dtype: torch.dtype) -> None:
+    if by_channel and k_heads < v_heads:
+        pytest.skip("Kimi's rule has as many key heads as value heads")
+    mixed = randn(ROWS, 1, 2 * k_heads * k_dim + v_heads * v_dim, dtype=dtype)  # as the projections give them
+    query, key, value = mixed.split([k_heads * k_dim, k_heads * k_dim, v_heads * v_dim], dim=-1)
+    heads = (ROWS, 1, v_heads)
+    module = modeling_kimi_linear if by_channel else modeling_qwen3_5
+    check(
+        module.recurrent_kimi_delta_attention if by_channel else module.torch_recurrent_gated_delta_rule,
+        recurrent_gated_delta_rule,
+        randn(7, v_heads, k_dim, v_dim),
+        dtype,
+        first="initial_state",
+        query=query.reshape(ROWS, 1, k_heads, k_dim),
+        key=key.reshape(ROWS, 1, k_heads, k_dim),
+        value=value.reshape(ROWS, 1, v_heads, v_dim),
+        g=-randn(*heads, k_dim).abs() if by_channel else -randn(*heads).abs(),
+        beta=randn(*heads, dtype=dtype).sigmoid(),
+        output_final_state=True,
+        use_qk_l2norm_in_kernel=True,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("state_dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "groups", "dim", "size"), [(4, 2, 8, 16), (3, 1, 5, 40)])
+@pytest.mark.parametrize("gated", [False, True])
+def test_mamba_2(
+    heads: int, groups: int, dim: int, size: int, gated: bool, state_dtype: torch.dtype, dtype: torch.dtype
+) -> None:
+    def of_heads(x: torch.Tensor) -> torch.Tensor:
+        return x[..., None].expand(*x.shape, dim)
+
+    check(
+        modeling_bamba.mamba2_selective_state_update,
+        mamba2.selective_state_update,
+        randn(7, heads, dim, size, dtype=state_dtype),
+        dtype,
+        first="state",
+        hidden_states=randn(ROWS, heads, dim, dtype=dtype),
+        dt=of_heads(randn(ROWS, heads, dtype=dtype) * 9),
+        A=(-randn(heads).abs())[:, None, None].expand(heads, dim, size),
+        B=randn(ROWS, groups, size, dtype=dtype),
+        C=randn(ROWS, groups, size, dtype=dtype),
+        D=of_heads(randn(heads, dtype=dtype)),
+        dt_bias=of_heads(randn(heads, dtype=dtype)),
+        dt_softplus=True,
+        z=randn(ROWS, heads, dim, dtype=dtype) if gated else None,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("state_dtype", DTYPES)
+@pytest.mark.parametrize(("channels", "size"), [(24, 16), (300, 5)])
+def test_mamba(channels: int, size: int, state_dtype: torch.dtype, dtype: torch.dtype) -> None:
+    check(
+        modeling_jamba.mamba_selective_state_update,
+        mamba.selective_state_update,
+        randn(7, channels, size, dtype=state_dtype),
+        dtype,
+        first="state",
+        hidden_states=randn(channels, ROWS, dtype=dtype).T,
+        dt=randn(ROWS, channels, dtype=dtype) * 9,
+        A=-randn(channels, size).abs(),
+        B=randn(ROWS, size, dtype=dtype),
+        C=randn(ROWS, size, dtype=dtype),
+        D=randn(channels, dtype=dtype),
+        dt_bias=randn(channels),
+        dt_softplus=True,
+        z=randn(ROWS, channels, dtype=dtype),
+    )
+
+
+def test_what_they_do_not_compute_is_refused() -> None:
+    x, states = randn(ROWS, 6, 1), SlotStates(randn(7, 6, 4), SLOTS)
+    with pytest.raises(ValueError, match="the activation tanh"):
+        causal_conv1d_update(x, states, randn(6, 4), activation="tanh")
+    with pytest.raises(ValueError, match="float64"):
+        causal_conv1d_update(x.double(), states, randn(6, 4).double())
+    with pytest.raises(ValueError, match="one token"):
+        causal_conv1d_update(randn(ROWS, 6, 2), states, randn(6, 4))
+
+
+def recurrent(family: str, **settings: Any) -> list[StatefulForward]:
+    model = load_model(tiny_model(STATEFUL[family]()), EngineConfig(device="cpu", **settings)).model
+    forwards = [vars(module).get("forward") for module in model.modules()]
+    return [forward for forward in forwards if isinstance(forward, StatefulForward)]
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_text", "kimi_linear", "lfm2", "jamba", "falcon_h1"])
+def test_models_decode_by_them(family: str) -> None:
+    assert all(forward.in_place is not None for forward in recurrent(family))
+    assert all(forward.in_place is None for forward in recurrent(family, fuse_ops=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(STATEFUL.keys() - {"zamba"}))  # which takes its states apart by head
+def test_all_models_decode_by_them(family: str) -> None:
+    assert all(forward.in_place is not None for forward in recurrent(family))
+
+
+def test_a_module_whose_function_computes_something_else_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = modeling_qwen3_5.torch_recurrent_gated_delta_rule
+
+    def other(*args: Any, **kwargs: Any) -> Any:
+        out, state = plain(*args, **kwargs)
+        return out * 1.01, state
+
+    monkeypatch.setattr(modeling_qwen3_5, "torch_recurrent_gated_delta_rule", other)
+    assert all(forward.in_place is None for forward in recurrent("qwen3_5_text"))
