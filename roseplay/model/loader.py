@@ -21,6 +21,7 @@ from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
 from roseplay.model.generation import sampling_defaults
+from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.probe import Tried, probe
@@ -42,7 +43,13 @@ from roseplay.model.support import (
 )
 from roseplay.model.text_part import KEYS, NOT_TEXT, text_part
 from roseplay.model.tokenizer import load_tokenizer
-from roseplay.model.weights_progress import checkpoint_files, counting_checkpoint, counting_random, download_bar
+from roseplay.model.weights_progress import (
+    checkpoint_files,
+    converted_bytes,
+    counting_checkpoint,
+    counting_random,
+    download_bar,
+)
 
 __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
 
@@ -247,7 +254,9 @@ def _read_weights(
     text_alone: bool = False,
 ) -> PreTrainedModel:
     """``text_alone``: read only the text part of a checkpoint that has more."""
+    unread = NOT_TEXT if text_alone else None
     _check_files(name, source, local, hf_config)
+    _check_memory(name, converted_bytes(checkpoint_files(source, local), dtype, unread), dtype)
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
         if not offline:
@@ -265,7 +274,7 @@ def _read_weights(
         )
 
     try:
-        with counting_checkpoint(reporter, source, local, NOT_TEXT if text_alone else None), dequantizing(hf_config):
+        with counting_checkpoint(reporter, source, local, unread), dequantizing(hf_config):
             model, loading = cached_first(source, local, load)
     except UnsupportedModelError:
         raise
@@ -290,6 +299,16 @@ def _check_files(name: str, source: str, local: bool, hf_config: Any) -> None:
         raise refuse(name, f"{len(absent)} of its {len(files)} files of weights are missing, {absent[0]} for one")
     method = method_of(hf_config)
     check_stored((key for file in files for key in stored_tensors(file)), method, name=name)
+
+
+def _check_memory(name: str, needed: int, dtype: torch.dtype) -> None:
+    """Refuse weights that are converted while they are read, where the host has no memory for what they become."""
+    free = free_memory()
+    if needed > free:
+        shown = str(dtype).removeprefix("torch.")
+        raise refuse(
+            name, f"its weights take {needed / 2**30:,.1f} GiB in {shown}, of memory {free / 2**30:,.1f} GiB are free"
+        )
 
 
 def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dtype:

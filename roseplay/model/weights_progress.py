@@ -19,6 +19,7 @@ from roseplay.core.progress import Reporter
 from roseplay.model.quantized import stored_tensors
 
 _PAGE = 4096  # bytes
+_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}  # in safetensors
 _ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -41,20 +42,36 @@ def checkpoint_files(source: str, local: bool) -> list[Path]:
 
 
 def bytes_per_number(files: list[Path], otherwise: int, unread: re.Pattern[str] | None = None) -> float:
-    """Returns the mean size of a number in safetensors files, by their headers; else ``otherwise``.
-
-    Scales of quantized weights are no numbers of the model, and a byte of blocks has two.
-    """
+    """Returns the mean size of a number in safetensors files, by their headers; else ``otherwise``."""
     numbers = size = 0
+    for name, tensor in _read_tensors(files, unread):
+        begin, end = tensor["data_offsets"]
+        size += end - begin
+        numbers += _numbers(name, tensor)
+    return size / numbers if numbers else otherwise
+
+
+def converted_bytes(files: list[Path], dtype: torch.dtype, unread: re.Pattern[str] | None = None) -> int:
+    """Returns what those weights of safetensors files take in ``dtype`` that are stored in another one; the others need no
+    memory of their own as long as nothing writes to them."""
+    stored = (
+        _numbers(name, tensor) for name, tensor in _read_tensors(files, unread) if tensor["dtype"] != _NAMES.get(dtype)
+    )
+    return sum(stored) * dtype.itemsize
+
+
+def _read_tensors(files: list[Path], unread: re.Pattern[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     for file in files:
         for name, tensor in stored_tensors(file).items():
-            if unread is not None and unread.match(name):
-                continue
-            begin, end = tensor["data_offsets"]
-            size += end - begin
-            if not name.endswith(("_scales", "_scale_inv")):
-                numbers += torch.Size(tensor["shape"]).numel() * (2 if name.endswith("_blocks") else 1)
-    return size / numbers if numbers else otherwise
+            if unread is None or not unread.match(name):
+                yield name, tensor
+
+
+def _numbers(name: str, tensor: dict[str, Any]) -> int:
+    """Numbers of the model in a stored tensor: scales are none, and a byte of blocks has two."""
+    if name.endswith(("_scales", "_scale_inv")):
+        return 0
+    return torch.Size(tensor["shape"]).numel() * (2 if name.endswith("_blocks") else 1)
 
 
 def _size(file: Path, unread: re.Pattern[str] | None) -> int:

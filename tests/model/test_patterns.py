@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers as tf
@@ -78,6 +80,16 @@ def test_temperatures_are_of_positions(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("roseplay.model.layout.adopt_temperatures", lambda model: None)
     with pytest.raises(UnsupportedModelError, match="computes something else"):
         load_model(tiny_model(FAMILIES["llama4_text"]()), EngineConfig())
+
+
+@pytest.mark.parametrize("kind", ["llama4", "gemma4"])
+def test_of_whole_models_the_part_that_reads_text_is_served(kind: str, tmp_path: Path):
+    text = FAMILIES[f"{kind}_text"]().to_dict()
+    config = tf.CONFIG_MAPPING[kind](text_config=text, vision_config={"num_hidden_layers": 1})
+    config.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), EngineConfig(random_weights=True))
+    assert [choice.chosen.split(" of ")[0] for choice in loaded.choices] == ["only the text part"]
+    assert loaded.vocab_size == text["vocab_size"]
 
 
 @pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,32 @@ def test_a_missing_file_is_told_before_the_others_are_read(tmp_path: Path):
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(UnsupportedModelError, match=r"1 of its 2 files of weights are missing, model-00002-of-00002"):
         load_model(directory, CPU)
+
+
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_weights_that_do_not_fit_in_memory_are_refused_before_they_are_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    directory, plain = QUANTIZED[kind](tmp_path)
+    needed = sum(4 * p.numel() for p in plain.parameters())
+    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed // 2)
+    with pytest.raises(
+        UnsupportedModelError, match=r"its weights take 0\.0 GiB in float32, of memory 0\.0 GiB are free"
+    ):
+        load_model(directory, CPU)
+    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed + 4096)
+    load_model(directory, CPU)
+
+
+def test_weights_that_are_used_as_they_are_stored_need_no_memory_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = tiny_model(FAMILIES["llama"]())
+    directory = save(tmp_path, model.config, stored(model, tmp_path / "plain"), None)
+    monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: 0)
+    load_model(directory, CPU)
+    with pytest.raises(UnsupportedModelError, match="GiB in bfloat16"):
+        load_model(directory, replace(CPU, dtype="bfloat16"))
 
 
 REFUSED: dict[str, dict[str, Any]] = {

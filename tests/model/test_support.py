@@ -100,6 +100,7 @@ def test_of_a_model_for_pictures_the_part_that_reads_text_is_served(tmp_path: Pa
     loaded = load_model(model, EngineConfig(random_weights=True))
     assert (type(loaded.model).__name__, loaded.vocab_size) == ("Qwen3_5ForCausalLM", text.vocab_size)
     assert set(loaded.state_shapes) == {0, 2}
+    assert ["only the text part of" in choice.chosen for choice in loaded.choices] == [True]
 
 
 BIG_HYBRIDS = {
