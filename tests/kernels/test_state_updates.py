@@ -85,9 +85,17 @@ def test_delta_rules(k_heads: int, v_heads: int, k_dim: int, v_dim: int, by_chan
     mixed = randn(ROWS, 1, 2 * k_heads * k_dim + v_heads * v_dim, dtype=dtype)  # as the projections give them
     query, key, value = mixed.split([k_heads * k_dim, k_heads * k_dim, v_heads * v_dim], dim=-1)
     heads = (ROWS, 1, v_heads)
-    module = modeling_kimi_linear if by_channel else modeling_qwen3_5
+
+    def plain(query: torch.Tensor, key: torch.Tensor, **given: Any) -> Any:
+        of_values = [
+            x.repeat_interleave(v_heads // k_heads, dim=2) for x in (query, key)
+        ]  # older versions do it before
+        if by_channel:
+            return inspect.unwrap(modeling_kimi_linear.recurrent_kimi_delta_attention)(*of_values, **given)
+        return inspect.unwrap(modeling_qwen3_5.torch_recurrent_gated_delta_rule)(*of_values, **given)
+
     check(
-        module.recurrent_kimi_delta_attention if by_channel else module.torch_recurrent_gated_delta_rule,
+        plain,
         recurrent_gated_delta_rule,
         randn(7, v_heads, k_dim, v_dim),
         dtype,
