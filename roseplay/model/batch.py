@@ -111,8 +111,13 @@ class HostBatch:
         """Whether every row is a single token."""
         return self.num_tokens == self.num_rows
 
+    @property
+    def continues_by_one(self) -> bool:
+        """Whether every row is a single token that is not its request's first: it has a recurrent state to go on from."""
+        return self.decodes_only and int(self.seq_lens.min()) > 1
+
     def arrays(self) -> list[Ints]:
-        """All arrays, in the order in which they are copied to the device."""
+        """The arrays that every model reads, in the order in which they are copied to the device."""
         return [
             self.input_ids, self.positions, self.slot_mapping, self.cu_seqlens_q, self.seq_lens, self.logits_rows,
             self.block_tables, self.placeholder_positions, self.drawn_rows,

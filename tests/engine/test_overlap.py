@@ -19,6 +19,7 @@ from roseplay.model.launch import LaunchedStep
 from roseplay.model.runner import ModelRunner
 from tests.engine.test_engine import LONG, wait_until
 from tests.engine.test_equality import prompts
+from tests.model.families import STATEFUL, tiny_model
 
 PARAMS = [
     SamplingParams(max_new_tokens=12, ignore_eos=True),
@@ -78,6 +79,32 @@ def test_the_same_tokens_with_and_without(tiny_llama: Any, case: str):
     with open_engine(tiny_llama, cuda_graphs=False, **CASES[case]) as engine:
         assert answers(engine) == expected
         assert not any(record.graph for record in records(engine))
+
+
+STATEFUL_CASES: dict[str, dict[str, Any]] = {
+    "chunked": {"prefill_max_tokens": 7},
+    "after preemption": {"num_blocks": 24},
+    "few kept states": {"state_interval": 1, "state_snapshots": 3, "state_slots": 5},
+}
+SOME_STATEFUL = [("qwen3_5_text", "after preemption"), ("lfm2", "few kept states"), ("bamba", "chunked")]
+OTHER_STATEFUL = [pair for pair in itertools.product(STATEFUL, STATEFUL_CASES) if pair not in SOME_STATEFUL]
+
+
+@pytest.mark.parametrize(
+    ("family", "case"), [*SOME_STATEFUL, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHER_STATEFUL)]
+)
+def test_the_same_tokens_with_and_without_of_models_with_recurrent_layers(family: str, case: str):
+    """States are kept and taken up between steps that have been launched and not yet waited for."""
+    model, settings = tiny_model(STATEFUL[family]()), {"dtype": "float32", "max_batch_size": 8, **STATEFUL_CASES[case]}
+    with open_engine(model, cuda_graphs=False, overlap=False, **settings) as plain:
+        expected = answers(plain)
+        assert not any(record.graph for record in records(plain))
+    for overlap in (True, False):
+        with open_engine(model, overlap=overlap, **settings) as engine:
+            assert answers(engine) == expected
+            decodes = [record for record in records(engine) if record.decode_tokens and not record.prompt_tokens]
+            assert decodes
+            assert all(record.graph for record in decodes), engine.info.no_cuda_graphs
 
 
 def test_steps_do_overlap(engine: Engine, monkeypatch: pytest.MonkeyPatch):

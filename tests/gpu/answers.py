@@ -40,6 +40,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": _SIZE,
     "gemma2": {**_SIZE, "sliding_window": 24},
     "gpt_oss": {**_SIZE, "sliding_window": 24, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_5_text": {
+        **_SIZE, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    },
+    "lfm2": {**_SIZE, "layer_types": ["conv", "full_attention", "conv"]},
+    "bamba": {
+        **_SIZE, "attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_n_groups": 2,
+        "mamba_d_state": 16, "mamba_chunk_size": 32,
+    },
 }  # fmt: skip
 GREEDY = SamplingParams(max_new_tokens=24, ignore_eos=True, logprobs=2)
 SAMPLED = [

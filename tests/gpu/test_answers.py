@@ -32,6 +32,7 @@ from tests.gpu.answers import (
 )
 from tests.gpu.conftest import ON_GPU
 
+GRAPHS_FOR_SURE = ("llama", "qwen3_5_text", "lfm2", "bamba")
 slow_without_a_gpu = [] if ON_GPU else [pytest.mark.slow]
 
 
@@ -51,7 +52,7 @@ def wrong_answers(folder: str, device: str) -> tuple[list[int], EngineInfo]:
 def test_greedy_answers_are_those_of_plain_steps(family: str, device: str, tmp_path: Path):
     wrong, info = wrong_answers(small_model(family, tmp_path), device)
     assert not wrong, info
-    if family == "llama":
+    if family in GRAPHS_FOR_SURE:
         assert info.cuda_graphs, info.no_cuda_graphs
 
 

@@ -30,8 +30,8 @@ from roseplay.model.attention import BACKENDS
 from roseplay.model.batch import HostBatch, pack_step, pad
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
-from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, make_runner, random_tokens, step_of
+from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
+from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, every_state, make_runner, random_tokens, step_of
 
 DECODES, MIXED = (1, 2, 4, 8), (8, 16, 32)
 
@@ -294,6 +294,84 @@ def test_the_largest_size_is_captured_first():
     graphs.capture(Reporter())
     assert sorted(set(captured), reverse=True) == sorted(set(DECODES + MIXED), reverse=True)
     assert captured == sorted(captured, reverse=True)
+
+
+# -- models with recurrent layers
+
+
+def stateful_runner(family: str, **settings: Any) -> ModelRunner:
+    """Without the kernels that update states where they are on a CPU: on a GPU they are copied from their slots and back."""
+    return graph_runner(tiny_model(STATEFUL[family]()), **{"fuse_ops": False, "state_snapshots": 2, **settings})
+
+
+SOME_STATEFUL = ["qwen3_5_text", "lfm2", "bamba"]
+
+
+@pytest.mark.parametrize(
+    "family",
+    [*SOME_STATEFUL, *(pytest.param(name, marks=pytest.mark.slow) for name in STATEFUL if name not in SOME_STATEFUL)],
+)
+def test_replayed_decodes_give_the_logits_and_states_of_the_model(family: str):
+    """Requests join and leave, in other slots each time; one that waits keeps its states, as padding writes to none."""
+    runners = [stateful_runner(family) for _ in range(2)]
+    prompts = [random_tokens(LENGTH - 1, VOCABULARY, seed) for seed in range(5)]
+    drivers = [Driver(runner, prompts, cuda_graphs=on) for runner, on in zip(runners, (True, False), strict=True)]
+    everyone, replayed = range(5), []
+    for running in [everyone] * 3 + [[4, 0, 2], [1], [3, 1, 0, 2], everyone]:
+        counts = {i: 1 if drivers[0].computed[i] else 2 + i for i in running}
+        found, expected = (driver.step(counts) for driver in drivers)
+        replayed.append([driver.result.graph for driver in drivers])
+        for i in counts:
+            torch.testing.assert_close(found[i], expected[i], rtol=1e-3, atol=1e-3)
+    assert replayed == [[False, False], *[[True, False]] * 6], runners[0].accelerator.graphs.refused
+    for states in zip(*(every_state(runner, [1, 2, 3, 4, 5]) for runner in runners), strict=True):
+        torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
+
+
+def test_only_decodes_of_models_with_recurrent_layers_are_replayed():
+    runner = stateful_runner("lfm2")
+    assert [bucket.tokens for bucket in runner.accelerator.graphs.buckets] == list(DECODES)
+    driver = Driver(runner, [random_tokens(12, VOCABULARY, seed) for seed in range(3)])
+    replayed = []
+    for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
+        driver.step(counts)
+        replayed.append(driver.result.graph)
+    assert replayed == [False, True, False, False, True, False, False]  # a first token is no decode
+    steps = {choice.part: choice for choice in runner.info().choices}["steps"]
+    assert steps.chosen == "CUDA graphs of decodes of 4 sizes"
+    assert "recurrent layers" in steps.why
+
+
+@pytest.mark.parametrize(
+    ("slots", "sizes"), [(1, [1]), (3, [1, 2, 4]), (4, [1, 2, 4]), (5, [1, 2, 4, 8]), (9, [1, 2, 4, 8])]
+)
+def test_no_larger_decodes_are_captured_than_there_are_slots(slots: int, sizes: list[int]):
+    assert [bucket.tokens for bucket in stateful_runner("lfm2", state_slots=slots).accelerator.graphs.buckets] == sizes
+
+
+def test_capturing_touches_slot_0_only():
+    runner = stateful_runner("qwen3_5_text", state_slots=9)
+    assert len(runner.accelerator.graphs) == len(DECODES)
+    assert not any(state.any() for state in every_state(runner, list(range(1, 12))))
+
+
+def test_a_model_with_recurrent_layers_that_cannot_be_captured_runs_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Its first layers have written their states when the capture fails."""
+
+    def capture(self: RecordedGraph, run: Any) -> None:
+        run()
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    monkeypatch.setattr(RecordedGraph, "capture", capture)
+    model = tiny_model(STATEFUL["lfm2"]())
+    runner = graph_runner(model)
+    assert runner.info().no_cuda_graphs == "RuntimeError: called a synchronizing CUDA operation"
+    prompt = random_tokens(8, VOCABULARY, 1)
+    driver, expected = Driver(runner, [prompt]), eager_logits(model, prompt)
+    for count in (5, 1, 1, 1):
+        logits = driver.step({0: count})[0]
+        assert driver.result.graph is False
+        assert (logits - expected[driver.computed[0] - 1]).abs().max() < 1e-4
 
 
 # -- which sizes there are

@@ -22,7 +22,7 @@ from roseplay.kernels.cpu.tape import Tape, record
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
-from tests.model.harness import BLOCK_SIZE, Driver, make_runner, random_tokens, recording_options
+from tests.model.harness import BLOCK_SIZE, Driver, every_state, make_runner, random_tokens, recording_options
 
 needs_numba = pytest.mark.skipif(
     not calls.available(torch.float32, torch.device("cpu")), reason="Numba is not installed"
@@ -125,14 +125,8 @@ def check_stateful(family: str) -> None:
     # prompts; the size for the first time; recorded; checked; 3 are filled up to 5, 1 is not
     assert graphs == [False, False, False, False, True, False, True, True]
     slots = [1, 2, 3, 4, 5]
-    for state, other in zip(every_state(replaying, slots), every_state(plain, slots), strict=True):
+    for state, other in zip(every_state(replaying.runner, slots), every_state(plain.runner, slots), strict=True):
         torch.testing.assert_close(state, other, rtol=1e-4, atol=1e-4)
-
-
-def every_state(driver: Driver, slots: list[int]) -> list[torch.Tensor]:
-    pool = driver.runner.states
-    assert pool is not None
-    return [state for layer in pool.shapes for state in pool.read(layer, torch.tensor(slots))]
 
 
 @needs_numba
@@ -180,7 +174,7 @@ def test_a_recording_that_fails_leaves_the_states_as_they_were(where: str, monke
             each.step({0: count})
     recorded = driver.runner.accelerator.recorded
     assert recorded is not None and recorded.refused is not None
-    for found, expected in zip(every_state(driver, [1]), every_state(plain, [1]), strict=True):
+    for found, expected in zip(every_state(driver.runner, [1]), every_state(plain.runner, [1]), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -280,10 +274,10 @@ def test_what_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         replaying.step({0: 1, 1: 1})
     assert replaying.result.graph
-    replaying.batched_append = False
+    replaying.knobs["batched_append"] = False
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph is False
-    replaying.batched_append = True
+    replaying.knobs["batched_append"] = True
     replaying.step({0: 1, 1: 1})
     assert replaying.result.graph
     monkeypatch.setattr("roseplay.kernels.cpu.recorded_steps.SIZES", (1, 2, 3))

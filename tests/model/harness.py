@@ -68,9 +68,8 @@ class Blocks:
 class Driver:
     """Runs requests whose tokens are all known, and keeps the logits of each step's last tokens."""
 
-    def __init__(self, runner: ModelRunner, prompts: list[list[int]], *, batched_append: bool = True) -> None:
-        self.runner = runner
-        self.batched_append = batched_append
+    def __init__(self, runner: ModelRunner, prompts: list[list[int]], **knobs: bool) -> None:
+        self.runner, self.knobs = runner, knobs  # of each ``Step``
         self.blocks = Blocks(runner.num_blocks)
         self.requests = [Request(i, tokens, SamplingParams()) for i, tokens in enumerate(prompts)]
         for slot, request in enumerate(self.requests, 1):
@@ -86,10 +85,16 @@ class Driver:
             self.blocks.give(request, self.computed[i] + count)
             entries.append(StepEntry(request, self.computed[i], count, save_logits_key=i))
             self.computed[i] += count
-        step = Step(self.steps, entries, batched_append=self.batched_append)
+        step = Step(self.steps, entries, **self.knobs)
         self.steps += 1
         self.result = self.runner.execute(step)
         return {i: self.runner._sampler.saved_logits[i] for i in counts}
+
+
+def every_state(runner: ModelRunner, slots: list[int]) -> list[torch.Tensor]:
+    """The recurrent states of these slots, of all layers."""
+    assert runner.states is not None
+    return [state for layer in runner.states.shapes for state in runner.states.read(layer, torch.tensor(slots))]
 
 
 def step_of(runner: ModelRunner, *entries: StepEntry, **fields: Any) -> StepResult:

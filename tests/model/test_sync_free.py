@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
@@ -23,8 +24,10 @@ from roseplay.model.forward import PackedForward
 from roseplay.model.layout import RecordingBackend
 from roseplay.model.loader import load_model
 from roseplay.model.sampler import draw, sample
+from roseplay.model.stateful import use_static_slots
+from roseplay.model.states import StatePool
 from roseplay.model.top_k_top_p import cut_threshold
-from tests.model.families import FAMILIES, tiny_model
+from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import make_runner
 from tests.model.test_sampler import MIXED, random_logits, request
 
@@ -129,6 +132,35 @@ def test_no_model_waits(family: str):
     with torch.inference_mode(), nothing_waits():
         logits = PackedForward(loaded.model)(Paged(Silent(), batch))
     assert logits.shape == (1, loaded.vocab_size)
+
+
+class OnMeta(TorchDispatchMode):
+    """Raises when an operation reads or makes a tensor elsewhere than on the device "meta"."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        elsewhere = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor) and not x.is_meta]
+        assert not elsewhere, f"{func} is given a tensor of the host, or returns one"
+        return out
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        name if name in ("qwen3_5_text", "lfm2", "bamba") else pytest.param(name, marks=pytest.mark.slow)
+        for name in STATEFUL
+    ],
+)
+def test_no_decode_of_a_model_with_recurrent_layers_leaves_the_device(family: str):
+    """A family that did would run without graphs. "meta" has no numbers to wait for, and copies nothing to the host."""
+    device = torch.device("meta")
+    loaded = load_model(tiny_model(STATEFUL[family]()), EngineConfig(pack_weights=False, fuse_ops=False))
+    model = loaded.model.to(device, torch.bfloat16)  # what products of experts take there
+    batch = dummy_batch(3, row_tokens=1, block_size=4, num_logits=3, start=1).upload(device)
+    use_static_slots(batch, torch.zeros(3, dtype=torch.int64, device=device))
+    with torch.inference_mode(), OnMeta():
+        logits = PackedForward(model)(Paged(Silent(), batch, StatePool(loaded.state_shapes, 4, device)))
+    assert logits.shape == (3, loaded.vocab_size)
 
 
 @pytest.mark.parametrize("graphs", [True, False])

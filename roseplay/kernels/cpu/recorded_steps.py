@@ -219,7 +219,7 @@ class RecordedSteps:
         """Whether a recorded step can compute the batch."""
         if host.num_tokens > SIZES[-1] or not host.batched_append or host.placeholder_positions.size:
             return False
-        if self.decodes_only and not (host.decodes_only and host.seq_lens.min() > 1):
+        if self.decodes_only and not host.continues_by_one:
             return False
         return self._takes_prompts or not _has_prompts(host)
 

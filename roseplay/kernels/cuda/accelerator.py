@@ -31,8 +31,7 @@ class CudaAccelerator(Accelerator):
 
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
-        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay,
-            or has recurrent layers.
+        graphs: the captured graphs; None where the model is split over processes, which no graph of one of them can replay.
     """
 
     runs_ahead = True
@@ -59,9 +58,6 @@ class CudaAccelerator(Accelerator):
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
             return
-        if loaded.state_shapes:
-            self.no_graphs = "steps of models with recurrent layers are not captured"
-            return
         self.graphs = StepGraphs(
             forward,
             table_columns=-(-loaded.max_model_len // config.block_size),
@@ -71,6 +67,7 @@ class CudaAccelerator(Accelerator):
             device=loaded.device,
             new_graph=self.graph_factory(loaded.device),
             buckets=self.buckets,
+            states=states,
         )
         self.graphs.capture(reporter)
         self.num_graphs, self.no_graphs = len(self.graphs), self.graphs.refused
@@ -84,18 +81,23 @@ class CudaAccelerator(Accelerator):
 
     def choices(self) -> tuple[Choice, ...]:
         fused = "norms, activations, rotary"
-        one_by_one = "launched one by one"
-        refused = self.no_graphs and f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
-        steps = Choice(
-            "steps", f"CUDA graphs of {self.num_graphs} sizes" if self.num_graphs else one_by_one, slow=refused
-        )
-        if self.graphs is None:
-            steps = Choice("steps", one_by_one, self.no_graphs or "")
         return (
             Choice("attention", self._attention, slow=self._no_triton),
             Choice(fused, "one pass each") if self._fuse_ops else Choice(fused, "torch", "fuse_ops is off"),
-            steps,
+            self._steps(),
         )
+
+    def _steps(self) -> Choice:
+        part, one_by_one = "steps", "launched one by one"
+        if self.graphs is None:
+            return Choice(part, one_by_one, self.no_graphs or "")
+        if self.no_graphs is not None:
+            slow = f"Steps are not replayed as CUDA graphs: {Choice.brief(self.no_graphs)}"
+            return Choice(part, one_by_one, slow=slow)
+        if self.graphs.decodes_only:
+            why = "the prompts of a model with recurrent layers are not replayed"
+            return Choice(part, f"CUDA graphs of decodes of {self.num_graphs} sizes", why)
+        return Choice(part, f"CUDA graphs of {self.num_graphs} sizes")
 
     @property
     def replays(self) -> bool:

@@ -5,6 +5,9 @@ and reads its inputs from the addresses at which it was captured: here a set of 
 padded batch is copied. As in vLLM and nano-vllm there is a graph for each of a few padded sizes, captured largest first,
 all in one memory pool. Mixed steps of prompts and decodes are replayed too, which needs attention whose launches are the
 same for any batch that fits the buffers, as the Triton backend's are.
+
+Of a model with recurrent layers only decodes are captured: steps in which each row is one token that is not its request's
+first. The rows' state slots are a static input, padding reads and writes slot 0.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -21,6 +25,8 @@ from roseplay.core.progress import Reporter
 from roseplay.model import exclusive
 from roseplay.model.accelerator import Forward
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch, dummy_batch, pad, put_drawn
+from roseplay.model.stateful import use_static_slots
+from roseplay.model.states import StatePool
 from roseplay.model.upload import pack_ints
 
 logger = logging.getLogger(__name__)
@@ -63,6 +69,12 @@ def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MI
             rows = held + 1
             found.append(Bucket(tokens, rows + (rows == tokens), held))
     return found
+
+
+def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:
+    """The buckets of decodes that so many requests need, smallest first; at least one."""
+    decodes = sorted((bucket for bucket in buckets if bucket.decodes_only), key=lambda bucket: bucket.rows)
+    return [decodes[0], *(larger for smaller, larger in pairwise(decodes) if smaller.rows < requests)]
 
 
 class Graph(Protocol):
@@ -180,8 +192,11 @@ class StepGraphs:
         table_columns: blocks of the longest request.
         new_graph: makes an empty graph.
         buckets: sizes, see ``make_buckets``.
+        states: that ``forward`` reads and writes; None for a model without recurrent layers.
 
     Attributes:
+        buckets: those sizes that the model's steps can have.
+        decodes_only: whether no other steps are captured.
         refused: why there are no graphs, None when there are.
     """
 
@@ -196,12 +211,14 @@ class StepGraphs:
         device: torch.device,
         new_graph: Callable[[], Graph],
         buckets: list[Bucket],
+        states: StatePool | None = None,
     ) -> None:
         self._forward = forward
         self._block_size = block_size
         self._device = device
         self._new_graph = new_graph
-        self.buckets = buckets
+        self.buckets = buckets if states is None else _decodes_of(buckets, states.num_slots - 1)
+        self.decodes_only = states is not None
         self._graphs: dict[Bucket, Graph] = {}
         self.refused: str | None = None
         most = max(self.buckets, key=_ints)
@@ -216,15 +233,16 @@ class StepGraphs:
         return len(self._graphs)
 
     def capture(self, reporter: Reporter) -> None:
-        """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache.
+        """Capture all sizes, largest first, so that smaller ones reuse its memory. Writes only to block 0 of the KV cache
+        and to state slot 0.
 
         If the model cannot be captured, there are no graphs and ``refused`` says why.
         """
         reporter.begin("warm-up", len(self.buckets), "steps")
         for bucket in sorted(self.buckets, key=lambda bucket: (bucket.tokens, bucket.rows), reverse=True):
-            batch, graph = self._static_batch(bucket), self._new_graph()
+            (batch, state_slots), graph = self._static_batch(bucket), self._new_graph()
             try:
-                graph.capture(lambda batch=batch: self._run(batch))  # type: ignore[misc]
+                graph.capture(lambda batch=batch, slots=state_slots: self._run(batch, slots))  # type: ignore[misc]
             except Exception as error:
                 self._graphs.clear()
                 self._ints, self._tables, self._logits = self._ints[:0], self._tables[:0], self._logits[:0]
@@ -238,6 +256,8 @@ class StepGraphs:
         """The smallest size that holds the step; None if no graph can compute it."""
         if not host.cuda_graphs or not host.batched_append:
             return None
+        if self.decodes_only and not host.continues_by_one:
+            return None
         return next((bucket for bucket in self.buckets if bucket in self._graphs and bucket.holds(host)), None)
 
     def replay(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None = None) -> torch.Tensor:
@@ -246,17 +266,20 @@ class StepGraphs:
         self._graphs[bucket].replay()
         return self._logits[: host.logits_rows.shape[0]]
 
-    def _run(self, batch: PagedBatch) -> None:
+    def _run(self, batch: PagedBatch, state_slots: torch.Tensor) -> None:
         batch.memo.clear()  # written by an earlier run
+        if self.decodes_only:
+            use_static_slots(batch, state_slots)
         logits = self._forward(batch)
         self._logits[: logits.shape[0]].copy_(logits)
 
-    def _static_batch(self, bucket: Bucket) -> PagedBatch:
-        """Views of the buffers, which are loaded with one token in block 0 and padding."""
+    def _static_batch(self, bucket: Bucket) -> tuple[PagedBatch, torch.Tensor]:
+        """Views of the buffers, which are loaded with one token in block 0 and padding; and that of the state slots."""
         padded = self._load(bucket, dummy_batch(1, row_tokens=1, block_size=self._block_size), None)
-        ids, positions, slots, cu_seqlens_q, seq_lens, rows = self._ints[: _ints(bucket)].split(_sections(bucket))
+        views = self._ints[: _ints(bucket)].split(_sections(bucket))
+        ids, positions, slots, cu_seqlens_q, seq_lens, rows, state_slots = views
         unknown: Any = _OnDeviceOnly()
-        return PagedBatch(
+        batch = PagedBatch(
             input_ids=ids,
             positions=positions,
             slot_mapping=slots,
@@ -267,7 +290,9 @@ class StepGraphs:
             host_cu_seqlens_q=padded.cu_seqlens_q,  # only tells whether all rows are single tokens, which does not change
             host_seq_lens=unknown,
             host_block_tables=unknown,
+            host_state_slots=unknown,
         )
+        return batch, state_slots
 
     def _load(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None) -> HostBatch:
         """Pad the step's batch and copy it to the buffers, with one copy from the host; returns the padded batch."""
@@ -279,6 +304,7 @@ class StepGraphs:
             block_size=self._block_size,
         )
         arrays = padded.arrays()
+        arrays.insert(-3, padded.state_slots)
         packed = pack_ints(arrays, self._device).to(self._device, non_blocking=True)
         static, tables, placeholders, drawn_rows = packed.split([_ints(bucket), *(a.size for a in arrays[-3:])])
         rows, columns = padded.block_tables.shape
@@ -289,8 +315,8 @@ class StepGraphs:
 
 
 def _sections(bucket: Bucket) -> list[int]:
-    """Sizes of input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows."""
-    return [bucket.tokens, bucket.tokens, bucket.tokens, bucket.rows + 1, bucket.rows, bucket.logits]
+    """Sizes of input_ids, positions, slot_mapping, cu_seqlens_q, seq_lens, logits_rows, state_slots."""
+    return [bucket.tokens, bucket.tokens, bucket.tokens, bucket.rows + 1, bucket.rows, bucket.logits, bucket.rows]
 
 
 def _ints(bucket: Bucket) -> int:
