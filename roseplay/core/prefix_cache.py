@@ -280,6 +280,9 @@ class PrefixCache:
         del self._node_of_block[node.block]
         self.states.drop((node.parent, node.tokens))
         self._update_findable(node.block)
+        tail = self._tails.get((node.parent, node.tokens))
+        if tail is not None and tail.block != node.block:  # a prompt that ends there was computed separately
+            self._remove_tail(tail)
 
     def _remove_tail(self, tail: Tail) -> None:
         if self._tails.get((tail.parent, tail.tokens)) is not tail:

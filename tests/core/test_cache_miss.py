@@ -6,6 +6,7 @@ import pytest
 
 from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason, Siblings
 from roseplay.core.request import Request
+from tests.core.checker import NAN_LOGITS, Checker
 from tests.core.driver import run
 from tests.core.harness import BLOCK_SIZE, Rig
 
@@ -74,6 +75,19 @@ def test_the_logits_are_gone() -> None:
     asked(rig, FOX)
     assert asked(rig, FOX).miss == Miss(MissReason.LOGITS, 8, 8)
     assert asked(rig, FOX[:8]).miss == Miss(MissReason.LOGITS, 7, 7)
+
+
+def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_with_it() -> None:
+    """Computed separately, it is the end of a prompt alone, and no block that others go on from."""
+    tried = Checker(same_step_sharing=False)
+    tried.submit(FOX, 5)
+    tried.submit(FOX[:4], 1)
+    tried.step()
+    tried.step(NAN_LOGITS)
+    tried.submit(FOX, 1)
+    tried.step()
+    assert tried.device.truths[2].request.miss == Miss(MissReason.NEW, 0, 0)
+    tried.drain()
 
 
 def test_another_one_of_its_step_computes_it() -> None:
