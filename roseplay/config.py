@@ -90,8 +90,9 @@ class EngineConfig:
         Whole(0, none="as many as an eighth of the free memory holds, at most 64, or 256 on a GPU"),
         "Kept states",
         "engine: memory",
-        "States of recurrent layers that the prefix cache keeps, from which requests with the same beginning go on; each takes "
-        "as much memory as a state slot. 0 leaves the prefix cache and same-step sharing off for such models.",
+        "States of recurrent layers that the prefix cache keeps, from which requests with the same beginning go on, and chats "
+        "from the last full block of an answer; each takes as much memory as a state slot. 0 leaves the prefix cache and "
+        "same-step sharing off for such models.",
         unit="states",
         needs="a model with recurrent layers",
     )
@@ -102,7 +103,7 @@ class EngineConfig:
         "engine: memory",
         "Blocks of a prompt after which a state of its recurrent layers is kept, beside those at its last full block and at "
         "its end. Each takes one of the kept states, and a step of the prompt ends there. 0 cuts no prompt for it: a state is "
-        "kept at its end, for exact repeats.",
+        "kept at its end, for exact repeats. It does not concern answers, which take one of the kept states each.",
         unit="blocks",
         needs="a model with recurrent layers",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
-from roseplay.core.cache_entries import COMMITTED, Lookup, Match, has_logits
+from roseplay.core.cache_entries import COMMITTED, UNKNOWN, Key, Lookup, Match, has_logits
 from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.core.prefix_cache import PrefixCache
 from roseplay.core.request import Request
@@ -201,11 +201,24 @@ class BlockTables:
             request.num_chained_blocks = index + 1
 
     def keep_state(self, request: Request, step: Step) -> None:
-        """Keep the state after what the request computes in the step, if it is wanted and its end can be found."""
+        """Keep the state after what the request computes in the step, if it is wanted and its end can be found, or may be
+        once its last token is known."""
+        if self.states.is_wanted(request):
+            known = request.num_known_tokens >= request.num_computed_tokens
+            key = self._end(request) if known else UNKNOWN
+            if key is not None:
+                self.states.save(key, request, step)
+
+    def name_state(self, request: Request) -> None:
+        """The last token that the request computes is known now: a state kept after it can be found, if its end can be."""
+        key = self._end(request)
+        if key is not None:
+            self.states.name(key, request)
+
+    def _end(self, request: Request) -> Key | None:
         node = request.chain
         at_end = request.num_chained_blocks * self.block_size == request.num_computed_tokens
-        if at_end and node is not None and node.listed and self.states.is_wanted(request):
-            self.states.save((node.parent, node.tokens), request, step)
+        return (node.parent, node.tokens) if at_end and node is not None and node.listed else None
 
     def publish_tail(self, request: Request, step: Step, entry_index: int, keep: bool) -> int | None:
         """Make a finished prompt's end findable; returns the key to save its logits under."""

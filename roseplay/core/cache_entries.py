@@ -51,6 +51,7 @@ class Tail:
 
 # What is kept at the end of some tokens is found by these: the node of the blocks before, and the tokens behind them.
 Key = tuple[Node | None, tuple[int, ...]]
+UNKNOWN: Key = (None, ())  # its last token is not drawn yet; nothing is found by it
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +62,7 @@ class KeptState:
         slot: of the state pool, behind those of requests.
         source: the state slot that it is copied from, at the end of the step ``pending_step``.
         request_id: whose state it was.
+        in_answer: whether its last token was one of that request's answer.
     """
 
     key: Key
@@ -68,6 +70,7 @@ class KeptState:
     source: int
     pending_step: int
     request_id: int
+    in_answer: bool
 
 
 @dataclass(slots=True)

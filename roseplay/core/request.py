@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roseplay.config import SamplingParams
 
 if TYPE_CHECKING:
-    from roseplay.core.cache_entries import Node
+    from roseplay.core.cache_entries import KeptState, Node
     from roseplay.core.cache_miss import Miss
 
 
@@ -46,6 +46,7 @@ class Request:
         prefill_end: tokens known when it was last admitted; up to there its tokens count as prompt tokens.
         block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
         state_slot: where its recurrent states are kept, 0 while it has none.
+        answer_state: the kept state after the last full block of its answer, of its own making; None before.
         branch: tokens up to the end of another prompt's blocks that had no recurrent state there; 0 for none.
         chain: the prefix cache's node for its first ``num_chained_blocks`` full blocks.
         last_step: the last step that computed one of its tokens, -1 before.
@@ -58,7 +59,8 @@ class Request:
 
     __slots__ = (
         "request_id", "arrival", "token_ids", "num_prompt_tokens", "sampling", "seed", "eos_token_ids",
-        "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "branch", "chain", "num_chained_blocks", "last_step",
+        "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
+        "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "num_preemptions", "finish_reason",
     )  # fmt: skip
 
@@ -87,6 +89,7 @@ class Request:
         self.prefill_end = self.num_prompt_tokens
         self.block_table: list[int] = []
         self.state_slot = 0
+        self.answer_state: KeptState | None = None
         self.branch = 0
         self.chain: Node | None = None
         self.num_chained_blocks = 0

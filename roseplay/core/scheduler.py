@@ -208,16 +208,17 @@ class Scheduler:
 
     def _append_token(self, request: Request, token: int) -> None:
         put_token(request, token)
-        if token in request.eos_token_ids:
-            self._finish(request, FinishReason.STOP)
-        elif request.num_output_tokens >= request.sampling.max_new_tokens:
-            self._finish(request, FinishReason.LENGTH)
-        elif (
+        if (
             self._acting.prefix_cache
             and request.num_computed_tokens % self.block_size == 0
             and self.in_flight.is_writing_for(request)
         ):
             self.tables.publish_blocks(request, request.last_step, keep=True)  # it had to wait for this token
+            self.tables.name_state(request)
+        if token in request.eos_token_ids:
+            self._finish(request, FinishReason.STOP)
+        elif request.num_output_tokens >= request.sampling.max_new_tokens:
+            self._finish(request, FinishReason.LENGTH)
 
     def take_errors(self) -> list[tuple[Request, str]]:
         """Requests that ended because a step had an error for them, and why, since the last call."""

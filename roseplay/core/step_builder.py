@@ -92,6 +92,7 @@ class StepBuilder:
         step.entries.append(StepEntry(request, start, 1, samples=True, logits_entry=len(step.entries)))
         if self._knobs.prefix_cache and (start + 1) % self._pool.block_size == 0:
             self._tables.publish_blocks(request, step.step_id, keep=True)
+            self._tables.keep_state(request, step)
 
     # -- prompts
 

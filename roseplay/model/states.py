@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -106,10 +107,14 @@ class StatePool:
         last = self.num_slots + self.num_snapshots - 1
         if len(set(destinations)) < len(copies) or not all(1 <= slot <= last for pair in copies for slot in pair):
             raise ValueError(f"states are to be copied between slots {copies}, of 1 to {last}")
+        if self._device.type == "cpu" and not set(sources) & set(destinations):  # without a batch of them in between
+            for tensor in chain.from_iterable(self._tensors.values()):
+                for source, destination in copies:
+                    tensor[destination] = tensor[source]
+            return
         read, written = to_device([sources, destinations], torch.int64, self._device)
-        for states in self._tensors.values():
-            for tensor in states:
-                tensor.index_copy_(0, written, tensor.index_select(0, read))
+        for tensor in chain.from_iterable(self._tensors.values()):
+            tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:
         """Copies of a layer's states, each ``[slots, ...]``, in the order of ``shapes``."""

@@ -15,6 +15,14 @@ def random_prompt(rng: random.Random) -> list[int]:
     return head + tail
 
 
+def continued(checker: Checker, rng: random.Random) -> list[int] | None:
+    """A chat's next turn: the prompt of an earlier request, its answer or some of it, and perhaps more. None if that is long."""
+    truths = list(checker.device.truths.values())[-20:]
+    if not truths or len(tokens := rng.choice(truths).tokens) > 40:
+        return None
+    return tokens[: rng.choice([len(tokens), rng.randint(1, len(tokens))])] + [10] * rng.randrange(5)
+
+
 def random_knobs(rng: random.Random) -> dict[str, object]:
     return rng.choice(
         [
@@ -69,8 +77,12 @@ def _operate(checker: Checker, rng: random.Random, ahead: bool, failures: float)
         prompt, count = random_prompt(rng), rng.choice([1, 1, 2, 5, 9])
         if rng.random() < 0.02:
             prompt *= rng.choice([3, 10, 40])  # perhaps too long for the pool
+        if rng.random() < 0.3:
+            prompt = continued(checker, rng) or prompt
         eos = frozenset(rng.randrange(1, 50) for _ in range(2)) if rng.random() < 0.5 else frozenset()
-        checker.submit(prompt, count, rng.randrange(2), eos, rng.choice([None] * 7 + [0]))
+        seed, prompt_logprobs = rng.randrange(2), rng.choice([None] * 7 + [0])
+        for _ in range(rng.choice([1] * 9 + [3])):
+            checker.submit(prompt, count, seed, eos, prompt_logprobs)
     elif action < 0.28:
         checker.end(rng.randrange(40), rng.choice([FinishReason.ABORT, FinishReason.STOP]))
     elif action < 0.31:

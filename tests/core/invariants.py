@@ -7,7 +7,7 @@ from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step
-from tests.core.device import NAN, Device, Truth
+from tests.core.device import NAN, UNWRITTEN, Device, Truth
 
 
 class Invariants:
@@ -97,10 +97,16 @@ class Invariants:
         assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost, or in use twice"
         assert all(cache._nodes.get(state.key) or cache._tails.get(state.key) for state in kept)
         for state in kept:
-            if state.pending_step == COMMITTED and not has_flight:
-                parent, tokens = state.key
-                found = self.device.states[state.slot]
-                assert found == NAN or self.device.histories.tokens(found) == [*_path(parent), *tokens]
+            found, own = self.device.states[state.slot], [*_path(state.key[0]), *state.key[1]]
+            failing = has_flight and found == UNWRITTEN
+            assert failing or found == NAN or self.device.histories.tokens(found) == own, "a state of other tokens"
+            prompt = self.device.truths[state.request_id].request.num_prompt_tokens
+            assert state.in_answer == (len(own) > prompt)
+            assert not state.in_answer or len(own) % self.scheduler.block_size == 0
+        in_answers = [state for state in {*kept, *states._pending} if state.in_answer]
+        assert len(in_answers) == states._num_in_answers
+        owners = [state.request_id for state in in_answers if state in kept]
+        assert len(set(owners)) == len(owners), "an answer has two kept states"
 
     def _check_histories(self, *, has_flight: bool) -> None:
         for truth in self.live.values():

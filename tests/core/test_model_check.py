@@ -86,6 +86,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def submit_a_long_prompt(self, prompt: list[int], repeats: int) -> None:
         self.checker.submit(prompt * repeats, 2)
 
+    @precondition(lambda self: self.checker.device.truths)
+    @rule(which=st.integers(0, 20), tail=st.lists(st.integers(10, 12), max_size=5), count=st.integers(1, 9))
+    def submit_the_next_turn(self, which: int, tail: list[int], count: int) -> None:
+        truths = list(self.checker.device.truths.values())
+        self.checker.submit([*truths[which % len(truths)].tokens, *tail], count)
+
     @precondition(lambda self: self.checker.num_live)
     @rule(which=st.integers(0, 20), reason=st.sampled_from([FinishReason.ABORT, FinishReason.STOP]))
     def end(self, which: int, reason: FinishReason) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from roseplay.core.cache_miss import MissReason
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.step import Step
-from tests.core.checker import BROKEN_AT_LAUNCH, NAN_LOGITS, NO_MEMORY, Checker
+from tests.core.checker import BROKEN_AT_LAUNCH, BROKEN_LATER, NAN_LOGITS, NO_MEMORY, Checker
 
 BLOCK = 4
 HEAD = list(range(1, 13))  # three blocks
@@ -21,14 +21,20 @@ def checker(**settings: object) -> Checker:
     )
 
 
-def serve(checker: Checker, *prompts: Sequence[int], max_new_tokens: int = 2) -> list[Request]:
-    """Requests that came together have been served."""
+def serve(
+    checker: Checker,
+    *prompts: Sequence[int],
+    max_new_tokens: int = 2,
+    ahead: bool = False,
+    eos: Iterable[int] = (),
+) -> list[Request]:
+    """Requests that came together have been served; ``ahead``: each step was made while the one before ran."""
     first = checker._next_id
     for prompt in prompts:
-        checker.submit(prompt, max_new_tokens)
+        checker.submit(prompt, max_new_tokens, eos=eos)
     served = [checker.device.truths[number].request for number in range(first, checker._next_id)]
-    while checker.scheduler.has_work:
-        checker.step()
+    while checker.scheduler.has_work or checker.flying is not None:
+        checker.launch() if ahead else checker.step()
     return served
 
 
@@ -205,6 +211,111 @@ def test_preempted_requests_go_on_from_the_last_kept_state():
     tried.drain()
 
 
+def test_a_preempted_request_goes_on_from_its_answer_where_that_is_still_there():
+    tried = checker(num_blocks=10)
+    tried.submit(range(8), 12)
+    tried.submit(range(20, 30), 20)
+    second = tried.device.truths[1].request
+    while second.num_preemptions == 0 or second.request_id not in (done := step(tried)).admitted:
+        done = step(tried)
+    assert [entry.start for entry in done.entries if entry.request is second] == [16]
+    tried.drain()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("settings", [{"state_interval": 0}, {"state_interval": 3}, {"chunked_prefill": False}])
+def test_a_chat_goes_on_from_the_last_full_block_of_the_answer(settings: dict[str, object], ahead: bool):
+    tried = checker(**settings)
+    for length in range(1, 14):
+        prompt = [*HEAD, 20 + length]
+        (turn,) = serve(tried, prompt, max_new_tokens=length, ahead=ahead)
+        (following,) = serve(tried, [*turn.token_ids, 5, 6, 7, 8, 9])
+        computed = len(turn.token_ids) - 1
+        if computed >= 16:  # else the answer fills no block
+            assert following.num_cached_tokens == computed - computed % BLOCK
+    tried.drain()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_long_answer_takes_the_place_of_one_state(ahead: bool):
+    tried = checker(num_state_snapshots=3)
+    serve(tried, HEAD[:4], max_new_tokens=40, ahead=ahead)
+    assert [state.in_answer for state in tried.scheduler.cache.states.kept] == [False, True]
+    tried.drain()
+
+
+def test_an_end_token_that_fills_a_block_does_not_lose_the_state():
+    """A step that runs ahead keeps the state after it before anybody knows that it ends the answer."""
+    prompt = [*HEAD, 20]
+    (unended,) = serve(checker(), prompt, max_new_tokens=40)
+    end = next(at for at in range(19, 53, BLOCK) if unended.token_ids[at] not in unended.token_ids[:at])
+    tried = checker(num_state_snapshots=3)
+    (turn,) = serve(tried, prompt, max_new_tokens=40, eos=[unended.token_ids[end]], ahead=True)
+    assert (turn.finish_reason, turn.num_tokens) == (FinishReason.STOP, end + 1)
+    (following,) = serve(tried, [*turn.token_ids, 5, 6])
+    assert following.num_cached_tokens == end + 1
+    tried.drain()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_answer_that_is_aborted_can_be_gone_on_from(ahead: bool):
+    tried = checker()
+    tried.submit([*HEAD, 20], 40)
+    for _ in range(12):
+        tried.launch() if ahead else tried.step()
+    turn = tried.device.truths[0].request
+    tried.end(0)
+    tried.land()
+    (following,) = serve(tried, [*turn.token_ids, 5, 6])
+    assert following.num_cached_tokens > len(HEAD)
+    tried.drain()
+
+
+def test_answers_leave_half_of_few_states_to_prompts():
+    tried = checker(num_state_snapshots=4, state_interval=100)
+    serve(tried, HEAD, max_new_tokens=1)
+    for seed in range(8):
+        tried.submit([20], 30, seed)
+    while tried.scheduler.has_work:
+        tried.step()
+    (after,) = serve(tried, [*HEAD, 40])
+    assert after.num_cached_tokens == len(HEAD)
+    tried.drain()
+
+
+def test_answers_that_run_beside_each_other_share_what_they_have_in_common():
+    """A second request finds the first one's state while its answer runs."""
+    tried = checker()
+    tried.submit([*HEAD, 20], 40)
+    for _ in range(12):
+        tried.step()
+    running = tried.device.truths[0].request
+    (beside,) = serve(tried, [*running.token_ids[:22], 5, 6])
+    assert beside.num_cached_tokens in (16, 20)
+    tried.drain()
+
+
+def test_no_state_of_an_answer_is_kept_with_the_prefix_cache_off():
+    tried = checker(prefix_cache=False)
+    serve(tried, [*HEAD, 20], max_new_tokens=20)
+    assert tried.scheduler.cache.states.num_kept == 0
+    tried.drain()
+
+
+@pytest.mark.parametrize("outcome", [BROKEN_AT_LAUNCH, BROKEN_LATER, NO_MEMORY, NAN_LOGITS])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_no_state_is_kept_of_a_decode_that_failed(outcome: str, ahead: bool):
+    tried = checker()
+    tried.submit([*HEAD, 20], 40)
+    turn = tried.device.truths[0].request
+    while turn.num_computed_tokens < 19:
+        tried.launch() if ahead else tried.step()
+    tried.launch(outcome)
+    tried.land()
+    assert not any(state.in_answer for state in tried.scheduler.cache.states.kept)
+    tried.drain()
+
+
 @pytest.mark.parametrize("outcome", [BROKEN_AT_LAUNCH, NO_MEMORY])
 def test_nothing_of_a_step_that_failed_is_kept(outcome: str):
     tried = checker()
@@ -253,4 +364,34 @@ def test_without_kept_states_nothing_is_found():
     (repeat,) = serve(tried, HEAD)
     assert repeat.miss is not None
     assert (repeat.num_cached_tokens, repeat.miss.reason) == (0, MissReason.STATE)
+    tried.drain()
+
+
+def test_equal_answers_keep_one_state():
+    """They are drawn side by side, and each step runs ahead."""
+    tried = checker(same_step_sharing=False)
+    requests = serve(tried, *[[*HEAD, 20]] * 3, max_new_tokens=20, ahead=True)
+    assert sum(state.in_answer for state in tried.scheduler.cache.states.kept) == 1
+    (following,) = serve(tried, [*requests[0].token_ids, 5])
+    assert following.num_cached_tokens == 32
+    (longer,) = serve(tried, [*HEAD, 20], max_new_tokens=30, ahead=True)
+    assert longer.token_ids[:33] == requests[0].token_ids
+    tried.drain()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_no_state_is_kept_behind_blocks_that_are_not_to_be_found_again(ahead: bool):
+    """The second request has a first block of its own, and a second one of the first request, which fails afterwards."""
+    tried = checker(same_step_sharing=False)
+    tried.submit([*HEAD[:8], 20], 20)
+    tried.submit([*HEAD, 20], 20)
+    tried.step()
+    tried.set_knobs(prefill_max_batch_size=1)
+    tried.step()
+    second = tried.device.truths[1].request
+    tried.step(NAN_LOGITS)
+    assert (second.num_computed_tokens, second.num_cached_tokens) == (8, 4)
+    assert list(tried.scheduler.requests) == [1]
+    while tried.scheduler.has_work:
+        tried.launch() if ahead else tried.step()
     tried.drain()

@@ -36,7 +36,7 @@ QUICK = ["few slots", "after preemption, resumed from the cache"]
 def test_steps_that_run_ahead_of_their_tokens():
     """As on a GPU: the next step is launched before the last one's tokens are known."""
     with emulate_gpu():
-        check_prefixes("lfm2", [0, 12, 14], attention="reference", state_interval=1)
+        check_prefixes("lfm2", [0, 12, 14, 20, 12], attention="reference", state_interval=1)
         check("lfm2", {"ahead": {"attention": "reference", "state_slots": 3, "prefill_max_tokens": 7}})
 
 
@@ -82,14 +82,14 @@ def check_prefixes(family: str, cached: list[int], **settings: Any) -> None:
 
 
 SHARING: dict[str, tuple[list[int], dict[str, Any]]] = {
-    "every block": ([0, 12, 14, 12, 12], {"state_interval": 1}),
-    "last blocks": ([0, 12, 14, 12, 12], {}),
-    "chunks": ([0, 12, 14, 12, 12], {"state_interval": 2, "prefill_max_tokens": 5}),
-    "ends alone": ([0, 0, 14, 0, 0], {"state_interval": 0}),
-    "one kept state": ([0, 0, 0, 0, 0], {"state_interval": 0, "state_snapshots": 1}),
-    "few slots": ([0, 12, 14, 12, 12], {"state_slots": 2, "state_interval": 3}),
+    "every block": ([0, 12, 14, 20, 12], {"state_interval": 1}),
+    "last blocks": ([0, 12, 14, 20, 12], {}),
+    "chunks": ([0, 12, 14, 20, 12], {"state_interval": 2, "prefill_max_tokens": 5}),
+    "ends alone": ([0, 0, 14, 20, 0], {"state_interval": 0}),
+    "one kept state": ([0, 0, 0, 20, 0], {"state_interval": 0, "state_snapshots": 1}),
+    "few slots": ([0, 12, 14, 20, 12], {"state_slots": 2, "state_interval": 3}),
     "not cached": ([0, 0, 0, 0, 0], {"prefix_cache": False}),
-    "not shared": ([0, 12, 14, 12, 12], {"same_step_sharing": False}),
+    "not shared": ([0, 12, 14, 20, 12], {"same_step_sharing": False}),
 }
 
 
@@ -121,6 +121,36 @@ def test_greedy_output_equals_generate_with_recorded_decodes():
     """A size is recorded when it comes a second time; requests join and leave between replays."""
     with recording_options(record_after=1, warm_up_s=0):
         check("qwen3_5_text", {"few slots": {"state_slots": 3}, "in chunks": {"prefill_max_tokens": 3}})
+
+
+def test_a_chat_goes_on_from_what_recorded_decodes_left():
+    with recording_options(record_after=1, warm_up_s=0):
+        check_prefixes("qwen3_5_text", [0, 12, 14, 20, 12])
+
+
+@pytest.mark.parametrize("settings", [{}, {"prefill_max_tokens": 5, "max_batch_size": 2}, {"num_blocks": 18}], ids=str)
+def test_chats_beside_each_other_go_on_from_their_answers(settings: dict[str, Any]):
+    """Three turns each; with few blocks, some are preempted in their answers."""
+    model = tiny_model(STATEFUL["lfm2"]())
+    reference = copy.deepcopy(model)
+    params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
+    preempted = 0
+    chats = [[60 + number, 5, 6, *range(7, 7 + number)] for number in range(4)]
+    with Engine(model, block_size=4, dtype="float32", **settings) as engine:
+        for turn in range(3):
+            engine.pause()
+            streams = [engine.submit(chat, params) for chat in chats]
+            engine.resume()
+            outputs = [stream.result(60) for stream in streams]
+            for chat, output in zip(chats, outputs, strict=True):
+                assert output.error is None, output.error
+                assert_greedy(reference, chat, output.token_ids)
+                if turn and not settings.get("num_blocks"):
+                    before = len(chat) - 4
+                    assert output.metrics.cached_tokens == before - before % 4
+                chat += [*output.token_ids, 9, 8, 7]
+            preempted += sum(output.metrics.num_preemptions for output in outputs)
+    assert bool(preempted) == ("num_blocks" in settings)
 
 
 def test_the_engine_says_how_many_slots_it_has():
