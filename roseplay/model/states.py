@@ -107,13 +107,15 @@ class StatePool:
         last = self.num_slots + self.num_snapshots - 1
         if len(set(destinations)) < len(copies) or not all(1 <= slot <= last for pair in copies for slot in pair):
             raise ValueError(f"states are to be copied between slots {copies}, of 1 to {last}")
-        if self._device.type == "cpu" and not set(sources) & set(destinations):  # without a batch of them in between
-            for tensor in chain.from_iterable(self._tensors.values()):
-                for source, destination in copies:
-                    tensor[destination] = tensor[source]
+        tensors = list(chain.from_iterable(self._tensors.values()))
+        if not set(sources) & set(destinations):  # nothing is put aside, and a GPU copies all layers at once
+            for dtype in {tensor.dtype for tensor in tensors}:
+                same = [tensor for tensor in tensors if tensor.dtype == dtype]
+                written_to = [tensor[slot] for tensor in same for slot in destinations]
+                torch._foreach_copy_(written_to, [tensor[slot] for tensor in same for slot in sources])
             return
         read, written = to_device([sources, destinations], torch.int64, self._device)
-        for tensor in chain.from_iterable(self._tensors.values()):
+        for tensor in tensors:
             tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     def read(self, layer: int, slots: torch.Tensor) -> list[torch.Tensor]:

@@ -94,6 +94,9 @@ def test_states_are_copied_all_at_once():
     states = [torch.rand(2, *first), torch.rand(2, *second, dtype=torch.float64)]
     pool.write(1, slots, states)
     pool.copy([])
+    pool.copy([(1, 4), (2, 3)])
+    for written, found in zip(states, pool.read(1, torch.tensor([1, 2, 3, 4])), strict=True):
+        assert torch.equal(found, written[[0, 1, 1, 0]])
     pool.copy([(1, 2), (2, 4)])
     for written, found in zip(states, pool.read(1, torch.tensor([1, 2, 4])), strict=True):
         assert torch.equal(found, written[[0, 0, 1]])
