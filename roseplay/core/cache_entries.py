@@ -62,6 +62,7 @@ class KeptState:
         slot: of the state pool, behind those of requests.
         source: the state slot that it is copied from, at the end of the step ``pending_step``.
         request_id: whose state it was.
+        num_tokens: how many these are.
         in_answer: whether its last token was one of that request's answer.
     """
 
@@ -70,6 +71,7 @@ class KeptState:
     source: int
     pending_step: int
     request_id: int
+    num_tokens: int
     in_answer: bool
 
 

@@ -17,7 +17,10 @@ from collections import OrderedDict
 
 from roseplay.core.cache_entries import COMMITTED, UNKNOWN, KeptState, Key, Lookup, Match, has_logits
 from roseplay.core.request import Request
+from roseplay.core.state_slots import NOBODY
 from roseplay.core.step import Step
+
+_NOTHING = (NOBODY, 0)
 
 
 class StateSnapshots:
@@ -37,6 +40,7 @@ class StateSnapshots:
         self.num_snapshots = num_snapshots
         self._interval, self._block_size = interval, block_size
         self._free = list(range(num_state_slots + num_snapshots, num_state_slots, -1))
+        self._changed = dict.fromkeys(self._free, _NOTHING)
         self._kept: OrderedDict[Key, KeptState] = OrderedDict()
         self._pending: list[KeptState] = []
         self._unproven: list[KeptState] = []  # committed, while their step is still in flight
@@ -54,6 +58,12 @@ class StateSnapshots:
     def kept(self) -> list[KeptState]:
         """All that are kept, the least recently used first."""
         return list(self._kept.values())
+
+    def take_changed(self) -> dict[int, tuple[int, int]]:
+        """Slots whose kept state is another since the last call: whose state it was and after how many tokens, or
+        ``NOBODY`` and 0 where none is kept; at first, all of them."""
+        changed, self._changed = self._changed, {}
+        return changed
 
     def has(self, key: Key) -> bool:
         return key in self._kept
@@ -94,12 +104,13 @@ class StateSnapshots:
             self.drop(before.key)
         if not self._free and not self._drop_oldest(in_answer):
             return
-        state = KeptState(key, self._free.pop(), request.state_slot, step.step_id, request.request_id, in_answer)
+        about = request.request_id, request.num_computed_tokens, in_answer
+        state = KeptState(key, self._free.pop(), request.state_slot, step.step_id, *about)
         if in_answer:
             self._num_in_answers += 1
             request.answer_state = state
         if key != UNKNOWN:
-            self._kept[key] = state
+            self._list(state)
         self._pending.append(state)
         step.states_after.append((request.state_slot, state.slot))
 
@@ -109,7 +120,11 @@ class StateSnapshots:
         if state is None or state.pending_step != request.last_step or key in self._kept:
             return
         state.key = key
-        self._kept[key] = state
+        self._list(state)
+
+    def _list(self, state: KeptState) -> None:
+        self._kept[state.key] = state
+        self._changed[state.slot] = (state.request_id, state.num_tokens)
 
     def _drop_oldest(self, in_answer: bool) -> bool:
         """Free a slot, that of the least recently used state; False when there is none but of this step. Where slots are few,
@@ -158,7 +173,10 @@ class StateSnapshots:
     def drop(self, key: Key) -> None:
         """What ``key`` belongs to cannot be found any more."""
         state = self._kept.pop(key, None)
-        if state is not None and state.pending_step == COMMITTED:  # else the step being scheduled still writes there
+        if state is None:
+            return
+        self._changed[state.slot] = _NOTHING
+        if state.pending_step == COMMITTED:  # else the step being scheduled still writes there
             self._release(state)
 
     def _release(self, state: KeptState) -> None:

@@ -149,6 +149,21 @@ class BlockChange(NamedTuple):
     findable: bool
 
 
+class StateChange(NamedTuple):
+    """What a slot of a model's recurrent states now has: the state of a running request, or behind those slots one that the
+    prefix cache keeps.
+
+    Attributes:
+        slot: from 1; those of kept states follow the requests' own.
+        request_id: whose state it is, or was; -1: the slot is free.
+        tokens: of a kept state, how many tokens it stands for.
+    """
+
+    slot: int
+    request_id: int
+    tokens: int
+
+
 @dataclass(slots=True)
 class StepRecord:
     """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
@@ -163,7 +178,7 @@ class StepRecord:
     before it for lack of memory. ``held_by``: what kept requests waiting, as in ``core.step.Step``. ``cache_events``: what
     entered and left the prefix cache since the previous record, where ``EngineConfig.kv_events`` asks for it.
     ``state_slots`` and ``states_kept``: of a model with recurrent layers, those that requests have and that the prefix cache
-    keeps after the step.
+    keeps after the step; ``state_changes`` has the slots that have changed since the previous step, a worker's first record all.
     """
 
     step_id: int
@@ -196,6 +211,7 @@ class StepRecord:
     cache_events: list[CacheEvent] = field(default_factory=list)
     state_slots: int = 0
     states_kept: int = 0
+    state_changes: list[StateChange] = field(default_factory=list)
 
     @property
     def block_copies(self) -> int:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepEntry, StepResult
-from roseplay.engine.messages import BlockChange, BlockInfo, EntryRecord, NewToken, PromptLogprobs, StepRecord
+from roseplay.engine.messages import (
+    BlockChange,
+    BlockInfo,
+    EntryRecord,
+    NewToken,
+    PromptLogprobs,
+    StateChange,
+    StepRecord,
+)
 
 
 def entry_record(entry: StepEntry) -> EntryRecord:
@@ -76,6 +84,7 @@ def step_record(
         cache_events=log.take() if (log := scheduler.cache.log) is not None else [],
         state_slots=scheduler.slots.num_slots - scheduler.slots.num_free,
         states_kept=scheduler.cache.states.num_kept,
+        state_changes=_state_changes(scheduler),
     )
 
 
@@ -85,6 +94,12 @@ def _block_changes(scheduler: Scheduler) -> list[BlockChange]:
         BlockChange(block, pool.ref_counts[block], next(iter(tables.holders(block)), -1), pool.is_findable(block))
         for block in pool.take_changed()
     ]
+
+
+def _state_changes(scheduler: Scheduler) -> list[StateChange]:
+    slots, kept = scheduler.slots.take_changed(), scheduler.cache.states.take_changed()
+    running = [StateChange(slot, request_id, 0) for slot, request_id in sorted(slots.items())]
+    return running + [StateChange(slot, *about) for slot, about in sorted(kept.items())]
 
 
 def block_info(scheduler: Scheduler, block: int) -> BlockInfo:

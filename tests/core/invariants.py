@@ -6,6 +6,7 @@ from roseplay.core.cache_entries import COMMITTED, Node
 from roseplay.core.cache_events import CacheEvent, Cleared, Removed, Stored
 from roseplay.core.request import PLACEHOLDER, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
+from roseplay.core.state_slots import NOBODY
 from roseplay.core.step import Step
 from tests.core.device import NAN, UNWRITTEN, Device, Truth
 
@@ -22,6 +23,8 @@ class Invariants:
         self.device = device
         self.live = live
         self._block_states: dict[int, tuple[int, bool]] = {}
+        self._slots: dict[int, int] = {}
+        self._kept: dict[int, tuple[int, int]] = {}
         self._stored: dict[int, Stored] = {}
         self._progress: tuple[int, ...] = ()
         self._patience = 0
@@ -86,6 +89,9 @@ class Invariants:
         assert all(1 <= slot <= slots.num_slots for slot in taken)
         assert all(bool(request.state_slot) == slots.used for request in running)
         assert not any(request.state_slot for request in self.scheduler.waiting)
+        self._slots.update(slots.take_changed())
+        told = {slot: request_id for slot, request_id in self._slots.items() if request_id != NOBODY}
+        assert told == {request.state_slot: request.request_id for request in holders if request.state_slot}
 
     def _check_kept_states(self, *, has_flight: bool) -> None:
         """Each kept state has a slot of its own, belongs to what can be found, and is that of exactly these tokens."""
@@ -96,6 +102,9 @@ class Invariants:
         first = self.scheduler.slots.num_slots + 1
         assert slots == list(range(first, first + states.num_snapshots)), "a slot is lost, or in use twice"
         assert all(cache._nodes.get(state.key) or cache._tails.get(state.key) for state in kept)
+        self._kept.update(states.take_changed())
+        told = {slot: about for slot, about in self._kept.items() if about != (NOBODY, 0)}
+        assert told == {state.slot: (state.request_id, len(_path(state.key[0])) + len(state.key[1])) for state in kept}
         for state in kept:
             found, own = self.device.states[state.slot], [*_path(state.key[0]), *state.key[1]]
             failing = has_flight and found == UNWRITTEN
