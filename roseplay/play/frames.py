@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from roseplay.clock import Clock
-from roseplay.engine.messages import BlockChange, StepRecord
+from roseplay.engine.messages import StepRecord
 from roseplay.engine.telemetry import (
     KnobEvent,
     LoadEvent,
@@ -39,6 +39,7 @@ from roseplay.traffic.metrics import ms, percentile
 KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
 _FREE = [0, -1, 0]
+_NO_STATE = [-1, 0]
 _AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms", "limit")]
 
 Tap = Callable[[dict[str, Any], bytes], None]
@@ -139,6 +140,7 @@ class FrameBuilder:
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
         self._blocks: dict[int, list[int]] = {}
+        self._states: dict[int, list[int]] = {}
         self.block_tabs = BlockTabs(registry)
         self.latest: dict[str, Any] = {}
 
@@ -166,7 +168,9 @@ class FrameBuilder:
             for event in requests
             if (stream := event.stream) is not None and self._registry.find(event.request_id, stream) is None
         ]
-        self._changed_blocks([event.record for event in events if isinstance(event, StepEvent)])
+        records = [event.record for event in events if isinstance(event, StepEvent)]
+        self._changed_blocks(records)
+        self._add_changed_states(records, {})
         self._ring.restart()
 
     def _make(
@@ -200,6 +204,7 @@ class FrameBuilder:
                 self._load(event, frame)
         self._add_absent(frame)
         frame["blocks"] = self._changed_blocks(records)
+        self._add_changed_states(records, frame)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
         frame["demo"] = demo
@@ -230,22 +235,22 @@ class FrameBuilder:
 
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
         """Returns the newest state of each block that these steps changed. An owner of -1 is none."""
-        newest: dict[int, BlockChange] = {}
+        newest: dict[int, list[int]] = {}
         for change in (change for record in records for change in record.block_changes):
             self.block_tabs.take(change)  # each: a request may come and go within one frame
-            newest[change.block] = change
-        changed = []
-        for block, change in newest.items():
-            state = [change.references, change.owner, int(change.findable)]
-            free = state == _FREE
-            if state == self._blocks.get(block, _FREE):
-                continue
-            changed.append([block, *state])
-            if free:
-                self._blocks.pop(block, None)
-            else:
-                self._blocks[block] = state
-        return changed
+            newest[change.block] = [change.references, change.owner, int(change.findable)]
+        return _take_changed(newest, self._blocks, _FREE)
+
+    def states(self) -> list[list[int]]:
+        """Returns the slots of recurrent states that are not free, as in a frame: ``[slot, request, tokens]``."""
+        return [[slot, *state] for slot, state in sorted(self._states.items())]
+
+    def _add_changed_states(self, records: list[StepRecord], frame: dict[str, Any]) -> None:
+        """Add the newest content of each slot that these steps changed; most models have none."""
+        changes = (change for record in records for change in record.state_changes)
+        newest = {change.slot: [change.request_id, change.tokens] for change in changes}
+        if changed := _take_changed(newest, self._states, _NO_STATE):
+            frame["states"] = changed
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record = event.record
@@ -305,6 +310,15 @@ class FrameBuilder:
             self._registry.settle(tracked)
             about = outcome(tracked)
         frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
+
+
+def _take_changed(newest: dict[int, list[int]], known: dict[int, list[int]], free: list[int]) -> list[list[int]]:
+    """Make ``known`` what is newest, without what is free; returns those that are no longer as they were."""
+    changed = {number: about for number, about in newest.items() if about != known.get(number, free)}
+    known.update(changed)
+    for number in [number for number, about in changed.items() if about == free]:
+        del known[number]
+    return [[number, *about] for number, about in changed.items()]
 
 
 def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:

@@ -240,6 +240,7 @@ class Playground:
             "columns": COLUMNS,
             "requests": requests,
             "blocks": self._builder.blocks(),
+            "states": self._builder.states(),
             "stats": self._builder.latest or None,
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
             "story": self._story.latest,

@@ -64,8 +64,6 @@ class Stats:
             "waiting": self._waiting,
             "kv_total": sum(blocks.values()) if record else None,
             **blocks,
-            "state_slots": record.state_slots if record else None,
-            "states_kept": record.states_kept if record else None,
             "kv_used": self._load.kv_usage if self._load else None,
             "saved_tokens": totals.saved,
             "saved_pct": round(100 * totals.saved / known, 1) if known else None,

@@ -16,7 +16,7 @@ class StepRow(NamedTuple):
 
     ``graph``: whether the step was replayed (as a CUDA graph, or on a CPU from its recording) rather than computed
     eagerly; ``None`` where there was no choice or it is not known. ``limit``: see ``step_limit``; ``None`` in recordings
-    that do not have it.
+    that do not have it. ``state_slots`` and ``states_kept``: 0 for a model without recurrent layers, too.
     """
 
     step_id: int
@@ -40,6 +40,8 @@ class StepRow(NamedTuple):
     copied: list[int]
     graph: bool | None = None
     limit: str | None = None
+    state_slots: int = 0
+    states_kept: int = 0
 
 
 class TokenRow(NamedTuple):

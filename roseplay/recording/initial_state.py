@@ -49,6 +49,7 @@ class InitialState:
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],
             "blocks": [[block, *about] for block, about in sorted(state.blocks.items())],
+            "states": [[slot, *about] for slot, about in sorted(state.states.items())],
             "stats": state.stats,
             "burst": state.burst,
             "absent": self._absent,

@@ -14,6 +14,7 @@ from roseplay.engine.messages import EntryRecord
 from roseplay.recording.frame_rows import StepRow, TokenRow
 
 _FREE = [0, -1, 0]
+_NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
     *("kind", "lane", "burst", "prompt_tokens", "arrived", "submitted", "scheduled", "first", "last", "finished"),
@@ -132,6 +133,7 @@ class RunState:
         steps: oldest first.
         changes: of the knobs, ``(t, step, {name: [old, new]})``.
         blocks: those that are not free, ``[references, owner, findable]``.
+        states: of a model with recurrent layers, the slots that are not free, ``[request, tokens]``.
     """
 
     def __init__(self, snapshot: dict[str, Any], knobs: dict[str, Any], *, history: bool) -> None:
@@ -141,6 +143,7 @@ class RunState:
         self.steps: list[StepRow] = []
         self.changes: list[tuple[float, int, dict[str, list[Any]]]] = []
         self.blocks: dict[int, list[int]] = {block: state for block, *state in snapshot.get("blocks", ())}
+        self.states: dict[int, list[int]] = {slot: state for slot, *state in snapshot.get("states", ())}
         self.stats: dict[str, Any] | None = snapshot.get("stats")
         self.burst: dict[str, Any] | None = snapshot.get("burst")
         self._history = history
@@ -166,6 +169,10 @@ class RunState:
             self.blocks[block] = state
             if state == _FREE:
                 del self.blocks[block]
+        for slot, *state in frame.get("states", ()):
+            self.states[slot] = state
+            if state == _NO_STATE:
+                del self.states[slot]
         self.stats = frame.get("stats") or self.stats
         self.burst = frame.get("burst") or self.burst
 

@@ -26,6 +26,7 @@ FORMAT = 1
 MARK = "roseplay_recording"  # the header's field that holds the format
 MAX_LANES = 8  # of a tab
 MAX_BLOCKS = 2**24  # the page keeps nine bytes per block
+MAX_STATES = 2**20  # of running requests, or kept
 _LONG_TEXT = 4_000_000
 
 _MS = number(null=True)
@@ -43,7 +44,8 @@ _INFO = object_of(
         **optional(whole(), "cuda_graphs"),
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
-        **optional(whole(0, 10**15), "state_slots", "state_snapshots", "state_bytes"),
+        **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
+        **optional(whole(0, 10**15), "state_bytes"),
         **optional(list_of(_CHOICE), "choices"),
         **optional(text(null=True), "server"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),
@@ -91,11 +93,11 @@ _ABOUT = object_of(
 _BLOCKS = list_of(
     row({"block": whole(0, MAX_BLOCKS), "references": whole(), "owner": whole(-1), "findable": whole(0, 1)})
 )
+_STATES = list_of(row({"slot": whole(0, 2 * MAX_STATES), "request": whole(-1), "tokens": whole()}))
 _COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "cached", "shared")
 _STATS = object_of(
     {
         **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step", "kv_used"),
-        **optional(number(null=True), "state_slots", "states_kept"),
         **optional(number(null=True), *(f"{of}_p{p}" for of in ("ttft", "itl") for p in (50, 95, 99))),
         **optional(number(null=True), *(f"kv_{of}" for of in ("total", "free", "cached", "active", "shared"))),
         **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),
@@ -147,6 +149,7 @@ _SNAPSHOT = object_of(
             list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT), "text": text(_LONG_TEXT)})), "words"
         ),
         **optional(_BLOCKS, "blocks"),
+        **optional(_STATES, "states"),
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),
         **optional(_ABSENT, "absent"),
@@ -161,6 +164,7 @@ ROWS: dict[str, dict[str, Schema]] = {
         **dict.fromkeys(("entries", "preempted", "copied"), list_of(_REQUEST_ID)),
         "graph": {**FLAG, "null": True, "optional": True},
         "limit": {**text(20, null=True), "optional": True},
+        **optional(whole(), "state_slots", "states_kept"),
     },
     "entries": dict.fromkeys(EntryRecord._fields, whole()),
     "tokens": {**dict.fromkeys(TokenRow._fields, whole()), "t": number(), "itl_ms": _MS},
@@ -195,6 +199,7 @@ FRAME = object_of(
         "requests": list_of(_EVENT),
         "knobs": list_of(row({"t": number(), "step": whole(-1), "changes": _CHANGES})),
         "blocks": _BLOCKS,
+        **optional(_STATES, "states"),
         **optional(list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT)})), "titles"),
         **optional(list_of(row({"request": _REQUEST_ID, "index": whole(), "text": text(_LONG_TEXT)})), "texts"),
         **optional(_STATS, "stats"),

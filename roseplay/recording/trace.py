@@ -95,6 +95,8 @@ class _Events:
                 "requests": {"running": step.running, "waiting": step.waiting},
                 "KV blocks": {of: getattr(step, f"blocks_{of}") for of in ("shared", "active", "cached", "free")},
             }
+            if self._run.recording.info.state_slots:
+                counters["recurrent states"] = {"slots in use": step.state_slots, "kept": step.states_kept}
             for counter, values in counters.items():
                 yield {"ph": "C", "name": counter, "pid": ENGINE, "tid": 0, "ts": self._us(step.t1), "args": values}
 

@@ -114,6 +114,7 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
         "changes, old should",
     ),
     "a block of three": (lambda lines: lines[1]["blocks"].append([1, 2, 3]), "blocks should have rows of 4 columns"),
+    "a state of two": (lambda lines: lines[1].update(states=[[1, 2]]), "states should have rows of 3 columns"),
     "figures in words": (lambda lines: lines[1].update(stats={"tok_s": "fast"}), "stats, tok_s should be a number"),
     "a burst's label of lists": (lambda lines: lines[1].update(burst={"burst": 1}), "burst, kind is missing"),
     "a title of numbers": (lambda lines: lines[1].update(titles=[[1, 2]]), "titles, title should be text"),
