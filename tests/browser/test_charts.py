@@ -34,7 +34,8 @@ class Traffic:
 
     _boots = itertools.count(1)
 
-    def __init__(self, boot: str | None = None) -> None:
+    def __init__(self, boot: str | None = None, *, info: dict[str, int] | None = None) -> None:
+        self.info = {"num_blocks": 449, **(info or {})}
         self.boot, self.t, self.seq = boot or f"boot-{next(self._boots)}", 1000.0, 0
         self.rid, self.step, self.burst_id = itertools.count(1), itertools.count(0), itertools.count(1)
         self.itls: list[float] = []
@@ -53,6 +54,7 @@ class Traffic:
         lane: bool = False,
         prompt: int = 100,
         ends: bool = True,
+        states: tuple[int, int] | None = None,
     ) -> list[int]:
         """One prompt step of ``size`` requests, then decode steps of about ``ms``; every tenth takes four times as long."""
         burst = None if lane else next(self.burst_id)
@@ -68,8 +70,9 @@ class Traffic:
             t0, t1, number = self.t, self.t + took, next(self.step)
             parts = [[rid, 0 if n else prompt, 1 if n else 0, prompt, prompt, 0, 0] for rid in rids]
             counts = [0 if n else prompt * size, size if n else 0, 0, 0, size, 0]
+            more = [[], None, None, *states] if states else []
             self.frame["steps"].append(
-                [number, t0, t1, *counts, 448 - 8 * size, 10, 8 * size - 14, 4, took, 1.0, 0, parts, []]
+                [number, t0, t1, *counts, 448 - 8 * size, 10, 8 * size - 14, 4, took, 1.0, 0, parts, [], *more]
             )
             for rid in rids:
                 itl = t1 - last[rid] if rid in last else None
@@ -102,7 +105,7 @@ class Traffic:
         frame, reset = {"seq": self.seq, "t": self.t, **self.frame}, self.reset
         self._clear()
         self.reset = False
-        snapshot = {"snapshot": {"info": {"num_blocks": 449}, "knobs": KNOBS, "requests": []}} if reset else {}
+        snapshot = {"snapshot": {"info": self.info, "knobs": KNOBS, "requests": []}} if reset else {}
         return {
             "boot_id": self.boot,
             "next": self.seq + 1,
@@ -320,6 +323,40 @@ def test_the_batch_and_the_time_of_the_same_steps(views: Views) -> None:
     panel.get_by_role("button", name="tokens").click()
     views.drawn()
     assert max(views.plot("tokens", "data[0].y")) == 1200
+
+
+def test_state_slots_and_kept_states_have_strips_of_their_own(views: Views) -> None:
+    def paint(up: int) -> list[int]:
+        """The colour at the right of the plot, so many px above its bottom."""
+        return views.page.evaluate(
+            """(up) => {
+              const canvas = document.querySelector('#kvtime .rp-marks'), x = canvas.width - 16;
+              return [...canvas.getContext('2d').getImageData(x, canvas.height - 18 - up, 1, 1).data].slice(0, 3);
+            }""",
+            up,
+        )
+
+    def color(name: str) -> list[int]:
+        value = views.page.evaluate(f"Rose.palette().{name}")
+        return [int(value[i : i + 2], 16) for i in (1, 3, 5)]
+
+    said = views.page.locator("#kvtime .rp-plot")
+    traffic = Traffic(info={"state_slots": 8, "state_snapshots": 40})
+    traffic.burst(4, states=(4, 10))
+    views.apply(traffic)
+    assert {"slots", "kept"} <= set(views.words("kvtime"))
+    nothing, held, kept = [0, 0, 0], color("ink3"), color("cached")
+    assert [paint(up) for up in (2, 5, 11)] == [kept, nothing, nothing], "a quarter of the places for kept states"
+    assert [paint(up) for up in (20, 24, 30)] == [held, held, nothing], "half of the slots"
+    assert paint(16) == color("surface"), "between the strips"
+    expect(said).to_have_attribute(
+        "aria-label", re.compile(r"free\. 4 of 8 state slots are in use\. 10 of 40 states are kept\.$")
+    )
+    traffic = Traffic()
+    traffic.burst(4)
+    views.apply(traffic)
+    assert views.words("kvtime") == []
+    assert views.plot("kvtime", "layout.yaxis.range[0]") == 0
 
 
 def test_a_slider_dragged_is_one_mark(views: Views) -> None:

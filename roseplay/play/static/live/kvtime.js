@@ -1,12 +1,14 @@
 /* What the KV pool's blocks were used for over time.
  *
  * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (held by none,
- * still findable), free. A diamond marks a preemption: the pool was full. */
+ * still findable), free. A diamond marks a preemption: the pool was full. Below, of a model with recurrent layers, its
+ * state slots and kept states. */
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { createChart } from "./chart.js";
 import { areaTrace, dotTrace } from "./shapes.js";
+import { stateStrips, stripSentence } from "./statestrips.js";
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const SAMPLE_PX = 1.5, APART_PX = 12;
@@ -64,27 +66,31 @@ function draw(frame) {
   const { samples, preemptions } = collect(frame);
   const total = poolSize(samples), tickvals = [0, total / 2, total];
   const ticktext = tickvals.map((v) => String(Math.round(v)));
+  const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
+  const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];
+  const strips = stateStrips(frame, x, all, total);
   const layout = {
     plot_bgcolor: T.free,
-    yaxis: { range: [0, total], tickmode: "array", tickvals, ticktext, gridcolor: T.line },
+    yaxis: { range: [strips.low, total], tickmode: "array", tickvals, ticktext, gridcolor: T.line },
     xaxis: { showgrid: false },
+    annotations: strips.annotations,
   };
-  if (!samples.length) {
+  if (!newest) {
     summary = "No steps in view.";
-    return { empty: true, layout };
+    return { empty: true, layout, traces: strips.traces };
   }
-  const newest = samples[samples.length - 1];
-  const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
-  const layer = (height, color) => areaTrace(x, [...samples, newest].map(height), color, "hv");
+  const layer = (height, color) => areaTrace(x, all.map(height), color, "hv");
   const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
   const traces = [
     layer((s) => s.shared + s.active + s.cached, T.cached),
     layer((s) => s.shared + s.active, T.ink3),
     layer((s) => s.shared, T.shared),
+    ...strips.traces,
     dotTrace(preemptions, preemptions.map(() => total * 0.97), diamond),
   ];
   const { shared, active, cached, free } = newest;
   summary = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
+  summary += stripSentence(newest);
   return { traces, layout };
 }
 
@@ -98,7 +104,7 @@ function collect({ window, width }) {
     const before = ms < window.x0; // one more, so that the area begins at the left edge
     const shared = steps.blocks_shared[row], active = steps.blocks_active[row], cached = steps.blocks_cached[row];
     const free = steps.blocks_free[row];
-    const sample = { x: Math.max(ms, window.x0) / 1000, shared, active, cached, free };
+    const sample = { x: Math.max(ms, window.x0) / 1000, shared, active, cached, free, ...stateCounts(row) };
     const close = preemptions[preemptions.length - 1] - sample.x < APART_PX * pixel;
     if (steps.preempted[row] && !before && !close) preemptions.push(sample.x);
     const last = samples[samples.length - 1];
@@ -110,6 +116,8 @@ function collect({ window, width }) {
   }
   return { samples: samples.reverse(), preemptions };
 }
+
+const stateCounts = (row) => ({ state_slots: store.steps.state_slots[row], states_kept: store.steps.states_kept[row] });
 
 function poolSize(samples) {
   if (samples.length) {

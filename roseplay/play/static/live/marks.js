@@ -63,14 +63,14 @@ export class Marks {
     const { g } = this.pen, { Y } = this;
     for (const run of this.pieces(trace)) {
       g.beginPath();
-      if (trace.fill) g.moveTo(run[0][0], Y(0));
+      if (trace.fill) g.moveTo(run[0][0], Y(trace.base));
       run.forEach(([x, y], i) => {
         if (i && trace.line.shape === "hv") g.lineTo(x, run[i - 1][1]);
         if (i || trace.fill) g.lineTo(x, y);
         else g.moveTo(x, y);
       });
       if (trace.fill) {
-        g.lineTo(run[run.length - 1][0], Y(0));
+        g.lineTo(run[run.length - 1][0], Y(trace.base));
         g.fillStyle = trace.fillcolor;
         g.fill();
       } else this.stroke(trace.line);

@@ -46,13 +46,14 @@ export const levelLine = (name, y, color, dash) => {
   return { ...verticalLine(name, 0, color, dash), xref: "paper", x1: 1, y0: y, y1: y };
 };
 
-/** Traces: dots, which can be pointed at where they are targets, a line, and the area under one. */
+/** Traces: dots, which can be pointed at where they are targets, a line, and the area under one, down to `base`. */
 export const dotTrace = (x, y, marker, target = false) => {
   return { type: "scatter", mode: "markers", x, y, marker, hoverinfo: target ? "none" : "skip" };
 };
 export const lineTrace = (x, y, line) => ({ type: "scatter", mode: "lines", x, y, line });
-export const areaTrace = (x, y, color, shape = "linear") => ({
+export const areaTrace = (x, y, color, shape = "linear", base = 0) => ({
   ...lineTrace(x, y, { width: 0, shape }),
   fill: "tozeroy",
   fillcolor: color,
+  base,
 });

@@ -89,6 +89,8 @@ const steps = ring(1 << 14, {
   block_copies: I32,
   graph: Array, // true where it was replayed, false where it ran eagerly, null where that is not known
   limit: Array, // what stopped the next admission or token, or null where that is not known
+  state_slots: I32, // that requests have, of a model with recurrent layers
+  states_kept: I32,
   first_entry: F64, // its entries are `entry_count` rows from here on
   entry_count: I32,
   preempted: Array, // requests, or null

@@ -1,0 +1,49 @@
+/* Strips below the KV blocks over time, for a model with recurrent layers: how many of its state slots requests have,
+ * and how much of the room for kept states is taken. Each strip is as high as what it counts can become. */
+import { store } from "../shared/store.js";
+import { annotation, areaTrace, beside } from "./shapes.js";
+
+/** @import { ChartFrame } from "../shared/types.js" */
+
+const HIGH = 13, APART = 6, LABEL_APART = 4; // px
+
+/** @typedef {{state_slots: number, states_kept: number}} Counts */
+/** @typedef {{label: string, total: number, color: string, count: (sample: Counts) => number}} Strip */
+
+/** @param {Record<string, string>} T @returns {Strip[]} */
+function strips(T) {
+  const { state_slots: slots = 0, state_snapshots: places = 0 } = store.info || {};
+  const all = [
+    { label: "slots", total: slots, color: T.ink3, count: (sample) => sample.state_slots },
+    { label: "kept", total: slots && places, color: T.cached, count: (sample) => sample.states_kept },
+  ];
+  return all.filter(({ total }) => total);
+}
+
+/** "Of 64 state slots 3 are in use. …", or "". @param {Counts} sample */
+export function stripSentence(sample) {
+  const words = { slots: "state slots are in use", kept: "states are kept" };
+  return strips({}).map(({ label, total, count }) => ` ${count(sample)} of ${total} ${words[label]}.`).join("");
+}
+
+/**
+ * What to draw below a y axis from 0 to `total`: how far down the axis goes, traces and labels.
+ * @param {ChartFrame} frame
+ * @param {number[]} x of the samples, in seconds
+ * @param {Counts[]} samples
+ */
+export function stateStrips({ T, window, height }, x, samples, total) {
+  const found = strips(T), pitch = HIGH + APART, px = total / (height - pitch * found.length);
+  const ends = [window.x0 / 1000, window.x1 / 1000];
+  const traces = found.flatMap(({ color, total, count }, i) => {
+    const top = -i * pitch * px, base = top - pitch * px;
+    const heights = samples.map((sample) => base + Math.min(1, count(sample) / total) * HIGH * px);
+    const gap = areaTrace(ends, [top, top], T.surface, "linear", base + HIGH * px);
+    return [gap, ...(samples.length ? [areaTrace(x, heights, color, "hv", base)] : [])];
+  });
+  const annotations = found.map(({ label }, i) => ({
+    ...{ ...annotation(T, "strip", label, T.ink3), bgcolor: null },
+    ...{ ...beside(0, true, LABEL_APART), xref: "paper", y: (HIGH / 2 - (i + 1) * pitch) * px, yanchor: "middle" },
+  }));
+  return { low: -found.length * pitch * px, traces, annotations };
+}
