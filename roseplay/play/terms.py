@@ -41,9 +41,9 @@ TERMS = {
     "Batch per step": "How many requests ran in each step, against the most that may: max batch.",
     "Time per step": "How long each step took: the host prepares it and draws its tokens, the device computes the model. On a CPU both are the same machine.",
     "TTFT": "Time to first token, as the share of requests that had theirs within a time.",
-    "KV over time": "Blocks of the KV cache: shared by several requests, held by one, kept for who comes back, free.",
+    "KV over time": "Blocks of the KV cache: shared by several requests, held by one, kept for who comes back, free. Below, of a model with recurrent layers: how many state slots requests hold, and how many states are kept.",
     "Steps": "One row a request: when it waited, when its prompt was computed, when it decoded. As requests: what became of each, as a table.",
-    "KV blocks": "Every block of the KV cache in the colour of the request that holds it; inverted with the number of holders where several share it.",
+    "KV blocks": "Every block of the KV cache in the colour of the request that holds it; inverted with the number of holders where several share it. Below, of a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
     "paused by the lab": "The Lab is measuring: it has the machine to itself, and what was sent here goes on when it is done.",
     "Scenario": "Traffic that shows what one setting does. Its seed decides the prompts and when they arrive, the same for A and B.",
     "Inter-token latency, tail": "The share of gaps between two tokens that are at most this long. Both axes are logarithmic, so that the worst one in a thousand has as much room as the middle. A thin line is one repeat, the strong one all of them.",
@@ -124,7 +124,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "Time per step": {"watch": "Much host time on small steps: more requests in a batch share it."},
     "TTFT": {"watch": "The further left the curve, the sooner answers begin. The curve before stays for comparison."},
     "KV over time": {
-        "watch": "No room left between **active** and the top: the next request waits, or one is preempted."
+        "watch": "No room left between **active** and the top: the next request waits, or one is preempted. Full **slots** make it wait too."
     },
     "KV blocks": {"watch": "Cells with a number are shared: their memory is held once for several requests."},
     "Steps": {"watch": "Dotted lines wait, wide dark bars compute a prompt; a diamond is a preemption."},

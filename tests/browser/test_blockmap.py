@@ -32,22 +32,24 @@ class Map:
         blocks: dict[int, list[int]],
         total: int = 448,
         info: dict[str, int] | None = None,
-        stats: dict[str, int] | None = None,
+        states: dict[int, list[int]] | None = None,
     ) -> None:
         """Lane 1 is request 1; requests 2 and 3 are somebody's burst."""
         requests = [[rid, {"kind": "lane", "lane": 1} if rid == 1 else {"kind": "burst"}] for rid in (1, 2, 3)]
         snapshot = {
             "info": {"num_blocks": total + 1, "block_size": 16, **(info or {})},
-            "stats": stats,
+            "states": [[slot, *state] for slot, state in (states or {}).items()],
             "knobs": {},
             "requests": requests,
             "blocks": [[block, *state] for block, state in blocks.items()],
         }
         self.feed({"reset": True, "snapshot": snapshot, "frames": [], "boot_id": f"boot-{next(self._boots)}"})
 
-    def change(self, blocks: dict[int, list[int]]) -> None:
+    def change(self, blocks: dict[int, list[int]], states: dict[int, list[int]] | None = None) -> None:
         boot = self.page.evaluate("Rose.store.bootId")
-        frame = {"t": 2000.0, "blocks": [[block, *state] for block, state in blocks.items()]}
+        frame: dict[str, Any] = {"t": 2000.0, "blocks": [[block, *state] for block, state in blocks.items()]}
+        if states:
+            frame["states"] = [[slot, *state] for slot, state in states.items()]
         self.feed({"reset": False, "frames": [frame], "boot_id": boot})
 
     def feed(self, delta: dict[str, Any]) -> None:
@@ -60,7 +62,13 @@ class Map:
 
     def pixel(self, index: int, at: tuple[float, float] = MIDDLE) -> list[int]:
         """The colour at a place of a cell, given as shares of it; cells count from 0."""
-        x, y = 38 + (index % 64) * 8 + at[0] * 7, 2 + (index // 64) * 15 + at[1] * 13
+        return self.at(38 + (index % 64) * 8 + at[0] * 7, 2 + (index // 64) * 15 + at[1] * 13)
+
+    def state_pixel(self, top: int, index: int, at: tuple[float, float] = MIDDLE) -> list[int]:
+        """The same of a state slot or a kept state, in rows from ``top`` on."""
+        return self.at(38 + index * 8 + at[0] * 7, top + at[1] * 11)
+
+    def at(self, x: float, y: float) -> list[int]:
         rgba = self.page.evaluate(
             "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]", [x, y]
         )
@@ -114,15 +122,94 @@ def count(page: Page, name: str) -> str:
     return page.locator(f"[data-of={name}] b").inner_text()
 
 
+STATEFUL = {"state_slots": 3, "state_snapshots": 5}
+SLOTS, KEPT = 90, 106  # where they begin, px: below seven rows of blocks that are now twelve high
+
+
+@pytest.fixture
+def wide(blocks: Map) -> Iterator[Map]:
+    """On a page where the counts of states stand in the panel's head."""
+    blocks.page.set_viewport_size({"width": 800, "height": 500})
+    yield blocks
+    blocks.page.set_viewport_size({"width": 600, "height": 500})
+
+
 def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
-    said = blocks.page.locator(".rp-sub")
-    assert said.inner_text() == "448 × 16 tokens"
-    blocks.fill(
-        {1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 32}, stats={"state_slots": 3, "states_kept": 12}
+    head, foot = blocks.page.locator(".rp-sub"), blocks.page.locator(".rp-narrow")
+
+    def shown() -> list[str]:
+        blocks.page.set_viewport_size({"width": 800, "height": 500})
+        wide = [head.inner_text(), foot.inner_text() if foot.is_visible() else ""]
+        blocks.page.set_viewport_size({"width": 600, "height": 500})
+        return [*wide, head.inner_text(), foot.inner_text()]
+
+    size = "448 × 16 tokens"
+    blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 32}, states={2: [1, 0], 65: [1, 48]})
+    counted = "state slots 1 / 64, kept 1 / 32"
+    assert shown() == [f"{size} · {counted}", "", size, counted], "where there is room"
+    blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 0})
+    assert shown() == [f"{size} · state slots 0 / 64", "", size, "state slots 0 / 64"]
+    blocks.fill({1: ACTIVE})
+    assert shown() == [size, "", size, ""]
+
+
+def test_states_have_cells_of_their_own(wide: Map) -> None:
+    wide.fill({1: ACTIVE, 448: ACTIVE}, info=STATEFUL, states={1: [1, 0], 3: [2, 0], 5: [1, 48], 6: [2, 16]})
+    free, hollow, surface = (wide.color(name) for name in ("free", "cachedline", "surface"))
+    assert wide.state_pixel(SLOTS, 0) == wide.color("hues[0]"), "lane 1's"
+    assert wide.state_pixel(SLOTS, 1) == free
+    assert wide.state_pixel(SLOTS, 2)[3] == pytest.approx(0.74 * 255, abs=2), "others are paler than lanes"
+    assert wide.state_pixel(SLOTS, 3)[3] == 0, "there are three slots"
+    assert [wide.state_pixel(KEPT, index) for index in range(4)] == [free, surface, surface, free]
+    assert wide.state_pixel(KEPT, 1, EDGE) == hollow, "kept: as cached blocks are"
+    assert wide.at(38 + 63 * 8 + 3, 2 + 6 * 12 + 5) == wide.color("hues[0]"), "the last block"
+    wide.change({}, states={1: [-1, 0], 2: [1, 0], 5: [-1, 0]})
+    assert wide.state_pixel(SLOTS, 0) == free
+    assert wide.state_pixel(SLOTS, 1) == wide.color("hues[0]")
+    assert wide.state_pixel(KEPT, 1) == free
+    wide.page.locator("canvas").hover(position={"x": 38 + 2 * 8 + 3, "y": SLOTS + 5})
+    wide.page.wait_for_function("Rose.pointing.rid === 2")
+
+
+def test_what_is_known_of_a_state_is_told(wide: Map) -> None:
+    page, popover = wide.page, wide.page.get_by_role("dialog")
+    wide.fill({1: ACTIVE}, info=STATEFUL, states={1: [2, 0], 5: [3, 1048]})
+    page.locator("canvas").click(position={"x": 41, "y": SLOTS + 5})
+    expect(page.get_by_role("dialog", name="State slot 1")).to_contain_text("held by#2")
+    wide.change({}, states={1: [-1, 0]})
+    expect(popover).to_contain_text("Nobody has it")
+    page.keyboard.press("Escape")
+    page.locator("canvas").focus()
+    page.keyboard.press("End")
+    expect(page.get_by_role("status")).to_have_text("Kept state 5: free")
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("status")).to_have_text("Kept state 2: after 1\u202f048 tokens of #3")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Kept state 2")).to_contain_text("afterits first 1\u202f048 tokens")
+    for key, said in (
+        ("ArrowUp", "State slot 2: free"),
+        ("ArrowUp", "Block 386: free"),
+        ("ArrowDown", "State slot 2: free"),
+    ):
+        page.keyboard.press(key)
+        expect(page.get_by_role("status")).to_have_text(said)
+    expect(popover).to_be_hidden()
+    button = page.get_by_role("button", name="as table")
+    button.click()
+    expect(page.locator("caption")).to_contain_text("0 of 3 state slots are in use, 1 of 5 states are kept.")
+    button.click()
+
+
+@pytest.mark.parametrize(("total", "slots", "kept"), [(8192, 64, 64), (448, 256, 256), (448, 4096, 10_000)])
+def test_states_beside_blocks_of_any_number_fit(blocks: Map, total: int, slots: int, kept: int) -> None:
+    blocks.fill({1: ACTIVE}, total=total, info={"state_slots": slots, "state_snapshots": kept}, states={1: [1, 0]})
+    pixels = blocks.page.evaluate(
+        """(() => { const c = document.querySelector('canvas'), top = Math.floor(c.height * 0.55);
+             return [...c.getContext('2d').getImageData(38, top, c.width - 38, c.height - top).data]; })()"""
     )
-    assert said.inner_text() == "448 × 16 tokens · states 3 / 64, 12 / 32 kept"
-    blocks.fill({1: ACTIVE}, info={"state_slots": 64, "state_snapshots": 0}, stats={"state_slots": 3, "states_kept": 0})
-    assert said.inner_text() == "448 × 16 tokens · states 3 / 64"
+    blue = blocks.color("hues[0]")
+    assert any(pixels[i : i + 3] == blue for i in range(0, len(pixels), 4)), "the first slot"
 
 
 def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:

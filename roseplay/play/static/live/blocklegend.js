@@ -16,7 +16,7 @@ const MARKS = [
   ["free", [rect(1, 8, "free")], "free"],
 ];
 
-/** Put a line of marks and counts under a plot. Returns what writes the counts. */
+/** Put a line of marks and counts under a plot. Returns what writes the counts, and what writes those of states. */
 export function blockLegend(plot) {
   const count = () => make("b", "", "–");
   const entry = (shapes, words) => make("span", "rp-lg", svg(13, 13, ...shapes), `${words} `, count());
@@ -24,7 +24,11 @@ export function blockLegend(plot) {
   const entries = MARKS.map(([name, shapes, words]) => [name, entry(shapes, words)]);
   entries.push(["saved", make("span", "rp-lg rp-saves", "saves ", count(), " blocks")]);
   for (const [name, element] of entries) element.dataset.of = name;
-  plot.after(make("div", "rp-under", ...entries.map(([, element]) => element)));
+  const states = make("span", "rp-lg rp-narrow"); // where the panel's head has no room for them
+  plot.after(make("div", "rp-under", ...entries.map(([, element]) => element), states));
   const places = entries.map(([name, element]) => [name, element.querySelector("b")]);
-  return (counts) => places.forEach(([name, place]) => write(place, format.count(counts[name])));
+  return [
+    (counts) => places.forEach(([name, place]) => write(place, format.count(counts[name]))),
+    (words) => write(states, words),
+  ];
 }

@@ -2,6 +2,7 @@
  * whoever has held it longest: who else holds it is not in the frames. */
 import { blocks } from "../shared/blocks.js";
 import { format } from "../shared/format.js";
+import { states } from "../shared/states.js";
 import { requestName } from "../shared/store.js";
 import { AsTable } from "../shared/table.js";
 
@@ -26,11 +27,19 @@ function holders() {
   return found;
 }
 
+/* Of a model with recurrent layers. */
+function stateSentence() {
+  const { slots, total } = states, { count } = format, n = states.counts();
+  if (!total) return "";
+  const kept = total > slots ? `, ${count(n.kept)} of ${count(total - slots)} states are kept` : "";
+  return ` ${count(n.used)} of ${count(slots)} state slots are in use${kept}.`;
+}
+
 /** "Of 448 blocks …", for table and map. */
 export function blockSentence() {
   const { total } = blocks, { count } = format, n = blocks.counts();
   return `Of ${count(total)} blocks ${count(n.active)} have one owner, ${count(n.shared)} are shared, ` +
-    `${count(n.cached)} cached, ${count(n.free)} free; sharing saves ${count(n.saved)}.`;
+    `${count(n.cached)} cached, ${count(n.free)} free; sharing saves ${count(n.saved)}.${stateSentence()}`;
 }
 
 function read() {

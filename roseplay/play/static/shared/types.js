@@ -79,6 +79,7 @@
  * @property {Columns} [columns] of the steps, their entries, and the tokens in the frames that follow
  * @property {[number, Record<string, any>][]} [requests] [rid, fields]
  * @property {BlockRow[]} [blocks]
+ * @property {StateRow[]} [states]
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
@@ -98,6 +99,7 @@
  * @property {[number, "submitted" | "scheduled" | "first" | "finished", number, Record<string, any>?][]} [requests]
  * @property {[number, number, Record<string, [any, any]>][]} [knobs] [t, step, {name: [before, after]}]
  * @property {BlockRow[]} [blocks]
+ * @property {StateRow[]} [states]
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
@@ -146,6 +148,7 @@
 /** @typedef {{of: "gap" | "step" | "element", id?: string, request?: number, step?: number, label?: string}} Ring */
 
 /** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
+/** @typedef {[slot: number, request: number, tokens: number]} StateRow as `StateChange` in messages.py */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
 /** @typedef {{part: string, chosen: string, why: string, slow: string | null}} Choice how a part of a step runs */
