@@ -180,19 +180,26 @@ class StatefulForward:
 
     def _compute_rows(self, rows: torch.Tensor, group: _Group, pool: StatePool) -> torch.Tensor:
         """``[rows, count, dim]`` after the states of their slots, which are then those after them."""
-        layer = self.layer
-        if self.in_place is not None and group.count == 1 and not group.fresh:
-            cache = self._cache(_InPlaceLayer, pool.in_place(layer, group.slots), has_previous=True)
-            return self._compute(self.in_place, rows, cache)
-        states = pool.empty(layer, len(group.slots)) if group.fresh else pool.read(layer, group.slots)
         one_by_one = self.one_by_one and not group.fresh
-        computed = []
-        for part in rows.split(1, dim=1) if one_by_one else (rows,):
+        parts = rows.split(1, dim=1) if one_by_one else (rows,)
+        if self.in_place is not None and not group.fresh and (one_by_one or group.count == 1):
+            states = pool.in_place(self.layer, group.slots)
+            cache = self._cache(_InPlaceLayer, states, has_previous=True)
+            computed = [self._compute(self.in_place, part, cache) for part in parts]
+        else:
+            computed = self._compute_copied(parts, group, pool)
+        return torch.cat(computed, dim=1) if one_by_one else computed[0]
+
+    def _compute_copied(self, parts: Sequence[torch.Tensor], group: _Group, pool: StatePool) -> list[torch.Tensor]:
+        """Compute parts of rows one after another, with states that are copied from their slots and back."""
+        layer, computed = self.layer, []
+        states = pool.empty(layer, len(group.slots)) if group.fresh else pool.read(layer, group.slots)
+        for part in parts:
             cache = self._cache(LinearAttentionLayer, states, has_previous=not group.fresh)
             computed.append(self._compute(self._forward, part, cache))
             states = [getattr(cache.layers[layer], shape.kind)[shape.index] for shape in self.shapes]
         pool.write(layer, group.slots, states)
-        return torch.cat(computed, dim=1) if one_by_one else computed[0]
+        return computed
 
     def _cache(self, kind: type[LinearAttentionLayer], states: Sequence[Any], *, has_previous: bool) -> Cache:
         layer = kind(number_of_states=1 + max(shape.index for shape in self.shapes))
