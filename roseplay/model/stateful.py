@@ -130,7 +130,7 @@ class ListeningCache(DynamicCache):
 
 
 class _InPlaceLayer(LinearAttentionLayer):
-    """A layer of a cache whose states are ``SlotStates``, which have been updated by who got them."""
+    """A layer of a cache whose states are ``SlotStates``, which kernels have already updated in place."""
 
     def update_recurrent_state(self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any) -> torch.Tensor:
         return recurrent_states

@@ -123,7 +123,7 @@ class StatePool:
         return [tensor.index_select(0, slots) for tensor in self._tensors[layer]]
 
     def in_place(self, layer: int, slots: torch.Tensor) -> list[SlotStates]:
-        """What ``read`` returns copies of."""
+        """A layer's states for these slots, without copying them."""
         return [SlotStates(tensor, slots) for tensor in self._tensors[layer]]
 
     def empty(self, layer: int, num_slots: int) -> list[torch.Tensor]:

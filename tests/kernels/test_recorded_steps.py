@@ -130,7 +130,7 @@ def check_stateful(family: str) -> None:
 
 
 @needs_numba
-@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2"])
+@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2", "jamba", "bamba"])
 def test_decodes_of_models_with_recurrent_layers_are_replayed(family: str) -> None:
     check_stateful(family)
 

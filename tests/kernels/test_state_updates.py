@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 from transformers.models.bamba import modeling_bamba
 from transformers.models.jamba import modeling_jamba
 from transformers.models.kimi_linear import modeling_kimi_linear
@@ -23,6 +24,7 @@ pytest.importorskip("numba")
 from roseplay.kernels.cpu.states import mamba, mamba2
 from roseplay.kernels.cpu.states.convolution import causal_conv1d_update
 from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
+from roseplay.kernels.cpu.states.fuse import update_in_place
 
 DTYPES = [torch.float32, torch.bfloat16]
 SLOTS = torch.tensor([5, 2, 3])  # of seven
@@ -171,14 +173,18 @@ def test_what_they_do_not_compute_is_refused() -> None:
 
 
 def recurrent(family: str, **settings: Any) -> list[StatefulForward]:
-    model = load_model(tiny_model(STATEFUL[family]()), EngineConfig(device="cpu", **settings)).model
+    return recurrent_of(load_model(tiny_model(STATEFUL[family]()), EngineConfig(device="cpu", **settings)).model)
+
+
+def recurrent_of(model: PreTrainedModel) -> list[StatefulForward]:
     forwards = [vars(module).get("forward") for module in model.modules()]
     return [forward for forward in forwards if isinstance(forward, StatefulForward)]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", ["qwen3_5_text", "kimi_linear", "lfm2", "jamba", "falcon_h1"])
-def test_models_decode_by_them(family: str) -> None:
-    assert all(forward.in_place is not None for forward in recurrent(family))
+def test_models_decode_by_them(family: str, dtype: str) -> None:
+    assert all(forward.in_place is not None for forward in recurrent(family, dtype=dtype))
     assert all(forward.in_place is None for forward in recurrent(family, fuse_ops=False))
 
 
@@ -188,12 +194,20 @@ def test_all_models_decode_by_them(family: str) -> None:
     assert all(forward.in_place is not None for forward in recurrent(family))
 
 
-def test_a_module_whose_function_computes_something_else_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_module_whose_function_computes_something_else_keeps_it(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = modeling_qwen3_5.torch_recurrent_gated_delta_rule
 
     def other(*args: Any, **kwargs: Any) -> Any:
         out, state = plain(*args, **kwargs)
-        return out * 1.01, state
+        return out + out.abs().mean() / 4, state
 
-    monkeypatch.setattr(modeling_qwen3_5, "torch_recurrent_gated_delta_rule", other)
-    assert all(forward.in_place is None for forward in recurrent("qwen3_5_text"))
+    model = load_model(
+        tiny_model(STATEFUL["qwen3_5_text"]()), EngineConfig(device="cpu", dtype=dtype, fuse_ops=False)
+    ).model
+    with monkeypatch.context() as patched:
+        patched.setattr(modeling_qwen3_5, "torch_recurrent_gated_delta_rule", other)
+        update_in_place(model)
+        assert all(forward.in_place is None for forward in recurrent_of(model))
+    update_in_place(model)
+    assert all(forward.in_place is not None for forward in recurrent_of(model))

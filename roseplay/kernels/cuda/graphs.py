@@ -72,7 +72,7 @@ def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MI
 
 
 def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:
-    """The buckets of decodes that so many requests need, smallest first; at least one."""
+    """The decode buckets needed for up to ``requests`` requests, smallest first; at least one."""
     decodes = sorted((bucket for bucket in buckets if bucket.decodes_only), key=lambda bucket: bucket.rows)
     return [decodes[0], *(larger for smaller, larger in pairwise(decodes) if smaller.rows < requests)]
 

@@ -33,12 +33,12 @@ _ROWS = 3  # that are tried
 @torch.inference_mode()
 def update_in_place(model: PreTrainedModel) -> None:
     """Let modules decode by the kernels, after comparing both on random inputs and states; others are left as they are."""
-    config = model.config.get_text_config()
+    dim = model.get_input_embeddings().embedding_dim
     for module in model.modules():
         stateful = vars(module).get("forward")
         forward = _with_kernels(module) if isinstance(stateful, StatefulForward) else None
-        if forward is not None:
-            _try(stateful, forward, config.hidden_size, next(model.parameters()))
+        if forward is not None and _agrees(stateful, forward, dim, next(model.parameters())):
+            stateful.in_place = forward
 
 
 def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
@@ -52,22 +52,22 @@ def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
     return MethodType(copied, module)
 
 
-def _try(stateful: StatefulForward, forward: Callable[..., Any], dim: int, like: torch.Tensor) -> None:
-    """Use ``forward`` for single tokens if it computes what the module computes."""
+def _agrees(stateful: StatefulForward, forward: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:
+    """Whether ``forward`` computes the same outputs and states as the module."""
     x, slots = random_like((_ROWS, 1, dim), like), torch.arange(_ROWS, 0, -1)
-    pools = [_random_pool(stateful) for _ in range(2)]
-    expected = stateful.decode(x, slots, pools[0])
-    stateful.in_place = forward
+    expected, found = (_random_pool(stateful) for _ in range(2))
     try:
-        found = [stateful.decode(x, slots, pools[1]), *pools[1].read(stateful.layer, slots)]
+        outputs = stateful.decode(x, slots, expected)
+        stateful.in_place = forward
+        pairs = [(outputs, stateful.decode(x, slots, found))]
     except (AttributeError, RuntimeError, TypeError, ValueError):  # the kernels do not take what the module gives them
-        found = []
-    wanted = [expected, *pools[0].read(stateful.layer, slots)]
-    # States are computed from numbers of the model's dtype, whatever their own; sums are taken in another order.
-    if not found or not all(
-        same(a.to(like.dtype), b.to(like.dtype), units=32) for a, b in zip(wanted, found, strict=True)
-    ):
+        return False
+    finally:
         stateful.in_place = None
+    pairs += zip(expected.read(stateful.layer, slots), found.read(stateful.layer, slots), strict=True)
+    # States are computed from numbers of the model's dtype, whatever their own; sums are taken in another order.
+    units = 32 if like.dtype == torch.float32 else 4
+    return all(same(a.to(like.dtype), b.to(like.dtype), units=units) for a, b in pairs)
 
 
 def _random_pool(stateful: StatefulForward) -> StatePool:

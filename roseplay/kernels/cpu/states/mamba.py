@@ -60,7 +60,7 @@ def selective_state_update(
     compute = _update(item_of(out), item_of(stored), size)
     arguments = [y for x in inputs for y in (x.data_ptr(), x.stride(0))]
     arguments += [x.data_ptr() for x in (A, D, bias, stored, state.slots, out)]
-    share_out(compute, [*arguments, channels, chunks], rows * chunks, (state, A, D, bias))
+    share_out(compute, [*arguments, channels, chunks], rows * chunks, (state,))
     return out
 
 
@@ -99,6 +99,7 @@ def _update(item: Any, state_item: Any, size: int) -> Any:
             rate = array_at(args[11], types.float32, (begin + d) * size, size)
             for i in range(size):
                 decay[i] = rate[i] * step[d]
+            decay[size:] = 0
             exp(decay)
             stored = array_at(args[14], state_item, (slot * channels + begin + d) * size, size)
             read_row(stored, kept, state_bf16)

@@ -62,7 +62,7 @@ def selective_state_update(
     compute = _update(item_of(x), item_of(stored), heads // groups, dim, size, z is not None)
     arguments = [y for tensor in (x, steps, b, c, gate) for y in (tensor.data_ptr(), tensor.stride(0))]
     arguments += [tensor.data_ptr() for tensor in (decays, skips, biases, stored, state.slots, out)]
-    share_out(compute, [*arguments, heads], rows * heads, (state, A, D, dt_bias))
+    share_out(compute, [*arguments, heads], rows * heads, (state,))
     return out
 
 
