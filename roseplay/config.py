@@ -103,7 +103,7 @@ class EngineConfig:
         "engine: memory",
         "Blocks of a prompt after which a state of its recurrent layers is kept, beside those at its last full block and at "
         "its end. Each takes one of the kept states, and a step of the prompt ends there. 0 cuts no prompt for it: a state is "
-        "kept at its end, for exact repeats. It does not concern answers, which take one of the kept states each.",
+        "kept at its end, for exact repeats. It does not affect answers: each keeps one state, after its last full block.",
         unit="blocks",
         needs="a model with recurrent layers",
     )

@@ -51,7 +51,7 @@ class Tail:
 
 # What is kept at the end of some tokens is found by these: the node of the blocks before, and the tokens behind them.
 Key = tuple[Node | None, tuple[int, ...]]
-UNKNOWN: Key = (None, ())  # its last token is not drawn yet; nothing is found by it
+UNKNOWN: Key = (None, ())  # of a state whose last token is not drawn yet; never looked up
 
 
 @dataclass(slots=True, eq=False)

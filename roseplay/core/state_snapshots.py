@@ -127,9 +127,11 @@ class StateSnapshots:
         self._changed[state.slot] = (state.request_id, state.num_tokens)
 
     def _drop_oldest(self, in_answer: bool) -> bool:
-        """Free a slot, that of the least recently used state; False when there is none but of this step. Where slots are few,
-        answers that run do not take those of the prompts that all begin with: they have half of them."""
-        only_answers = in_answer and 2 * self._num_in_answers >= self.num_snapshots
+        """Free the slot of the least recently used state; returns False if every slot belongs to this step.
+
+        Answers may take at most half of the slots from prompts, so that the states of shared prompts stay.
+        """
+        only_answers = in_answer and 2 * (self._num_in_answers + 1) > self.num_snapshots
         for state in self._kept.values():
             if state.pending_step == COMMITTED and (state.in_answer or not only_answers):
                 self.drop(state.key)

@@ -271,8 +271,9 @@ def test_an_answer_that_is_aborted_can_be_gone_on_from(ahead: bool):
     tried.drain()
 
 
-def test_answers_leave_half_of_few_states_to_prompts():
-    tried = checker(num_state_snapshots=4, state_interval=100)
+@pytest.mark.parametrize("num_states", [3, 4])
+def test_answers_leave_half_of_few_states_to_prompts(num_states: int):
+    tried = checker(num_state_snapshots=num_states, state_interval=100)
     serve(tried, HEAD, max_new_tokens=1)
     for seed in range(8):
         tried.submit([20], 30, seed)
