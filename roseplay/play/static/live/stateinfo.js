@@ -39,6 +39,9 @@ export function stateInfo(slot, x, y, closed) {
   open = slot;
 }
 
+on("reset", () => {
+  if (open) popover.close();
+});
 on("frame", () => {
   if (open && stateWords(open) !== seen) popover.refill();
 });

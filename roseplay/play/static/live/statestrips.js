@@ -20,7 +20,7 @@ function strips(T) {
   return all.filter(({ total }) => total);
 }
 
-/** "Of 64 state slots 3 are in use. …", or "". @param {Counts} sample */
+/** " 3 of 64 state slots are in use. …", or "". @param {Counts} sample */
 export function stripSentence(sample) {
   const words = { slots: "state slots are in use", kept: "states are kept" };
   return strips({}).map(({ label, total, count }) => ` ${count(sample)} of ${total} ${words[label]}.`).join("");
