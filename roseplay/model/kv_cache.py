@@ -132,14 +132,16 @@ def choose_num_blocks(
 
 
 def free_memory() -> int:
-    """Bytes that the machine has available, within the container's limit."""
+    """Bytes that the machine has available, within the container's limit; file pages that can be dropped count as such."""
     limits = [_meminfo_available()]
-    for used, limit in (
-        ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
-        ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    for folder, used, limit, dropped in (
+        ("/sys/fs/cgroup", "memory.current", "memory.max", "inactive_file"),
+        ("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
     ):
         try:
-            limits.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+            room = int(Path(folder, limit).read_text()) - int(Path(folder, used).read_text())
+            stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            limits.append(room + int(stat.get(dropped, 0)))
         except (OSError, ValueError):  # no such cgroup, or "max"
             continue
     return max(0, min(limits))

@@ -52,8 +52,10 @@ def bytes_per_number(files: list[Path], otherwise: int, unread: re.Pattern[str] 
 
 
 def converted_bytes(files: list[Path], dtype: torch.dtype, unread: re.Pattern[str] | None = None) -> int:
-    """Returns what those weights of safetensors files take in ``dtype`` that are stored in another one; the others need no
-    memory of their own as long as nothing writes to them."""
+    """Returns the bytes that weights of safetensors files need in ``dtype`` if they are stored in another one.
+
+    Weights that are stored in ``dtype`` are mapped from the file and not counted.
+    """
     stored = (
         _numbers(name, tensor) for name, tensor in _read_tensors(files, unread) if tensor["dtype"] != _NAMES.get(dtype)
     )

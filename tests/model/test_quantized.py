@@ -154,7 +154,7 @@ def test_weights_that_do_not_fit_in_memory_are_refused_before_they_are_read(
     needed = sum(4 * p.numel() for p in plain.parameters())
     monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed // 2)
     with pytest.raises(
-        UnsupportedModelError, match=r"its weights take 0\.0 GiB in float32, of memory 0\.0 GiB are free"
+        UnsupportedModelError, match=r"its weights need 0\.0 GiB in float32, but only 0\.0 GiB of memory are free"
     ):
         load_model(directory, CPU)
     monkeypatch.setattr("roseplay.model.loader.free_memory", lambda: needed + 4096)
