@@ -492,7 +492,7 @@ def test_an_old_token_says_what_is_left_of_it(mock: Served, open_page: Open) -> 
     page = open_page(mock)
     slow_answer(mock, page)
     page.evaluate("Rose.store.tokens.clear()")
-    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').click(position={"x": 6, "y": 6})
+    page.locator('#rp-lane-1 .rp-slow[style*="30%"]').first.click(position={"x": 6, "y": 6})
     expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
     expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)
