@@ -131,13 +131,17 @@ def choose_num_blocks(
     return max(one_request, min(wanted, fits))
 
 
+# A container's memory, version 2 and 1: the folder, bytes used, their limit, and file pages among them that can be dropped.
+_CGROUPS = (
+    ("/sys/fs/cgroup", "memory.current", "memory.max", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
+)
+
+
 def free_memory() -> int:
     """Bytes that the machine has available, within the container's limit; file pages that can be dropped count as such."""
     limits = [_meminfo_available()]
-    for folder, used, limit, dropped in (
-        ("/sys/fs/cgroup", "memory.current", "memory.max", "inactive_file"),
-        ("/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
-    ):
+    for folder, used, limit, dropped in _CGROUPS:
         try:
             room = int(Path(folder, limit).read_text()) - int(Path(folder, used).read_text())
             stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())

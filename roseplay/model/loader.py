@@ -56,7 +56,7 @@ __all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _log = logging.getLogger(__name__)
-_UNREAD = 1.1  # files may hold more than what is read, such as layers that predict several tokens
+_MARGIN = 1.1  # files may hold more than what is read, such as layers that predict several tokens
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 
 
@@ -306,7 +306,7 @@ def _check_files(name: str, source: str, local: bool, hf_config: Any) -> None:
 def _check_memory(name: str, needed: int, dtype: torch.dtype) -> None:
     """Refuse weights that are converted while they are read, where the host has no memory for what they become."""
     free = free_memory()
-    if sys.platform == "linux" and needed > _UNREAD * free:  # elsewhere the free memory is a guess
+    if sys.platform == "linux" and needed > _MARGIN * free:  # elsewhere the free memory is a guess
         raise refuse(
             name,
             f"its weights need {needed / 2**30:,.1f} GiB in {str(dtype).removeprefix('torch.')}, but only "

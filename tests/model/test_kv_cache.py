@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -72,6 +74,16 @@ def test_pool_size():
     free = 100 * block_bytes
     with pytest.raises(ValueError, match="set max_model_len lower"):
         choose()
+
+
+def test_files_that_a_container_may_drop_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "memory.max").write_text("70000000\n")
+    (tmp_path / "memory.current").write_text("60000000\n")
+    (tmp_path / "memory.stat").write_text("anon 10000000\ninactive_file 40000000\n")
+    monkeypatch.setattr(kv_cache, "_CGROUPS", [(tmp_path, "memory.current", "memory.max", "inactive_file")])
+    assert kv_cache.free_memory() == 50_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert kv_cache.free_memory() > 2**27
 
 
 def test_free_memory_is_believable():
