@@ -1,7 +1,8 @@
 """``roseplay bench decode``: the cost of a decode step against its bytes.
 
 A batch of requests with prompts of one length decodes in step. Each step reads every weight and every cached key and
-value once, and reads and writes every recurrent state; the time that reading takes, at the bandwidth measured in the same run, is the least a step can cost.
+value once, and reads and writes every recurrent state; the time that this takes, at the bandwidth measured in the same
+run, is the least a step can cost.
 """
 
 from __future__ import annotations
