@@ -102,12 +102,18 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
             trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, next(model.parameters()))
         if not trials[plain, dim]:
             continue
-        names = {**forward.__globals__, _ROTARY: _choose(plain, rotate, fits)}
-        copied = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
-        copied.__kwdefaults__ = forward.__kwdefaults__
-        module.forward = MethodType(copied, module)  # type: ignore[method-assign]
+        own = with_globals(forward, {_ROTARY: _choose(plain, rotate, fits)})
+        module.forward = MethodType(own, module)  # type: ignore[method-assign]
         replaced += 1
     return replaced
+
+
+def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """A copy of a function that finds these among the globals of its file."""
+    found = {**function.__globals__, **names}
+    copied = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
 
 
 def _choose(plain: Callable[..., Any], rotate: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Any]:

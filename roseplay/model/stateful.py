@@ -218,6 +218,12 @@ class StatefulForward:
         return output
 
 
+def stateful_modules(model: nn.Module) -> list[tuple[nn.Module, StatefulForward]]:
+    """A model's modules with a state, after ``attach``, and what replaced their ``forward``."""
+    found = ((module, vars(module).get("forward")) for module in model.modules())
+    return [(module, forward) for module, forward in found if isinstance(forward, StatefulForward)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Rows of a batch that a module computes at once.

@@ -16,7 +16,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from roseplay.config import EngineConfig
 from roseplay.model.loader import load_model
-from roseplay.model.stateful import StatefulForward
+from roseplay.model.stateful import StatefulForward, stateful_modules
 from roseplay.model.states import SlotStates
 from tests.model.families import STATEFUL, tiny_model
 
@@ -177,8 +177,7 @@ def recurrent(family: str, **settings: Any) -> list[StatefulForward]:
 
 
 def recurrent_of(model: PreTrainedModel) -> list[StatefulForward]:
-    forwards = [vars(module).get("forward") for module in model.modules()]
-    return [forward for forward in forwards if isinstance(forward, StatefulForward)]
+    return [forward for _, forward in stateful_modules(model)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

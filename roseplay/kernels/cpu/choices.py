@@ -12,7 +12,7 @@ from roseplay.kernels.cpu.int8_linear import Int8Linear
 from roseplay.kernels.cpu.pack import PackedLinear
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
 from roseplay.model.attention import AttentionBackend
-from roseplay.model.stateful import StatefulForward
+from roseplay.model.stateful import stateful_modules
 
 try:
     import numba
@@ -80,7 +80,7 @@ def _small_operations(config: EngineConfig, missing: str | None) -> Choice:
 
 def _states(model: PreTrainedModel, config: EngineConfig, missing: str | None) -> list[Choice]:
     """Nothing for a model without recurrent layers."""
-    layers = [f for f in (vars(module).get("forward") for module in model.modules()) if isinstance(f, StatefulForward)]
+    layers = [forward for _, forward in stateful_modules(model)]
     in_place = sum(layer.in_place is not None for layer in layers)
     if not layers:
         return []

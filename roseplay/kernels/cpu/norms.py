@@ -6,6 +6,7 @@ import math
 from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numba import types
@@ -43,6 +44,16 @@ def gated_rms_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, ep
     return out
 
 
+@numba.njit(inline="always")
+def _divide_by_rms(numbers, eps):
+    squares = np.float32(0)
+    for i in range(len(numbers)):
+        squares += numbers[i] * numbers[i]
+    scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(len(numbers)) + np.float32(eps)))
+    for i in range(len(numbers)):
+        numbers[i] *= scale
+
+
 @cache
 def _rms_norm(bf16: bool, plus_one: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
@@ -56,12 +67,7 @@ def _rms_norm(bf16: bool, plus_one: bool) -> Any:
                 weight[d] += np.float32(1)
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             read_row(array_at(args[1], item, row * dim, dim), y, bf16)
-            squares = np.float32(0)
-            for d in range(dim):
-                squares += y[d] * y[d]
-            scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
-            for d in range(dim):
-                y[d] *= scale
+            _divide_by_rms(y, eps)
             if bf16 and not plus_one:
                 round_row(y)
             for d in range(dim):
@@ -83,12 +89,7 @@ def _gated_rms_norm(bf16: bool) -> Any:
         for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
             read_row(array_at(args[1], item, row * dim, dim), y, bf16)
             read_row(array_at(args[2], item, row * dim, dim), gate[:dim], bf16)
-            squares = np.float32(0)
-            for d in range(dim):
-                squares += y[d] * y[d]
-            scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(dim) + np.float32(eps)))
-            for d in range(dim):
-                y[d] *= scale
+            _divide_by_rms(y, eps)
             if bf16:
                 round_row(y)
             for d in range(dim):

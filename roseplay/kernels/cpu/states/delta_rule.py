@@ -18,7 +18,7 @@ from numba import types
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, write_row
 from roseplay.kernels.cpu.simd import array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, head_rows, item_of
+from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
 from roseplay.model.states import SlotStates
 
 _EPS = 1e-6  # of the queries' and keys' norms
@@ -55,7 +55,7 @@ def recurrent_gated_delta_rule(
     check(
         query.dtype == key.dtype == value.dtype and g.dtype == torch.float32, "queries, keys and values of two dtypes"
     )
-    check(all(kwargs.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
+    check_unpacked(kwargs)
     q, k, v, decay, gate = (head_rows(x) for x in (query, key, value, g, beta))
     out = torch.empty((rows, 1, v_heads, v_dim), dtype=query.dtype)
     by_channel = g.dim() == key.dim()

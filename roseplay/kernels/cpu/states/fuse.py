@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from roseplay.kernels.cpu.states import mamba, mamba2
 from roseplay.kernels.cpu.states.convolution import causal_conv1d_update
 from roseplay.kernels.cpu.states.delta_rule import recurrent_gated_delta_rule
-from roseplay.kernels.replace_modules import random_like, same
-from roseplay.model.stateful import StatefulForward
+from roseplay.kernels.replace_modules import random_like, same, with_globals
+from roseplay.model.stateful import StatefulForward, stateful_modules
 from roseplay.model.states import StatePool
 
 # By the names that modelling files of transformers give the functions whose arguments and results the kernels take over from
@@ -34,9 +34,8 @@ _ROWS = 3  # that are tried
 def update_in_place(model: PreTrainedModel) -> None:
     """Let modules decode by the kernels, after comparing both on random inputs and states; others are left as they are."""
     dim = model.get_input_embeddings().embedding_dim
-    for module in model.modules():
-        stateful = vars(module).get("forward")
-        forward = _with_kernels(module) if isinstance(stateful, StatefulForward) else None
+    for module, stateful in stateful_modules(model):
+        forward = _with_kernels(module)
         if forward is not None and _agrees(stateful, forward, dim, next(model.parameters())):
             stateful.in_place = forward
 
@@ -46,10 +45,7 @@ def _with_kernels(module: nn.Module) -> Callable[..., Any] | None:
     forward = inspect.unwrap(type(module).forward)
     if not isinstance(forward, FunctionType) or not _KERNELS.keys() & set(forward.__code__.co_names):
         return None
-    names = {**forward.__globals__, **_KERNELS}
-    copied = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
-    copied.__kwdefaults__ = forward.__kwdefaults__
-    return MethodType(copied, module)
+    return MethodType(with_globals(forward, _KERNELS), module)
 
 
 def _agrees(stateful: StatefulForward, forward: Callable[..., Any], dim: int, like: torch.Tensor) -> bool:

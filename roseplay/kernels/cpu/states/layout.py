@@ -22,6 +22,11 @@ def check(fits: bool, what: str) -> None:
         raise ValueError(f"there is no kernel for {what}")
 
 
+def check_unpacked(options: dict[str, Any]) -> None:
+    """Raises ``ValueError`` where these say that a row holds several sequences."""
+    check(all(options.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
+
+
 def head_rows(x: torch.Tensor) -> torch.Tensor:
     """``x [rows, 1, heads, dim]`` or ``[rows, heads, dim]`` as ``[rows, heads * dim]``, whose rows are contiguous."""
     flat = x.reshape(x.shape[0], -1)

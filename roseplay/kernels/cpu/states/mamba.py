@@ -3,7 +3,6 @@ the state."""
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
@@ -11,11 +10,12 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.activations import exp, silu
+from roseplay.kernels.cpu.activations import exp
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, item_of
+from roseplay.kernels.cpu.states.layout import check, check_unpacked, item_of
+from roseplay.kernels.cpu.states.selective import add_skipped, multiply_by_gate, to_steps
 from roseplay.model.states import SlotStates
 
 _CHUNK = 128  # channels of a piece
@@ -50,6 +50,7 @@ def selective_state_update(
     rows, channels = hidden_states.shape
     size, stored = B.shape[-1], state.tensor
     check(dt_softplus, "steps without softplus")
+    check_unpacked(kwargs)
     check(stored.shape[1:] == (channels, size), f"states of {stored.shape}")
     check(A.dtype == torch.float32 and A.is_contiguous() and A.shape == (channels, size), f"decays of {A.shape}")
     bias = dt_bias.to(dt.dtype)
@@ -85,15 +86,7 @@ def _update(item: Any, state_item: Any, size: int) -> Any:
         read_row(array_at(args[7], item, row * args[8], size), c, bf16)
         read_row(array_at(args[9], item, row * args[10] + begin, count), gate[:count], bf16)
         read_row(array_at(args[13], item, begin, count), skip, bf16)
-        for d in range(count):
-            step[d] += skip[d]
-        if bf16:
-            round_row(step)
-        for d in range(count):
-            if step[d] <= 20:  # torch's softplus is linear from there on
-                step[d] = math.log1p(math.exp(step[d]))
-        if bf16:
-            round_row(step)
+        to_steps(step, skip, bf16)
         read_row(array_at(args[12], item, begin, count), skip, bf16)
         for d in range(count):
             rate = array_at(args[11], types.float32, (begin + d) * size, size)
@@ -114,17 +107,8 @@ def _update(item: Any, state_item: Any, size: int) -> Any:
             step[d] = total
         for d in range(count):
             x[d] *= skip[d]
-        silu(gate)
-        if bf16:
-            round_row(step)
-            round_row(x)
-            round_row(gate)
-        for d in range(count):
-            step[d] += x[d]
-        if bf16:
-            round_row(step)
-        for d in range(count):
-            step[d] *= gate[d]
+        add_skipped(step, x, bf16)
+        multiply_by_gate(step, gate, bf16)
         write_row(step, array_at(args[16], item, row * channels + begin, count), bf16)
 
     return kernel(selective_state_update)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.activations import silu
 from roseplay.kernels.cpu.parallel import share_out
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
-from roseplay.kernels.cpu.states.layout import check, head_rows, item_of
+from roseplay.kernels.cpu.states.layout import check, check_unpacked, head_rows, item_of
+from roseplay.kernels.cpu.states.selective import add_skipped, multiply_by_gate, to_steps
 from roseplay.model.states import SlotStates
 
 
@@ -48,8 +48,9 @@ def selective_state_update(
     rows, heads, dim = hidden_states.shape
     groups, size = B.shape[1:]
     stored = state.tensor
-    check(dt_softplus and heads % groups == 0, "steps without softplus")
-    check(all(kwargs.get(name) is None for name in ("cu_seqlens", "seq_idx")), "packed sequences")
+    check(dt_softplus, "steps without softplus")
+    check(heads % groups == 0, f"{heads} heads in {groups} groups")
+    check_unpacked(kwargs)
     check(stored.shape[1:] == (heads, dim, size), f"states of {stored.shape}")
     shared = ((dt, (2,)), (dt_bias, (1,)), (D, (1,)), (A, (1, 2)))
     check(all(tensor.stride(i) == 0 for tensor, axes in shared for i in axes), "numbers of their own in a head")
@@ -75,23 +76,16 @@ def _update(item: Any, state_item: Any, group: int, dim: int, size: int, gated: 
         row, head = piece // heads, piece % heads
         slot = array_at(args[15], types.int64, row, 1)[0]
         x, out = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        step, skip = np.empty(1, np.float32), np.empty(1, np.float32)
+        step, bias, skip = np.empty(1, np.float32), np.empty(1, np.float32), np.empty(1, np.float32)
         b, c = np.empty(size, np.float32), np.empty(size, np.float32)
         kept, added = np.empty(size, np.float32), np.empty(size, np.float32)
         read_row(array_at(args[1], item, row * args[2] + head * dim, dim), x, bf16)
-        read_row(array_at(args[13], item, head, 1), step, bf16)
-        bias = step[0]
+        read_row(array_at(args[13], item, head, 1), bias, bf16)
         read_row(array_at(args[3], item, row * args[4] + head, 1), step, bf16)
         read_row(array_at(args[12], item, head, 1), skip, bf16)
         read_row(array_at(args[5], item, row * args[6] + head // group * size, size), b, bf16)
         read_row(array_at(args[7], item, row * args[8] + head // group * size, size), c, bf16)
-        step[0] += bias
-        if bf16:
-            round_row(step)
-        if step[0] <= 20:  # torch's softplus is linear from there on
-            step[0] = math.log1p(math.exp(step[0]))
-        if bf16:
-            round_row(step)
+        to_steps(step, bias, bf16)
         decay = np.float32(math.exp(step[0] * array_at(args[11], types.float32, head, 1)[0]))
         for i in range(size):
             b[i] *= step[0]
@@ -113,23 +107,13 @@ def _update(item: Any, state_item: Any, group: int, dim: int, size: int, gated: 
             for i in range(size):
                 total += kept[i] * c[i]
             out[j] = total
-        if bf16:
-            round_row(out)
         for j in range(dim):
             x[j] *= skip[0]
-        if bf16:
-            round_row(x)
-        for j in range(dim):
-            out[j] += x[j]
+        add_skipped(out, x, bf16)
         if gated:
             gate = np.zeros((dim + LANES - 1) // LANES * LANES, np.float32)
             read_row(array_at(args[9], item, row * args[10] + head * dim, dim), gate[:dim], bf16)
-            silu(gate)
-            if bf16:
-                round_row(gate)
-                round_row(out)
-            for j in range(dim):
-                out[j] *= gate[j]
+            multiply_by_gate(out, gate, bf16)
         write_row(out, array_at(args[16], item, (row * heads + head) * dim, dim), bf16)
 
     return kernel(selective_state_update)
