@@ -81,8 +81,9 @@ def mock(_mock: Served) -> Iterator[Served]:
     _mock.rest()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
+    """One for each file: while Playwright runs, its event loop counts as running in the thread that all tests share."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
         yield browser

@@ -15,6 +15,13 @@ from roseplay.play.web import assets
 from tests.browser.conftest import Served, ask, state
 from tests.browser.modules import bare_page
 
+# The first findable block whose text holds the words; a pool in use hands out its blocks in any order.
+BLOCK_WITH = """async (words) => {
+  for (let block = 1; block < Rose.blocks.findable.length; block++) {
+    if (!Rose.blocks.findable[block]) continue;
+    if (JSON.stringify(await (await fetch(`/ui/block/${block}`)).json()).includes(words)) return block;
+  }
+}"""
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
 MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
 
@@ -351,7 +358,8 @@ def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callab
     for lane in range(1, 5):
         expect(state(page, lane)).to_have_text(re.compile(r"done"), timeout=60_000)
     page.wait_for_function("Rose.blocks.counts().cached > 0")
-    block = page.evaluate("Rose.blocks.findable.findIndex(Boolean)")
+    block = page.evaluate(BLOCK_WITH, "KV block")
+    assert block, "no findable block holds the prompt"
     box = page.locator("#rp-blockmap canvas").bounding_box()
     assert box
     page.mouse.click(box["x"] + 38 + ((block - 1) % 64) * 8 + 3, box["y"] + 2 + ((block - 1) // 64) * 15 + 5)

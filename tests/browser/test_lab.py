@@ -149,14 +149,14 @@ def test_a_result_of_an_earlier_version_is_judged_again(live: Served, open_page:
 
 
 def test_a_run_can_be_stopped(live: Served, open_page: Open) -> None:
+    watcher = open_page(live)  # before the run, which does not wait for it
     page = open_page(live)
     open_lab(page)
     page.get_by_role("radio", name=re.compile("^Batched append")).click()
-    type_number(page, "lab-repeats", 6)
+    type_number(page, "lab-repeats", 20)
     expect(page.locator("#lab-stop")).to_be_disabled()
     page.locator("#lab-run").click()
     expect(page.locator("#lab-stop")).to_be_enabled()
-    watcher = open_page(live)
     expect(watcher.locator(".rp-lab-chip")).to_be_visible()
     page.locator("#lab-stop").click()
     expect(page.get_by_role("alert").filter(has_text=re.compile("^Stopped[.:]"))).to_be_visible(timeout=RUN_MS)

@@ -205,14 +205,18 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
 
 
 @models_on_the_cpu
-@pytest.mark.parametrize("family", ["gemma2", pytest.param("gpt_oss", marks=pytest.mark.slow), "deepseek_v3"])
+@pytest.mark.parametrize(
+    "family", ["gemma2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt_oss", "deepseek_v3"))]
+)
 def test_families_through_the_runner(family: str):
     """Whole prompts, chunks, decodes and mixtures; windows, soft-cap, sinks, keys and values of different sizes."""
     assert worst_difference(tiny_model(FAMILIES[family]()), "triton") < 1e-4
 
 
 @models_on_the_cpu
-@pytest.mark.parametrize("family", PATTERNED)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name == "phimoe" else pytest.mark.slow) for name in PATTERNED]
+)
 def test_patterns_of_the_config_through_the_runner(family: str):
     """Chunks, windows that only the mask has, and layers that read the keys of others."""
     assert worst_difference(tiny_model(PATTERNED[family]()), "triton") < 1e-4

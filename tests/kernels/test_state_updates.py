@@ -19,6 +19,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.stateful import StatefulForward, stateful_modules
 from roseplay.model.states import SlotStates
 from tests.model.families import STATEFUL, tiny_model
+from tests.pairwise import product_of
 
 pytest.importorskip("numba")
 from roseplay.kernels.cpu.states import mamba, mamba2
@@ -58,13 +59,9 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("channels", "inputs", "width"), [(1030, 4, 4), (24, 3, 3), (17, 5, 2)])
-@pytest.mark.parametrize("activation", [None, "silu"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_convolutions(
-    channels: int, inputs: int, width: int, activation: str | None, bias: bool, dtype: torch.dtype
-) -> None:
+@product_of(shape=[(1030, 4, 4), (24, 3, 3), (17, 5, 2)], activation=[None, "silu"], bias=[False, True], dtype=DTYPES)
+def test_convolutions(shape: tuple[int, int, int], activation: str | None, bias: bool, dtype: torch.dtype) -> None:
+    channels, inputs, width = shape
     check(
         modeling_qwen3_5.causal_conv1d_update,
         causal_conv1d_update,
@@ -78,10 +75,9 @@ def test_convolutions(
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("k_heads", "v_heads", "k_dim", "v_dim"), [(2, 4, 8, 12), (3, 3, 128, 64), (1, 2, 5, 33)])
-@pytest.mark.parametrize("by_channel", [False, True])
-def test_delta_rules(k_heads: int, v_heads: int, k_dim: int, v_dim: int, by_channel: bool, dtype: torch.dtype) -> None:
+@product_of(shape=[(2, 4, 8, 12), (3, 3, 128, 64), (1, 2, 5, 33)], by_channel=[False, True], dtype=DTYPES)
+def test_delta_rules(shape: tuple[int, int, int, int], by_channel: bool, dtype: torch.dtype) -> None:
+    k_heads, v_heads, k_dim, v_dim = shape
     if by_channel and k_heads < v_heads:
         pytest.skip("Kimi's rule has as many key heads as value heads")
     mixed = randn(ROWS, 1, 2 * k_heads * k_dim + v_heads * v_dim, dtype=dtype)  # as the projections give them
@@ -112,13 +108,10 @@ def test_delta_rules(k_heads: int, v_heads: int, k_dim: int, v_dim: int, by_chan
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("state_dtype", DTYPES)
-@pytest.mark.parametrize(("heads", "groups", "dim", "size"), [(4, 2, 8, 16), (3, 1, 5, 40)])
-@pytest.mark.parametrize("gated", [False, True])
-def test_mamba_2(
-    heads: int, groups: int, dim: int, size: int, gated: bool, state_dtype: torch.dtype, dtype: torch.dtype
-) -> None:
+@product_of(shape=[(4, 2, 8, 16), (3, 1, 5, 40)], gated=[False, True], state_dtype=DTYPES, dtype=DTYPES)
+def test_mamba_2(shape: tuple[int, int, int, int], gated: bool, state_dtype: torch.dtype, dtype: torch.dtype) -> None:
+    heads, groups, dim, size = shape
+
     def of_heads(x: torch.Tensor) -> torch.Tensor:
         return x[..., None].expand(*x.shape, dim)
 
@@ -140,10 +133,9 @@ def test_mamba_2(
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("state_dtype", DTYPES)
-@pytest.mark.parametrize(("channels", "size"), [(24, 16), (300, 5)])
-def test_mamba(channels: int, size: int, state_dtype: torch.dtype, dtype: torch.dtype) -> None:
+@product_of(shape=[(24, 16), (300, 5)], state_dtype=DTYPES, dtype=DTYPES)
+def test_mamba(shape: tuple[int, int], state_dtype: torch.dtype, dtype: torch.dtype) -> None:
+    channels, size = shape
     check(
         modeling_jamba.mamba_selective_state_update,
         mamba.selective_state_update,
@@ -180,8 +172,26 @@ def recurrent_of(model: PreTrainedModel) -> list[StatefulForward]:
     return [forward for _, forward in stateful_modules(model)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", ["qwen3_5_text", "kimi_linear", "lfm2", "jamba", "falcon_h1"])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        ("qwen3_5_text", "bfloat16"),
+        ("kimi_linear", "float32"),
+        ("lfm2", "bfloat16"),
+        ("jamba", "float32"),
+        ("falcon_h1", "bfloat16"),
+        *(
+            pytest.param(family, dtype, marks=pytest.mark.slow)
+            for family, dtype in [
+                ("qwen3_5_text", "float32"),
+                ("kimi_linear", "bfloat16"),
+                ("lfm2", "float32"),
+                ("jamba", "bfloat16"),
+                ("falcon_h1", "float32"),
+            ]
+        ),
+    ],
+)
 def test_models_decode_by_them(family: str, dtype: str) -> None:
     assert all(forward.in_place is not None for forward in recurrent(family, dtype=dtype))
     assert all(forward.in_place is None for forward in recurrent(family, fuse_ops=False))

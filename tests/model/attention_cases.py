@@ -8,8 +8,7 @@ gives NaN. The reference backend says what is right.
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 from roseplay.model.attention import EVERYTHING, AttentionBackend, AttentionParams, Reach, make_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
+from tests.pairwise import pairwise
 
 # Of ||found - right|| / ||right||. bfloat16 has 8 bits, and the interpreter cuts off what it does not keep.
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -112,12 +112,12 @@ _SPLIT_CASES = (
 
 def pairwise_cases() -> list[Case]:
     """Small cases in which every two values of two factors meet."""
-    return [*(Case(**values) for values in _pairwise(_FACTORS)), *_SPLIT_CASES]
+    return [*(Case(**values) for values in pairwise(_FACTORS)), *_SPLIT_CASES]
 
 
 def large_cases() -> list[Case]:
     """The same with large heads, long contexts and many rows."""
-    return [Case(**values) for values in _pairwise(_LARGE_FACTORS)]
+    return [Case(**values) for values in pairwise(_LARGE_FACTORS)]
 
 
 def all_cases() -> list[Case]:
@@ -130,31 +130,6 @@ def all_cases() -> list[Case]:
         turn = {name: _FACTORS[name][(i + i // 7) % len(_FACTORS[name])] for name in turning}
         cases.append(Case(**dict(zip(names, values, strict=True)), **turn))
     return cases
-
-
-def _pairwise(factors: Mapping[str, Sequence[Any]], tries: int = 40) -> list[dict[str, Any]]:
-    """A small set of combinations in which each pair of values is there, found greedily; always the same one."""
-    rng = random.Random(0)
-    names = list(factors)
-    left = {
-        (a, i, b, j)
-        for a, b in itertools.combinations(names, 2)
-        for i in range(len(factors[a]))
-        for j in range(len(factors[b]))
-    }
-    found = []
-    while left:
-        a, i, b, j = min(left)
-        best: dict[str, int] = {}
-        met: set[tuple[str, int, str, int]] = set()
-        for _ in range(tries):
-            trial = {name: rng.randrange(len(factors[name])) for name in names} | {a: i, b: j}
-            meets = {(x, trial[x], y, trial[y]) for x, y in itertools.combinations(names, 2)} & left
-            if len(meets) > len(met):
-                best, met = trial, meets
-        left -= met
-        found.append({name: factors[name][best[name]] for name in names})
-    return found
 
 
 @dataclass(slots=True)

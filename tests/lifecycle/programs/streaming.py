@@ -14,7 +14,7 @@ if __name__ == "__main__":
         stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
         chunks = iter(stream)
         next(chunks)
-        engine.set_knobs(slow_motion=1000)  # the answer lasts until the interrupt has come
+        engine.set_knobs(slow_motion=100)  # the answer lasts until the interrupt has come
         begun = False
         while not stream.finished:
             try:
@@ -28,7 +28,7 @@ if __name__ == "__main__":
                 engine.set_knobs(slow_motion=1)
                 chunks = iter(stream)
         print(stream.finish_reason, len(stream.token_ids), stream.error, flush=True)
-        engine.set_knobs(slow_motion=1000)
+        engine.set_knobs(slow_motion=100)
         stream = engine.submit([3, 4, 5], SamplingParams(max_new_tokens=50, ignore_eos=True))
         next(iter(stream))
         print("streams again", flush=True)
