@@ -39,6 +39,7 @@ class Machine:
             "TEST_LOG": str(self._log),
             "TEST_DOWNLOAD": str(self._download),
             "TEST_BROWSER_OF": "",
+            "TEST_LACKS": "nothing",
             "TEST_UID": "1000",
         }
 
@@ -74,6 +75,7 @@ APT_GET = """#!{shell}
 echo "apt-get $*" >> "$TEST_LOG"
 if [ "$TEST_BROWSER_OF" != apt-get ]; then echo "no network" >&2; exit 100; fi
 if [ "$1" = install ]; then
+  case "$*" in *" $TEST_LACKS") exit 100;; esac
   printf '#!{shell}\\necho Chromium 1.0\\n' > {browser}
   {chmod} 755 {browser}
 fi
@@ -115,7 +117,15 @@ def test_the_distribution_s_package_comes_first_where_it_may_be_installed(machin
     machine.browser_of("apt-get")
     assert "SKIPPED" not in machine.get()
     assert [call.split()[:2] for call in machine.calls] == [["apt-get", "update"], ["apt-get", "install"]]
-    assert machine.calls[1].endswith(" chromium")
+    assert machine.calls[1].endswith(" chromium-headless-shell")
+
+
+def test_a_distribution_without_the_headless_shell_has_the_browser(machine: Machine) -> None:
+    machine.can_install_packages()
+    machine.browser_of("apt-get")
+    machine.env["TEST_LACKS"] = "chromium-headless-shell"
+    assert "SKIPPED" not in machine.get()
+    assert [call.split()[-1] for call in machine.calls[1:]] == ["chromium-headless-shell", "chromium"]
 
 
 def test_playwright_s_download_is_next_when_the_package_cannot_be_had(machine: Machine) -> None:
@@ -166,7 +176,8 @@ def test_make_test_looks_for_a_browser_every_time_and_installs_packages_once(tmp
     assert calls[calls.index("pytest") :].count("pip") == 0
 
 
-def test_ci_gets_its_browser_from_make_test() -> None:
+def test_ci_gets_its_browser_from_make_test_and_runs_it_once_as_the_readme_has_it() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text()
     assert "apt-get" not in script
-    assert script.count("make test") >= 2
+    assert [line for line in script.splitlines() if "make test" in line] == ["make test"]
+    assert "make test " in (REPOSITORY / "README.md").read_text()
