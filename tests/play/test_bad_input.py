@@ -385,7 +385,7 @@ HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\
         b"\x00\xff\x00\xff\r\n\r\n",
         b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
         b"GET /\x00 HTTP/1.1\r\n" + HEAD + b"\r\n",
-        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + HEAD + b"X: " + b"y" * 200_000 + b"\r\n\r\n",
         b"GET /" + b"y" * 200_000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n",
@@ -399,7 +399,7 @@ HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\
         b"CONNECT evil.example:443 HTTP/1.1\r\n" + HEAD + b"\r\n",
         b"TRACE / HTTP/1.1\r\n" + HEAD + b"\r\n",
         b"GET / HTTP/1.1\r\n" + HEAD.replace(b"close", b"Upgrade") + b"Upgrade: h2c\r\nConnection: close\r\n\r\n",
-        b"GET /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n"
         b"Sec-WebSocket-Key: dGVzdHRlc3R0ZXN0dGVzdA==\r\nSec-WebSocket-Version: 13\r\n\r\n",
     ],
 )  # fmt: skip

@@ -130,6 +130,7 @@ class TestConsole:
                 said.set()
                 return super().write(text)
 
+        status.take(Progress("libraries"))
         console = StartConsole(status, Stream())
         console.start()
         assert said.wait(PATIENCE_S)
