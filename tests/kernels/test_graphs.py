@@ -153,10 +153,10 @@ def test_replayed_steps_give_the_logits_of_the_model(family: str):
 @pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "gemma3_text"])
 def test_the_triton_backend_is_replayed_with_nothing_but_the_devices_numbers(family: str):
     model = tiny_model(FAMILIES[family]())
-    with emulate_gpu((1, 2, 4), (8, 16)):
+    with emulate_gpu((2, 4), (16,)):
         runner = make_runner(model, attention="triton")
-    assert len(runner.accelerator.graphs) == 5, runner.accelerator.graphs.refused
-    prompts = [random_tokens(length, 97, length) for length in (1, 6, 11)]
+    assert len(runner.accelerator.graphs) == 3, runner.accelerator.graphs.refused
+    prompts = [random_tokens(length, 97, length) for length in (1, 8)]
     expected = [eager_logits(model, prompt) for prompt in prompts]
     driver = Driver(runner, prompts)
     for counts in schedule(prompts, 1):
