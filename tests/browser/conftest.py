@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from roseplay import Engine
 from roseplay.config import EngineConfig, Knobs
@@ -26,6 +28,7 @@ DESKTOP = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 TIMEOUT_MS = 20_000  # the machine may be busy
 expect.set_options(timeout=TIMEOUT_MS)
+calls: defaultdict[Page, set[Request]] = defaultdict(set)  # of Gradio, which have not been answered
 
 
 class Served:
@@ -102,6 +105,9 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: complaints.append(f"pageerror: {error}"))
         outside = ("data:", "blob:", address)
         page.on("request", lambda r: r.url.startswith(outside) or complaints.append(f"outside: {r.url}"))
+        page.on("request", lambda r: "/gradio_api/" in r.url and calls[page].add(r))
+        for ended in ("requestfinished", "requestfailed"):
+            page.on(ended, lambda r: calls[page].discard(r))
 
     def open_page(served: Any, *, path: str = "", expected: str = "", live: bool = True, **options: Any) -> Page:
         """``expected``: what errors on the console that are no complaint have in common; ``live``: wait until it is."""
@@ -118,6 +124,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     yield open_page
     for context in contexts:
         context.close()
+    calls.clear()
     assert complaints == []
 
 
@@ -127,6 +134,15 @@ def ready(page: Page) -> None:
         """() => ['.rp-live[data-state=live]', '#rp-lane-1', '#burst', '#send', '#answer-length input[type=range]']
              .every((part) => document.querySelector(part)) && window.Rose && Rose.panels && Rose.panels.length >= 6"""
     )
+
+
+def reload(page: Page) -> None:
+    """Reload the page once Gradio's calls have been answered: one that is cut off is an error on the console."""
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while calls[page]:
+        assert time.monotonic() < deadline, [call.url for call in calls[page]]
+        page.wait_for_timeout(20)
+    page.reload()
 
 
 def answer_at_most(page: Page, tokens: int) -> None:

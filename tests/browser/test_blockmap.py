@@ -19,7 +19,8 @@ from tests.browser.modules import bare_page
 BLOCK_WITH = """async (words) => {
   for (let block = 1; block < Rose.blocks.findable.length; block++) {
     if (!Rose.blocks.findable[block]) continue;
-    if (JSON.stringify(await (await fetch(`/ui/block/${block}`)).json()).includes(words)) return block;
+    const { text } = await (await fetch(`/ui/block/${block}?tab=${Rose.tab}`)).json();
+    if (text && text.includes(words)) return block;
   }
 }"""
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.web import assets
-from tests.browser.conftest import Served
+from tests.browser.conftest import Served, reload
 from tests.browser.modules import bare_page
 
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
@@ -697,6 +697,6 @@ def test_the_real_engine_on_the_real_page(live: Served, open_page: Callable[...,
         "range => document.querySelector('#rp-tokens .rp-plot').drawn.layout.xaxis.range.join() === range.join()",
         arg=zoomed,
     )
-    page.reload()
+    reload(page)
     for panel in panels:
         page.wait_for_function(f"(id) => ({points})(id) > 0", arg=panel)

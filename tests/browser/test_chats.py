@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PHONE, Served, ask, ready, state, text
+from tests.browser.conftest import PHONE, Served, ask, ready, reload, state, text
 from tests.browser.modules import bare_page
 from tests.play.fake_engine import WORDS
 
@@ -65,7 +65,7 @@ def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_
     expect(turns(page).nth(1).locator(".rp-q .rp-ask")).to_have_text(re.compile(r"[1-9]\d* of \d+ cached"))
     expect(state(page, 1)).to_have_attribute("title", re.compile(r"\([1-9]\d* of them cached"))
     before = turns(page).all_inner_texts()
-    page.reload()
+    reload(page)
     ready(page)
     expect(turns(page)).to_have_count(2)
     assert turns(page).all_inner_texts() == before
@@ -221,7 +221,7 @@ def test_settings_reach_the_engine_and_survive_a_reload(mock: Served, open_page:
     assert (two.temperature, two.max_new_tokens, two.stop, two.seed) == (1.5, 12, ("END", "line\n"), 77)
     assert by_lane[1].prompt_token_ids == [1 + b % 99 for b in b"be brief\n\nhello"]
 
-    page.reload()
+    reload(page)
     ready(page)
     expect(page.locator("#sampling-system textarea")).to_have_value("be brief")
     expect(page.locator("#sampling-new-tokens input[type=number]")).to_have_value("12")
@@ -451,7 +451,7 @@ def test_a_click_on_a_slow_token_asks_why(mock: Served, open_page: Open) -> None
     expect(popover).to_be_hidden()
     expect(page.locator(".rp-chosen")).to_have_count(0)
     # The tint is there after a reload too.
-    page.reload()
+    reload(page)
     ready(page)
     expect(strongest).to_be_visible()
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.texts import range_text
-from tests.browser.conftest import PHONE, Served, ask
+from tests.browser.conftest import PHONE, Served, ask, reload
 
 Open = Callable[..., Page]
 DOCUMENT = Path(__file__).parents[1] / "lab" / "result.json"
@@ -189,7 +189,7 @@ def test_a_result_is_kept_and_named(live: Served, open_page: Open) -> None:
     page.wait_for_function(
         "async () => (await (await Rose.load('lab/database.js')).listKept())[0].name === 'before the change'"
     )
-    page.reload()
+    reload(page)
     expect(page.get_by_label("Name of this result")).to_have_value("before the change")
     assert table(page) == before
     page.get_by_role("radio", name=re.compile("^Poisson")).click()

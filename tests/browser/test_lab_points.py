@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import PHONE, Served
+from tests.browser.conftest import PHONE, Served, reload
 from tests.browser.test_lab import RUN_MS, open_file, open_lab
 
 Open = Callable[..., Page]
@@ -88,7 +88,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
 
-    page.reload()
+    reload(page)
     expect(panel(page, "points").locator("tbody tr")).to_have_count(2)
     assert cells(page) == table, "the newest one comes back"
     other = open_page(live)
@@ -214,7 +214,7 @@ def test_modes_are_changed_by_keys_and_kept(live: Served, open_page: Open) -> No
     expect(page.get_by_role("radio", name="Sweep", exact=True)).to_be_focused()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#lab-run")).to_have_text("Find")
-    page.reload()
+    reload(page)
     expect(page.locator("#rp-lab")).to_have_attribute("data-mode", "find")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Served, answer_at_most, ask, ready, state, text
+from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, state, text
 
 Open = Callable[..., Page]
 RUNNING = re.compile(r"decode · \d+\+[1-9]\d* tok")
@@ -50,7 +50,7 @@ def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:
     expect(text(page, 4)).to_contain_text("packs prompts")
     expect(page.locator("#prompt input")).to_have_value("")  # Gradio complains of what a reload cuts off
     before = page.locator("#rp-lane-4 .rp-a").inner_text()
-    page.reload()
+    reload(page)
     ready(page)
     expect(text(page, 4)).to_contain_text(before[:40])
     expect(state(page, 4)).to_have_text(re.compile(r"(decode|length) · 5\+[1-9]\d* tok"))
@@ -108,7 +108,7 @@ def test_one_to_eight_lanes(mock: Served, open_page: Open) -> None:
     )
     assert not page.evaluate(overflow)
     expect(page.locator("#prompt input")).to_have_value("")  # answered: Gradio complains of a reload before that
-    page.reload()
+    reload(page)
     ready(page)
     expect(page.locator(".rp-lane:visible")).to_have_count(8)
     expect(page.locator("#lane-count input")).to_have_value("8 lanes")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, Served, ask, ready, serving, state
+from tests.browser.conftest import PHONE, Served, ask, ready, reload, serving, state
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
@@ -97,7 +97,7 @@ def test_the_dark_theme_is_chosen_and_kept(mock: Served, open_page: Open) -> Non
     assert page.evaluate(background) == "rgb(255, 255, 255)"
     page.get_by_role("button", name="Light or dark").click()
     page.wait_for_function(f"() => ({background})() === 'rgb(16, 19, 23)'")
-    page.reload()
+    reload(page)
     ready(page)
     assert page.evaluate(background) == "rgb(16, 19, 23)"
 

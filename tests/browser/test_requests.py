@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from roseplay.config import SamplingParams
 from roseplay.play.web import assets
-from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, state
+from tests.browser.conftest import DESKTOP, PHONE, Served, answer_at_most, ask, reload, state
 from tests.browser.modules import bare_page
 from tests.browser.test_charts import Traffic, Views
 
@@ -317,7 +317,7 @@ def test_the_real_engine(live: Served, open_page: Callable[..., Page]) -> None:
     before = cells(page, int(lane.get_attribute("data-rid") or 0))
     lane.click()
     expect(page.locator(".rp-lane.rp-selected")).to_have_count(0)
-    page.reload()
+    reload(page)
     page.wait_for_function("window.Rose && Rose.store.requests.size >= 5")
     press(page, "requests")
     rid = int(before["id"])

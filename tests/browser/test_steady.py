@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from roseplay.play.open_loop import MOST_WAITING
-from tests.browser.conftest import PHONE, Served, ready, serving
+from tests.browser.conftest import PHONE, Served, ready, reload, serving
 from tests.play.fake_engine import FakeEngine
 
 Open = Callable[..., Page]
@@ -99,7 +99,7 @@ def test_why_it_stopped_is_said_once(open_page: Open) -> None:
         expect(switch(page)).to_have_attribute("aria-checked", "false")
         expect(page.locator("#steady-rate .rp-sent")).to_have_text("stopped")
         expect(page.locator("#steady-rate .rp-sent")).to_have_attribute("title", reason)
-        page.reload()
+        reload(page)
         ready(page)
         expect(page.locator("#steady-rate .rp-sent")).to_have_text("stopped")
         expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)
@@ -113,7 +113,7 @@ def test_a_page_that_is_loaded_again_shows_what_runs(mock: Served, open_page: Op
     page.get_by_role("button", name="even").click()
     turned_on(page)
     wait_for_plan(page, "it.sent >= 5")  # by then nothing is asked for any more, which a reload would abort
-    page.reload()
+    reload(page)
     ready(page)
     expect(switch(page)).to_have_attribute("aria-checked", "true")
     expect(page.locator("#steady-rate-value input")).to_have_value("2.5")

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from roseplay import Engine
 from roseplay.config import SamplingParams
-from tests.browser.conftest import Served, ask, ready, serving, state
+from tests.browser.conftest import Served, ask, ready, reload, serving, state
 
 Open = Callable[..., Page]
 
@@ -83,7 +83,7 @@ def test_savings_of_the_last_burst_or_in_all(open_page: Open) -> None:
             "from the same step": "300",
             "blocks saved": "18",
         }
-        page.reload()
+        reload(page)
         ready(page)
         expect(all_of_it.locator("button b")).to_have_text("300 of 500 tok")
         page.get_by_role("button", name="last burst").click()

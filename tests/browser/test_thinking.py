@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Served, answer_at_most, ask, ready, serving, text
+from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, serving, text
 from tests.browser.modules import bare_page
 from tests.browser.test_replay import download, idle, open_recording, to_the_end
 from tests.play.fake_engine import FakeEngine
@@ -132,13 +132,13 @@ def test_a_reload_shows_the_same(reasoner: Served, open_page: Callable[..., Page
     think(page, reasoner, question, 3)
     expect(thought(page)).to_have_text("A step packs prompts,")
     expect(page.locator("#prompt input")).to_have_value("")
-    page.reload()
+    reload(page)
     ready(page)
     expect(head(page)).to_have_text("thinking…")
     expect(thought(page)).to_have_text("A step packs prompts,")
     reasoner.engine.step(7)
     expect(head(page)).to_have_text(THOUGHT)
-    page.reload()
+    reload(page)
     ready(page)
     expect(head(page)).to_have_text(THOUGHT)
     expect(thought(page)).to_be_hidden()
