@@ -82,7 +82,8 @@ def _follow(job: BackgroundJob) -> None:
                 if run["state"] != "done":
                     break
                 shown += 1
-                print(f"run {shown}{of}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
+                in_round = f", round {run['repeat']}" if status.get("kind") == "sweep" else ""
+                print(f"run {shown}{of}{in_round}, {run['arm']}: {run['seconds']:.1f} s", file=sys.stderr)
     except KeyboardInterrupt:
         job.stop()
         job.wait()

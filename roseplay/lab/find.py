@@ -86,12 +86,12 @@ class FindJob(PointJob):
         self.state = "running"
         try:
             judged = self._baseline_value in self._find.grid
-            self._baseline = (self._measure_try if judged else self._measure_value)(engine, self._baseline_value)
+            self._baseline = self._measure_value(engine, self._baseline_value, until_sure=judged)
             self._tell()
             search = Search(self._find.grid, self.setting)
             while (value := search.next) is not None:
                 known = value == self._baseline_value
-                point = self._baseline if known else self._measure_try(engine, value)
+                point = self._baseline if known else self._measure_value(engine, value, until_sure=True)
                 self._points.append(point)
                 search.record(is_kept(point, self._find.promises), more=wants_more(point, self._find.promises))
                 self._tell()
@@ -99,11 +99,17 @@ class FindJob(PointJob):
             if self._points:
                 self.result = self._keep(self._document())
 
-    def _measure_try(self, engine: Any, value: Value) -> Point:
-        """Measure a value until its verdict is sure."""
-        repeats, promises = self._question.repeats, self._find.promises
-        most = MORE_RUNS * repeats
-        return self._measure_value(engine, value, most=most, enough=lambda point: is_sure(point, promises, repeats))
+    def _measure_value(self, engine: Any, value: Value, *, until_sure: bool) -> Point:
+        """Measure all repeats of a value, and more of them until its verdict is sure."""
+        repeats, point = self._question.repeats, self._new_point(value)
+        most = MORE_RUNS * repeats if until_sure else repeats
+        while len(point["runs"]) < most:
+            if len(point["runs"]) >= repeats and is_sure(point, self._find.promises, repeats):
+                break
+            run = self._progress_of(value, len(point["runs"]) + 1)
+            self._runs.append(run)
+            self._measure_run(engine, point, run)
+        return point
 
     def _document(self) -> dict[str, Any]:
         document = {

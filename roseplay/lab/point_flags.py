@@ -18,7 +18,7 @@ _OF_SWEEP, _OF_FIND = ("points", "seconds"), ("itl_p99", "ttft_p95")
 def add_point_flags(lab: Parser) -> None:
     """Add the flags."""
     group = lab.add_argument_group("one setting at many values, instead of A and B; other settings are those of A")
-    group.add_argument("--sweep", choices=SETTINGS, help="measure values from --from to --to")
+    group.add_argument("--sweep", choices=SETTINGS, help="measure values from --from to --to, in --repeats rounds")
     group.add_argument(
         "--find",
         choices=[name for name in SETTINGS if name != "rate"],

@@ -191,8 +191,8 @@ class PointJob(BackgroundJob):
     def status(self) -> dict[str, Any]:
         """Returns the state and the progress.
 
-        ``so_far`` is the result as it would be if the job were stopped now, without ``traffic``; ``None`` before the
-        first value has been measured.
+        ``so_far`` is the result as it would be if the job were stopped now, without ``traffic``; ``None`` before
+        there is one.
         """
         return {
             "id": self.job_id,
@@ -213,7 +213,7 @@ class PointJob(BackgroundJob):
         """Returns the result of what has been measured, with its summary."""
 
     def _tell(self) -> None:
-        """Have ``status`` tell what has been measured; called in the thread, after each value."""
+        """Have ``status`` tell what has been measured; called in the thread, as it grows."""
         self._so_far = {name: value for name, value in self._document().items() if name != "traffic"}
 
     def _open(self) -> Any:
@@ -242,41 +242,31 @@ class PointJob(BackgroundJob):
         self._arms.start()
         return self._arms.get("A")
 
-    def _measure_value(
-        self, engine: Any, value: Value, *, most: int = 0, enough: Callable[[Point], bool] = bool
-    ) -> Point:
-        """Measure all repeats of a value.
-
-        Args:
-            most: go on after them, up to this many runs.
-            enough: whether a point with at least the repeats needs no more.
-        """
+    def _measure_run(self, engine: Any, point: Point, run: RunProgress) -> None:
+        """Measure the value of a point once more, and add the run's figures to it."""
+        self._check_stop()
+        value: Value = point["value"]
         _, workload, _ = self._loads[value]
         engine.set_knobs(**self._knobs[value].to_dict())
-        runs: list[dict[str, float | None]] = []
-        point = {"value": value, "requests": len(workload), "runs": runs}
-        while len(runs) < self._question.repeats or (len(runs) < most and not enough(point)):
-            self._check_stop()
-            runs.append(self._measure_repeat(engine, value, len(runs) + 1, workload))
-        return point
-
-    def _measure_repeat(self, engine: Any, value: Value, repeat: int, workload: Workload) -> dict[str, float | None]:
-        run = RunProgress(value_text(self.setting, value), repeat, len(workload))
-        place = sum(one.started is not None for one in self._runs)
-        if place < len(self._runs) and (self._runs[place].arm, self._runs[place].repeat) == (run.arm, run.repeat):
-            run = self._runs[place]  # was planned
-        else:
-            self._runs.insert(place, run)
         run.start()
         try:
             played, steps = measure_run(engine, workload, stop=self._stop, on_sent=run.sent.append, **self._how)
         except BaseException as error:
             run.finish(cut=True)
             if isinstance(error, RunError | EngineError | TimeoutError):
-                raise RunError(f"{value_text(self.setting, value)}, run {repeat}: {error}") from None
+                raise RunError(f"{run.arm}, run {run.repeat}: {error}") from None
             raise
         run.finish()
-        return figures(run_record("A", repeat, played, steps, engine.capabilities), self._question.limits)
+        record = run_record("A", run.repeat, played, steps, engine.capabilities)
+        point["runs"].append(figures(record, self._question.limits))
+
+    def _new_point(self, value: Value) -> Point:
+        """Returns a point without runs."""
+        return {"value": value, "requests": len(self._loads[value][1]), "runs": []}
+
+    def _progress_of(self, value: Value, repeat: int) -> RunProgress:
+        """Returns the progress of a run that has not begun, of a repeat of this number, from 1 on."""
+        return RunProgress(value_text(self.setting, value), repeat, len(self._loads[value][1]))
 
     def _common(self) -> dict[str, Any]:
         """Returns the fields that the results of sweeps and searches share."""

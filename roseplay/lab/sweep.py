@@ -1,11 +1,13 @@
-"""A sweep: one setting from a to b in n steps under the same traffic, each value measured on the same engine."""
+"""A sweep: one setting from a to b in n steps under the same traffic, measured in rounds over all values on one engine."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roseplay.lab.knee import contradicting
 from roseplay.lab.own_traffic import checked_object
 from roseplay.lab.points import (
     KNOBS,
@@ -17,7 +19,6 @@ from roseplay.lab.points import (
     Value,
     Varied,
     parse_question,
-    value_text,
     values_of,
     with_rate,
 )
@@ -30,6 +31,7 @@ from roseplay.traffic.scenario import MAX_RATE_PER_S, checked_number
 VERSION = 1
 MAX_POINTS = 32
 MAX_SECONDS = 60.0
+MOST_RUNS = 2  # times the repeats are the most runs of a rate that contradicts another
 _FIELDS = ("setting", "from", "to", "points", "seconds")
 
 
@@ -104,39 +106,64 @@ def _questions(
 
 
 class SweepJob(PointJob):
-    """Runs a sweep; see ``PointJob``. Values that are measured when it is stopped or fails are kept."""
+    """Runs a sweep; see ``PointJob``. Runs that are measured when it is stopped or fails are kept.
+
+    It measures in rounds over all values, rising and falling in turn, so that a minute in which the machine is slow falls
+    on all of them. After them, values are measured again whose spread is larger than asked for, and rates that contradict
+    each other, see ``knee.contradicting``: these up to ``MOST_RUNS`` times the repeats.
+    """
 
     kind = "sweep"
 
     def __init__(self, sweep: Sweep, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> None:
         super().__init__(sweep.setting, sweep.question, sweep.questions, live, keep, **how)
         self._seconds = sweep.seconds
-        for value, (_, workload, _) in self._loads.items():
-            label = value_text(sweep.setting, value)
-            self._runs += [RunProgress(label, n + 1, len(workload)) for n in range(self._question.repeats)]
+        self._points = [self._new_point(value) for value in self._loads]
+        self._rounds = [self._plan(number, self._points) for number in range(self._question.repeats)]
+
+    def _plan(self, number: int, points: list[Point]) -> list[tuple[Point, RunProgress]]:
+        """Plan a round, from 0 on, over some of the points."""
+        in_turn = points if number % 2 == 0 else points[::-1]
+        planned = [(point, self._progress_of(point["value"], number + 1)) for point in in_turn]
+        self._runs += [run for _, run in planned]
+        return planned
 
     def _measure(self) -> None:
         engine = self._open()
         self.state = "running"
-        most = 0 if self._question.max_spread_pct is None else MAX_REPEATS
-
-        def enough(point: Point) -> bool:
-            return is_small(values_of(point, latency_of(self.setting)), self._question.max_spread_pct or 0)
-
         try:
-            for value in self._loads:
-                self._points.append(self._measure_value(engine, value, most=most, enough=enough))
-                self._tell()
+            for number in itertools.count():
+                if number == len(self._rounds):
+                    self._rounds.append(self._plan(number, self._unclear()))
+                if not self._rounds[number]:
+                    break
+                for point, run in self._rounds[number]:
+                    self._measure_run(engine, point, run)
+                    self._tell()
         finally:
-            if self._points:
+            if any(point["runs"] for point in self._points):
                 self.result = self._keep(self._document())
 
+    def _unclear(self) -> list[Point]:
+        """Returns the points that another round measures."""
+        most_pct, latency = self._question.max_spread_pct, latency_of(self.setting)
+        limits, most = self._question.limits, min(MAX_REPEATS, MOST_RUNS * self._question.repeats)
+        places = contradicting(self._points, limits) if self.setting == RATE else set()
+
+        def is_unclear(place: int, point: Point) -> bool:
+            runs = len(point["runs"])
+            wide = most_pct is not None and not is_small(values_of(point, latency), most_pct)
+            return (wide and runs < MAX_REPEATS) or (place in places and runs < most)
+
+        return [point for place, point in enumerate(self._points) if is_unclear(place, point)]
+
     def _document(self) -> dict[str, Any]:
+        measured = [{**point, "runs": list(point["runs"])} for point in self._points if point["runs"]]
         document = {
             "roseplay_sweep": VERSION,
             **self._common(),
             **({} if self._seconds is None else {"seconds": self._seconds}),
             "asked": list(self._loads),
-            "points": list(self._points),
+            "points": measured,
         }
         return {**document, "summary": sweep_summary(document)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
 from roseplay.lab.points import RATE, Varied, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
 from roseplay.lab.spread import is_small, spread_pct
@@ -15,7 +15,6 @@ from roseplay.traffic.difference import difference, spread_text
 from roseplay.traffic.figures import FIGURES
 
 SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
-LEAST_KNEE = 0.2  # how far a knee lies below the straight line, as a share of the latency's range
 _CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
 
 Points = Sequence[Mapping[str, Any]]
@@ -25,31 +24,39 @@ def sweep_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ``summary`` of a sweep, which follows from its points and limits.
 
     Each point has median and range of its figures, and whether the promise is kept: median TTFT p95 and ITL p99 within
-    the limits. ``knee`` and ``peak`` are places in ``points``; ``None`` for no knee, or for no
-    clear peak within the range.
+    the limits. ``knee`` is the place of the largest rate up to which every rate keeps the promise, of a setting the place
+    after which ITL p99 turns up; ``peak`` that of the highest goodput, where it rises up to there and falls from there on.
+    Both are ``None`` where there is none within the range.
     """
     points, setting, limits = document["points"], document["setting"], document["limits"]
     rows = [
         {
             "value": point["value"],
             "requests": point["requests"],
-            "kept": _kept(point, limits),
+            "kept": not broken(point, limits),
             "runs": len(point["runs"]),
             "figures": {name: spread(point, name) for name in SHOWN},
         }
         for point in points
     ]
-    latency = latency_of(setting)
-    bend = knee(points, latency, by_factors=setting != RATE)
+    latency, kept = latency_of(setting), [row["kept"] for row in rows]
+    place = rate_knee(kept) if setting == RATE else bend(points, latency)
+    if setting == RATE:
+        said = [_knee_sentence(points, limits, kept)]
+    else:
+        said = [_bend_sentence(points, setting, latency, place)]
     peak, ties = goodput_peak(points)
-    clear = not ties and 0 < peak < len(points) - 1
-    said = [_knee_sentence(points, setting, latency, bend), _peak_sentence(points, setting, peak, ties)]
+    dips = goodput_dips(points, peak)
+    said.append(_peak_sentence(points, setting, peak, ties, dips))
     if len(points) > 1:
         said.append(_ends_sentence(points, setting))
+    fallen = falls(points, list(PROMISED)) if setting == RATE else []
+    if fallen:
+        said.append(_fall_sentence(points, max(fallen, key=lambda fall: fall.ratio)))
     found: dict[str, Any] = {
         "points": rows,
-        "knee": bend,
-        "peak": peak if clear else None,
+        "knee": place,
+        "peak": peak if _is_peak(points, peak, ties, dips) else None,
         "latency": latency,
         "sentences": said,
     }
@@ -66,34 +73,6 @@ def latency_of(setting: Varied) -> str:
     return "ttft_p95_ms" if setting == RATE else "itl_p99_ms"
 
 
-def knee(points: Points, latency: str, *, by_factors: bool = False) -> int | None:
-    """Returns the place of the point after which latency rises most steeply, if there is one.
-
-    The definition is that of Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack" (2011), for a
-    rising convex curve: with value and latency scaled to 0 to 1, the point farthest below the straight line. Noise has
-    such a point too. It is a knee only if it lies ``LEAST_KNEE`` below the line, and latency at the last point is
-    clearly worse there than at the knee by ``traffic.difference``.
-
-    Args:
-        latency: name of the figure; its medians over the repeats are used.
-        by_factors: scale the logarithm of the values, as they are spaced.
-    """
-    known = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
-    if len(known) < 3:
-        return None
-    x = [points[place]["value"] for place in known]
-    x = [math.log(value) for value in x] if by_factors else x
-    y = [spread(points[place], latency)["median"] for place in known]
-    height = max(y) - min(y)
-    if not height or y[-1] <= y[0]:
-        return None
-    below = [(a - x[0]) / (x[-1] - x[0]) - (b - min(y)) / height for a, b in zip(x, y, strict=True)]
-    best = max(range(len(below)), key=below.__getitem__)
-    place = known[best]
-    found = difference(values_of(points[place], latency), values_of(points[known[-1]], latency), better="lower")
-    return place if below[best] >= LEAST_KNEE and found.verdict == "worse" else None
-
-
 def goodput_peak(points: Points) -> tuple[int, list[int]]:
     """Returns the place of the highest goodput, and the places that are not clearly below it."""
     medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
@@ -105,6 +84,21 @@ def goodput_peak(points: Points) -> tuple[int, list[int]]:
         if place != peak and not difference(best, values_of(point, "goodput_req_s"), better="higher").clear
     ]
     return peak, ties
+
+
+def goodput_dips(points: Points, peak: int) -> list[int]:
+    """Returns the places at which goodput is clearly lower than at a value that is farther from the peak."""
+    values = [values_of(point, "goodput_req_s") for point in points]
+
+    def is_dip(place: int) -> bool:
+        farther = range(place) if place < peak else range(place + 1, len(points))
+        return any(difference(values[place], values[other], better="higher").verdict == "better" for other in farther)
+
+    return [place for place in range(len(points)) if place != peak and is_dip(place)]
+
+
+def _is_peak(points: Points, peak: int, ties: Sequence[int], dips: Sequence[int]) -> bool:
+    return not ties and not dips and 0 < peak < len(points) - 1  # beyond an end there may be more
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -121,12 +115,36 @@ def figure_text(point: Mapping[str, Any], name: str) -> str:
     return f"{number_text(found['median'])} {unit}" + (f" ({span})" if span else "")
 
 
-def _kept(point: Mapping[str, Any], limits: Mapping[str, float]) -> bool:
-    ttft, itl = (spread(point, name)["median"] for name in ("ttft_p95_ms", "itl_p99_ms"))
-    return ttft is not None and ttft <= limits["ttft_ms"] and (itl is None or itl <= limits["itl_ms"])
+def _knee_sentence(points: Points, limits: Mapping[str, float], kept: Sequence[bool]) -> str:
+    """Says up to which rate all keep the promise, and which rates contradict that."""
+    place = rate_knee(kept)
+    at = points[-1 if place is None else place]
+    value, last = _rate(at), _rate(points[-1])
+    figures = " and ".join(_promised(at, name, limits) for name in PROMISED if spread(at, name)["median"] is not None)
+    if place is not None:
+        beyond = points[place + 1]
+        over = " and ".join(_promised(beyond, name, limits) for name in broken(beyond, limits))
+        said = f"The knee is at {value}: every rate up to it keeps the promise, {figures} there; at {_rate(beyond)}, {over}."
+    elif kept[0]:
+        said = f"No knee up to {last}: every rate keeps the promise, {figures} at {last}."
+    else:
+        over = " and ".join(_promised(points[0], name, limits) for name in broken(points[0], limits))
+        said = f"No knee from {_rate(points[0])} to {last}: the lowest rate breaks the promise, {over}."
+    lower, higher = overtaken(kept)
+    if not higher:
+        return said
+    keep = f"{_listed(points, higher)} {'keeps' if len(higher) == 1 else 'keep'} the promise"
+    return f"{said} The rates disagree: {keep}, but {_listed(points, lower)} {'does' if len(lower) == 1 else 'do'} not."
 
 
-def _knee_sentence(points: Points, setting: Varied, latency: str, place: int | None) -> str:
+def _fall_sentence(points: Points, fall: Fall) -> str:
+    """Says of a figure that it does not rise with the rate."""
+    low, high = points[fall.low], points[fall.high]
+    figures = f"{figure_text(low, fall.figure)} at {_rate(low)} and {figure_text(high, fall.figure)} at {_rate(high)}"
+    return f"{FIGURES[fall.figure].title} does not rise with the rate throughout: it is {figures}."
+
+
+def _bend_sentence(points: Points, setting: Varied, latency: str, place: int | None) -> str:
     last, title = points[-1], FIGURES[latency].title
     end = f"{figure_text(last, latency)} at {value_text(setting, last['value'])}"
     if place is None:
@@ -135,7 +153,21 @@ def _knee_sentence(points: Points, setting: Varied, latency: str, place: int | N
     return f"The knee is at {value_text(setting, at['value'])}: {title} is {figure_text(at, latency)} there, {end}."
 
 
-def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[int]) -> str:
+def _promised(point: Mapping[str, Any], name: str, limits: Mapping[str, float]) -> str:
+    return f"{FIGURES[name].title} is {figure_text(point, name)} of {number_text(limits[PROMISED[name]])}"
+
+
+def _rate(point: Mapping[str, Any]) -> str:
+    return value_text(RATE, point["value"])
+
+
+def _listed(points: Points, places: Sequence[int]) -> str:
+    """Returns rates as in ``57.1, 72.9 and 88.6 req/s``."""
+    *others, last = (number_text(points[place]["value"]) for place in places)
+    return f"{', '.join(others)} and {last} req/s" if others else f"{last} req/s"
+
+
+def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[int], dips: Sequence[int]) -> str:
     first, last = (value_text(setting, points[place]["value"]) for place in (0, -1))
     value, repeats = value_text(setting, points[peak]["value"]), len(points[peak]["runs"])
     if not any(values_of(points[peak], "goodput_req_s")):
@@ -145,12 +177,17 @@ def _peak_sentence(points: Points, setting: Varied, peak: int, ties: Sequence[in
         return f"Goodput is {goodput} at {value}."
     if len(ties) == len(points) - 1:
         return f"Goodput is {goodput} at {value}; every other value is within {spread_text(repeats)}."
-    if not ties and 0 < peak < len(points) - 1:
+    if _is_peak(points, peak, ties, dips):
         return f"Goodput peaks at {value}: {goodput}."
-    if not ties:  # there may be more beyond
-        return f"Goodput is highest at {value}, an end of the range: {goodput}."
-    others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
-    return f"Goodput is highest at {value}: {goodput}; {others}: within {spread_text(repeats)}."
+    if ties:
+        others = ", ".join(value_text(setting, points[place]["value"]) for place in ties)
+        said = f"Goodput is highest at {value}: {goodput}; {others}: within {spread_text(repeats)}"
+    elif peak in (0, len(points) - 1):
+        said = f"Goodput is highest at {value}, an end of the range: {goodput}"
+    else:
+        said = f"Goodput is highest at {value}: {goodput}"
+    lower = ", ".join(value_text(setting, points[place]["value"]) for place in dips)
+    return f"{said}; it has a dip at {lower}." if dips else f"{said}."
 
 
 def _wide_sentence(wide: Points, setting: Varied, latency: str) -> str:

@@ -143,6 +143,9 @@ def test_a_sweep_grows_while_it_is_measured_and_stopping_keeps_its_values(live: 
     number(page, "repeats", 2)
     page.locator("#lab-run").click()
     expect(panel(page, "points").locator("tbody tr")).not_to_have_count(0, timeout=RUN_MS)
+    expect(panel(page, "progress").locator(".rp-lab-left")).to_have_text(
+        re.compile(r"^round [12] of 2 · \d+ runs? of \d+")
+    )
     page.locator("#lab-stop").click()
     stopped = page.get_by_role("alert").filter(has_text="the values that were measured are kept")
     expect(stopped).to_be_visible(timeout=RUN_MS)

@@ -26,6 +26,7 @@ def measured(body: dict[str, Any], **figures: list[float]) -> dict[str, Any]:
     document = json.loads(json.dumps(lab.store.get(ended(lab.start(body))["result"])))
     for name, values in figures.items():
         for point, value in zip(document["points"], values, strict=True):
+            del point["runs"][2:]  # of rates that happened to contradict each other
             for run, off in zip(point["runs"], (0.99, 1.01), strict=True):
                 run[name] = value * off
     return parse_result(json.dumps(document).encode())

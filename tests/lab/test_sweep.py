@@ -1,7 +1,8 @@
-"""Sweeps and searches: what they ask, what they measure, what they keep when stopped, and what a sweep says."""
+"""Sweeps and searches: what they ask, what they measure, and what they keep when stopped."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from html import escape
@@ -9,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roseplay.lab import arms, command
 from roseplay.lab.command import main, points_lines
@@ -19,7 +18,6 @@ from roseplay.lab.points import FIGURES_OF_A_RUN
 from roseplay.lab.points_document import points_csv
 from roseplay.lab.results import parse_result
 from roseplay.lab.sweep import parse_sweep, spaced
-from roseplay.lab.sweep_summary import knee, sweep_summary
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms, ended, fake_lab
 from tests.play.fake_engine import FakeEngine
@@ -27,26 +25,6 @@ from tests.play.fake_engine import FakeEngine
 QUICK = {"num_requests": 2, "max_new_tokens": 3}
 BODY = {"scenario": "token-budget", "repeats": 2, "params": QUICK}
 BATCHES = {**BODY, "sweep": {"setting": "max_batch_size", "from": 1, "to": 16, "points": 3}}
-
-
-def points(latency: list[list[float]], goodput: list[list[float]] | None = None) -> list[dict[str, Any]]:
-    """Points at 1, 2, 3 … with these TTFT p95 (and ITL p99) and goodputs in their repeats."""
-    goodput = goodput or [[1.0] * len(values) for values in latency]
-    return [
-        {
-            "value": float(place),
-            "requests": 4,
-            "runs": [
-                {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "ttft_p95_ms": a, "goodput_req_s": b}
-                for a, b in zip(values, good, strict=True)
-            ],
-        }
-        for place, (values, good) in enumerate(zip(latency, goodput, strict=True), 1)
-    ]
-
-
-def summed(found: list[dict[str, Any]]) -> dict[str, Any]:
-    return sweep_summary({"points": found, "setting": "rate_per_s", "limits": {"ttft_ms": 100, "itl_ms": 50}})
 
 
 def test_values_of_a_rate_are_even_and_those_of_a_knob_grow_by_factors() -> None:
@@ -88,54 +66,14 @@ def test_a_bad_sweep_is_refused_with_a_reason(sweep: Any, words: str) -> None:
         parse_sweep({"scenario": "admission", "sweep": sweep})
 
 
-def test_a_knee_is_where_latency_turns_up() -> None:
-    flat = [[10.0, 10.5, 11.0]] * 6
-    up = [[60.0, 62.0], [120.0, 122.0], [180.0, 190.0]]
-    found = points(flat[:6] + [[*values, values[-1]] for values in up])
-    assert knee(found, "ttft_p95_ms") == 5
-    said = summed(found)["sentences"][0]
-    assert said == "The knee is at 6 req/s: TTFT p95 is 10.5 ms (10–11) there, 190 ms (180–190) at 9 req/s."
-
-
-@pytest.mark.parametrize(
-    "latency",
-    [
-        [[float(value)] * 3 for value in range(10, 19)],  # a straight line
-        [[10.0, 12.0, 11.0]] * 9,  # nothing changes
-        [[10.0, 30.0, 12.0], [9.0, 28.0, 10.0], [9.5, 31.0, 10.0], [10.0, 33.0, 20.0]],  # within the spread
-        [[40.0] * 3, [20.0] * 3, [10.0] * 3],  # falls
-        [[10.0] * 3, [90.0] * 3],  # two points have no bend
-    ],
-)
-def test_there_may_be_no_knee(latency: list[list[float]]) -> None:
-    found = points(latency)
-    assert knee(found, "ttft_p95_ms") is None
-    assert summed(found)["sentences"][0].startswith(f"No knee up to {len(latency)} req/s: ")
-
-
-@given(st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=2), min_size=1, max_size=8))
-def test_goodput_peaks_only_where_every_other_value_is_clearly_lower(goodput: list[list[float]]) -> None:
-    found = points([[1.0, 1.0]] * len(goodput), goodput)
-    summary = summed(found)
-    said = summary["sentences"][1]
-    medians = [row["figures"]["goodput_req_s"]["median"] for row in summary["points"]]
-    if said.startswith("Goodput peaks at "):
-        peak = summary["peak"]
-        assert medians[peak] == max(medians)
-        assert 0 < peak < len(goodput) - 1
-        assert said.startswith(f"Goodput peaks at {peak + 1} req/s: ")
-        assert all(max(goodput[place]) < min(goodput[peak]) for place in range(len(goodput)) if place != peak)
-    else:
-        assert any(words in said for words in ("the spread of 2 repeats", "an end of the range")) or len(goodput) == 1
-        assert summary["peak"] is None
-
-
 def test_each_value_is_measured_on_one_engine_and_the_result_can_be_opened(engine: FakeEngine) -> None:
     fake, lab = FakeArms(), fake_lab(engine)
     lab = fake_lab(engine, fake)
     told = ended(lab.start(BATCHES))
     assert (told["state"], told["kind"], told["error"]) == ("done", "sweep", None)
-    assert [run["arm"] for run in told["progress"]] == [f"max batch {value}" for value in (1, 1, 4, 4, 16, 16)]
+    assert [(run["arm"], run["repeat"]) for run in told["progress"]] == [
+        (f"max batch {value}", number) for number, values in ((1, (1, 4, 16)), (2, (16, 4, 1))) for value in values
+    ]
     assert len(fake.engines) == 1
     assert fake.all_closed
     assert not engine.paused
@@ -159,12 +97,17 @@ def test_a_sweep_with_other_values_than_it_says_is_refused(engine: FakeEngine, v
             parse_result(json.dumps(document).encode())
 
 
-def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("complete", "kept"), [(1, {1: 1}), (2, {1: 1, 4: 1}), (3, {1: 1, 4: 1, 16: 1}), (4, {1: 1, 4: 1, 16: 2})]
+)
+def test_a_sweep_that_is_stopped_keeps_the_runs_it_has(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, complete: int, kept: dict[int, int]
+) -> None:
     lab, measured = fake_lab(engine), []
 
     def measure(*given: Any, **how: Any) -> Any:
         measured.append(given)
-        if len(measured) == 1 + 4:  # the warm-up, a whole value, and the second run of the next
+        if len(measured) == 1 + complete + 1:  # the warm-up, those that are complete, and the next one
             lab.stop()
         return measure_run(*given, **how)
 
@@ -173,7 +116,108 @@ def test_a_sweep_that_is_stopped_keeps_the_values_it_has(engine: FakeEngine, mon
     assert told["state"] == "stopped"
     document = lab.store.get(told["result"])
     assert document is not None
-    assert [point["value"] for point in document["points"]] == [1]
+    assert {point["value"]: len(point["runs"]) for point in document["points"]} == kept
+    assert {row["value"]: row["runs"] for row in document["summary"]["points"]} == kept
+    assert parse_result(json.dumps(document).encode()) == document
+
+
+RATES = {
+    "scenario": "poisson",
+    "params": QUICK,
+    "limits": {"ttft_ms": 500, "itl_ms": 50},
+    "sweep": {"setting": "rate_per_s", "from": 100, "to": 400, "points": 4},
+}
+
+
+@pytest.fixture
+def ttft(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets TTFT p95 of the runs in the order in which they are measured, as if they had been; the last one for all later."""
+
+    def set_them(*values: float) -> None:
+        left = itertools.chain(values, itertools.repeat(values[-1]))
+
+        def figures(*_: Any) -> dict[str, float]:
+            return {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "ttft_p95_ms": next(left)}
+
+        monkeypatch.setattr("roseplay.lab.points.figures", figures)
+
+    return set_them
+
+
+def swept(engine: FakeEngine, body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The document of a sweep, and what its job said at the end."""
+    lab = fake_lab(engine)
+    told = ended(lab.start(body))
+    document = lab.store.get(told["result"])
+    assert document is not None
+    assert parse_result(json.dumps(document).encode()) == document
+    return document, told
+
+
+def test_a_slow_minute_of_the_machine_is_no_property_of_a_value(engine: FakeEngine, ttft: Callable[..., None]) -> None:
+    """Measured one value after the other, the slow runs would be two of the three of 200 req/s."""
+    slow = 700.0
+    ttft(50, 60, 70, 90, slow, slow, 60, 50, 50, 60, 70, 90)
+    document, told = swept(engine, {**RATES, "repeats": 3})
+    assert [run["arm"] for run in told["progress"]] == [
+        f"{rate} req/s" for rate in (100, 200, 300, 400, 400, 300, 200, 100, 100, 200, 300, 400)
+    ]
+    rows = document["summary"]["points"]
+    assert [row["figures"]["ttft_p95_ms"]["median"] for row in rows] == [50, 60, 70, 90]
+    assert [(row["kept"], row["runs"]) for row in rows] == [(True, 3)] * 4
+    assert document["summary"]["sentences"][0].startswith("No knee up to 400 req/s: every rate keeps the promise")
+    assert not any("disagree" in sentence for sentence in document["summary"]["sentences"])
+
+
+def test_rates_that_contradict_each_other_are_measured_again(engine: FakeEngine, ttft: Callable[..., None]) -> None:
+    """200 req/s was slow twice; then it is not, and what contradicted it is no longer clear."""
+    ttft(50, 900, 70, 80, 80, 70, 900, 50, *(60, 70, 80), *(80, 70, 60))
+    document, told = swept(engine, {**RATES, "repeats": 2})
+    assert [len(point["runs"]) for point in document["points"]] == [2, 4, 4, 4]
+    again = [(run["arm"], run["repeat"], run["state"]) for run in told["progress"][8:]]
+    assert again == [
+        (f"{rate} req/s", number, "done")
+        for number, rates in ((3, (200, 300, 400)), (4, (400, 300, 200)))
+        for rate in rates
+    ]
+    assert [row["kept"] for row in document["summary"]["points"]] == [True] * 4
+    assert not any("disagree" in sentence for sentence in document["summary"]["sentences"])
+    assert points_lines(document)[0].endswith("2 to 4 runs a value")
+
+
+@pytest.mark.parametrize(
+    ("repeats", "most", "runs"), [(1, 20, [1, 2, 2, 2]), (2, 20, [2, 4, 4, 4]), (2, 3, [2, 3, 3, 3])]
+)
+def test_rates_that_go_on_contradicting_each_other_are_said_to(
+    engine: FakeEngine,
+    ttft: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    repeats: int,
+    most: int,
+    runs: list[int],
+) -> None:
+    """200 req/s is slow in every round; the extra ones, up to twice the repeats or ``most``, leave 100 req/s out."""
+    monkeypatch.setattr("roseplay.lab.sweep.MAX_REPEATS", most)
+    rounds = [(50, 900, 70, 80), (80, 70, 900, 50)]
+    ends = [(900, 70, 80), (80, 70, 900)]
+    extra = [ends[number % 2] for number in range(repeats, max(runs))]
+    ttft(*(value for number in range(repeats) for value in rounds[number % 2]), *itertools.chain(*extra), 1)
+    document, _ = swept(engine, {**RATES, "repeats": repeats})
+    assert [len(point["runs"]) for point in document["points"]] == runs
+    assert document["summary"]["knee"] == 0
+    said = document["summary"]["sentences"][0]
+    assert said.endswith("The rates disagree: 300 and 400 req/s keep the promise, but 200 req/s does not.")
+
+
+def test_values_of_a_setting_need_not_rise_and_are_not_measured_again(
+    engine: FakeEngine, ttft: Callable[..., None]
+) -> None:
+    ttft(900, 70, 50, 50, 70, 900)
+    document, _ = swept(engine, BATCHES)
+    assert [len(point["runs"]) for point in document["points"]] == [2, 2, 2]
+    assert not any(
+        "disagree" in sentence or "does not rise" in sentence for sentence in document["summary"]["sentences"]
+    )
 
 
 @pytest.fixture
@@ -197,9 +241,11 @@ def told(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any],
 def test_a_sweep_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> None:
     own = {"traffic": {"requests": [[0, 5, 3], [0.01, 5, 3]]}, "repeats": 2}
     *seen, document = told({**own, "sweep": BATCHES["sweep"]})
-    assert seen[:2] == [None, None]
-    assert [len(one["summary"]["points"]) for one in seen[2:]] == [1, 1, 2, 2, 3]
-    assert all(parse_result(json.dumps(one).encode()) == one for one in seen[2:])
+    assert seen[0] is None
+    rows = [[row["runs"] for row in one["summary"]["points"]] for one in seen[1:]]
+    assert rows == [[1], [1, 1], [1, 1, 1], [1, 1, 2], [1, 2, 2], [2, 2, 2]]
+    assert [[len(point["runs"]) for point in one["points"]] for one in seen[1:]] == rows
+    assert all(parse_result(json.dumps(one).encode()) == one for one in seen[1:])
     assert "traffic" not in seen[-1]
     assert {**seen[-1], "created": "", "traffic": document["traffic"]} == {**document, "created": ""}
 
@@ -286,9 +332,11 @@ def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp
     sweep = [*quick, "--sweep", "batch", "--from", "1", "--to", "2", "--points", "2"]
     report = tmp_path / "sweep.html"
     assert main([*sweep, "--save", str(tmp_path / "sweep.json"), "--report", str(report)]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr()
     saved = parse_result((tmp_path / "sweep.json").read_bytes())
-    assert all(line in printed for line in saved["summary"]["sentences"])
+    assert all(line in printed.out for line in saved["summary"]["sentences"])
+    told = ["run 1 of 2, round 1, max batch 1", "run 2 of 2, round 1, max batch 2"]
+    assert [line.partition(":")[0] for line in printed.err.splitlines()] == told
     assert all(escape(line) in report.read_text() for line in saved["summary"]["sentences"])
     assert main([*sweep, "--csv"]) == 0
     table = capsys.readouterr().out.splitlines()

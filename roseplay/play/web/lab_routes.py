@@ -57,8 +57,8 @@ def _add_runs(router: APIRouter, lab: Lab) -> None:
             raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
         status = found.status()
         so_far = status.get("so_far")
-        if have and so_far is not None and len(rows_of(so_far)) <= have:
-            del status["so_far"]  # the page has it already
+        if have and so_far is not None and sum(row["runs"] for row in rows_of(so_far)) <= have:
+            del status["so_far"]  # the page has these runs already
         return status
 
     @router.post("/stop")

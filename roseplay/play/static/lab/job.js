@@ -70,7 +70,7 @@ async function look() {
   clearTimeout(timer);
   const { id } = lab.job;
   try {
-    const have = rowsOf(lab.job.so_far).length;
+    const have = rowsOf(lab.job.so_far).reduce((runs, row) => runs + row.runs, 0);
     const job = await ask(`/job?id=${encodeURIComponent(id)}&have=${have}`);
     failures = 0;
     if (lab.job.id !== id || !running()) return; // another look was quicker

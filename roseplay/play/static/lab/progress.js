@@ -78,10 +78,12 @@ function state(all) {
 
 function pointState() {
   const left = lab.job.left_s, all = lab.job.progress, done = all.filter((run) => run.state === "done").length;
-  const rest = typeof left === "number" && lab.mode === "sweep"
-    ? ` · about ${Math.max(1, Math.ceil(left))} s left`
-    : "";
-  return `${done} run${done === 1 ? "" : "s"}${lab.mode === "sweep" ? ` of ${all.length}` : ""}${rest}`;
+  const rest = typeof left === "number" ? ` · about ${Math.max(1, Math.ceil(left))} s left` : "";
+  const words = `${done} run${done === 1 ? "" : "s"}`;
+  if (lab.mode !== "sweep") return words;
+  const under = all.find((run) => run.state !== "done"), last = all[all.length - 1];
+  const round = under ? `round ${under.repeat} of ${last.repeat} · ` : "";
+  return `${round}${words} of ${all.length}${rest}`;
 }
 
 function show() {

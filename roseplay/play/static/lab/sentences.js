@@ -16,7 +16,10 @@ export function mount(element) {
 }
 
 const BEFORE = {
-  sweep: ["The knee: up to it throughput grows with the load, beyond it only the wait does.", "Where goodput peaks."],
+  sweep: [
+    "The knee: up to it every rate keeps the promise; of a setting, ITL turns up after it.",
+    "Where goodput peaks.",
+  ],
   find: ["Which promise is broken first, at either end.", "The price: what the answer costs in the other figures."],
 };
 

@@ -9,6 +9,7 @@ import { lab, planOf, say, scenarioNamed, shownPoints, tell } from "../state.js"
  * @property {number | null} value
  * @property {boolean} kept
  * @property {number} requests
+ * @property {number} runs
  * @property {Record<string, {median: number | null, range: (number | null)[]}>} figures
  * @property {Record<string, number>} [misses]
  * @property {number[] | null} [left]

@@ -14,8 +14,9 @@ export function pointTitle(title) {
 export function pointWords() {
   const kind = /** @type {"sweep" | "find"} */ (lab.mode), { from, to, points, setting } = lab.asked[kind];
   const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;
-  const each = format.many(lab.numbers.repeats, "repeat");
-  return kind === "sweep" ? `${points ?? "?"} values, ${range}, ${each} each` : `${range}, at least ${each} a try`;
+  const { repeats } = lab.numbers;
+  if (kind === "sweep") return `${points ?? "?"} values, ${range}, in ${format.many(repeats, "round")}`;
+  return `${range}, at least ${format.many(repeats, "repeat")} a try`;
 }
 
 /** A bar for each value: {arm, repeat, done, total, seconds, state}. @param {boolean} running */
@@ -37,11 +38,10 @@ function grouped(progress) {
   const values = new Map();
   for (const run of progress) values.set(run.arm, [...(values.get(run.arm) || []), run]);
   return [...values].map(([arm, runs]) => {
-    const ended = runs.filter((run) => run.state === "done").length,
-      begun = runs.some((run) => run.state !== "waiting");
+    const ended = runs.filter((run) => run.state === "done").length;
     const under = runs.find((run) => run.state === "running"),
       part = under && under.total ? under.done / under.total : 0;
-    const state = ended === runs.length ? "done" : begun ? "running" : "waiting";
+    const state = ended === runs.length ? "done" : under ? "running" : "waiting";
     const short = arm.replace(/ req\/s$/, "").replace(/^.* /, "");
     return { arm: short, repeat: 0, done: ended + part, total: runs.length, seconds: 0, state };
   });

@@ -35,8 +35,7 @@ export function mount(element) {
 function show() {
   const document = shownPoints();
   csv.hidden = !document || document !== shownResult();
-  const of = document ? format.many(document.repeats, "repeat") : "";
-  write(subtitle, !document ? "" : lab.mode === "find" ? `medians and ranges of at least ${of}` : `${of} each`);
+  write(subtitle, document ? runsText(document) : "");
   if (!document) return table.replaceChildren();
   const find = kindOf(document) === "find", columns = find ? FIND : SWEEP;
   table.dataset.kind = kindOf(document);
@@ -57,6 +56,14 @@ function show() {
     const look = `${marked ? "rp-marked" : ""} ${row.kept ? "" : "rp-broken"}`;
     return make("tr", { className: look.trim(), "data-value": String(row.value) }, value, ...more);
   }
+}
+
+/* How many runs there are of each row: rates that contradict others have more of them. */
+function runsText(document) {
+  if (lab.mode === "find") return `medians and ranges of at least ${format.many(document.repeats, "repeat")}`;
+  const runs = rowsOf(document).map((row) => row.runs ?? document.repeats);
+  const least = Math.min(...runs), most = Math.max(...runs);
+  return `${least === most ? "" : `${least} to `}${format.many(most, "run")} each`;
 }
 
 const plainValue = ({ setting }, row) => valueWords(setting, row.value).replace(" req/s", "");

@@ -1,0 +1,98 @@
+"""Where a sweep turns: the knee of a rate, the bend of a setting's latency, and rates whose figures contradict each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roseplay.lab.points import spread, values_of
+from roseplay.traffic.difference import difference
+
+PROMISED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # a promise's figures, and the names of their limits
+LEAST_BEND = 0.2  # how far a bend lies below the straight line, as a share of the latency's range
+
+Point = Mapping[str, Any]
+Points = Sequence[Point]
+
+
+class Fall(NamedTuple):
+    """A figure that is clearly lower at a higher rate: places of both rates, and their ratio, above 1."""
+
+    low: int
+    high: int
+    figure: str
+    ratio: float
+
+
+def broken(point: Point, limits: Mapping[str, float]) -> list[str]:
+    """Returns the promised figures whose medians are above their limits; a TTFT that is not known is, too."""
+    medians = {name: spread(point, name)["median"] for name in PROMISED}
+    found = [
+        name for name, limit in PROMISED.items() if (median := medians[name]) is not None and median > limits[limit]
+    ]
+    return ["ttft_p95_ms", *found] if medians["ttft_p95_ms"] is None else found
+
+
+def rate_knee(kept: Sequence[bool]) -> int | None:
+    """Returns the place of the largest rate up to which every rate keeps the promise.
+
+    ``None`` where there is none within the range: the lowest rate breaks it, or all of them keep it.
+
+    Args:
+        kept: by rising rate, whether it keeps the promise.
+    """
+    return kept.index(False) - 1 if kept[0] and not all(kept) else None
+
+
+def falls(points: Points, figures: Sequence[str]) -> list[Fall]:
+    """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which more load cannot explain."""
+    found = []
+    for figure in figures:
+        values = [values_of(point, figure) for point in points]
+        for high in range(len(points)):
+            for low in range(high):
+                of = difference(values[low], values[high], better="lower")
+                if of.verdict == "better":
+                    found.append(Fall(low, high, figure, 1 / of.ratio if of.ratio else math.inf))
+    return found
+
+
+def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """Returns the places of rates that break the promise though a higher one keeps it, and of those higher ones."""
+    first = kept.index(False) if False in kept else len(kept)
+    higher = [place for place in range(first, len(kept)) if kept[place]]
+    lower = [place for place in range(first, higher[-1] if higher else first) if not kept[place]]
+    return lower, higher
+
+
+def contradicting(points: Points, limits: Mapping[str, float]) -> set[int]:
+    """Returns the places of rates that contradict each other: by a figure that falls, or by which of them keep the promise."""
+    lower, higher = overtaken([not broken(point, limits) for point in points])
+    return {*lower, *higher, *(place for fall in falls(points, list(PROMISED)) for place in (fall.low, fall.high))}
+
+
+def bend(points: Points, latency: str) -> int | None:
+    """Returns the place of the point after which latency rises most steeply, if there is one.
+
+    The definition is that of Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack" (2011), for a
+    rising convex curve: with the logarithm of the values, as they are spaced, and latency scaled to 0 to 1, the point
+    farthest below the straight line. Noise has such a point too. It counts only if it lies ``LEAST_BEND`` below the line,
+    and by ``traffic.difference`` latency at the last point is clearly worse than there, and at no point before it.
+
+    Args:
+        latency: name of the figure; its medians over the repeats are used.
+    """
+    known = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
+    if len(known) < 3:
+        return None
+    x = [math.log(points[place]["value"]) for place in known]
+    y = [spread(points[place], latency)["median"] for place in known]
+    height = max(y) - min(y)
+    if not height or y[-1] <= y[0]:
+        return None
+    below = [(a - x[0]) / (x[-1] - x[0]) - (b - min(y)) / height for a, b in zip(x, y, strict=True)]
+    best = max(range(len(below)), key=below.__getitem__)
+    here = values_of(points[known[best]], latency)
+    worse = [difference(here, values_of(points[place], latency), better="lower").verdict == "worse" for place in known]
+    return known[best] if below[best] >= LEAST_BEND and worse[-1] and not any(worse[:best]) else None

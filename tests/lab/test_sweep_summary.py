@@ -1,0 +1,248 @@
+"""What a sweep says: the knee, the peak of goodput, and which of its values contradict each other."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roseplay.lab.points import FIGURES_OF_A_RUN
+from roseplay.lab.results import parse_result
+from roseplay.lab.sweep_summary import sweep_summary
+from roseplay.texts import number_text
+
+Runs = list[list[float]]
+LIMITS = {"ttft_ms": 500, "itl_ms": 50}
+VALUES = (10, 25.7, 41.4, 57.1, 72.9, 88.6, 104.3, 120)
+
+
+def summed(setting: str = "rate_per_s", values: Any = VALUES, **figures: Any) -> dict[str, Any]:
+    """The summary of a sweep with these figures in the runs of its values; all others are 5."""
+    given = next(iter(figures.values()))
+    points = [
+        {
+            "value": value,
+            "requests": 4,
+            "runs": [
+                {
+                    **dict.fromkeys((*FIGURES_OF_A_RUN, "kept_pct"), 5.0),
+                    **{f: v[place][run] for f, v in figures.items()},
+                }
+                for run in range(len(given[place]))
+            ],
+        }
+        for place, value in enumerate(values[: len(given)])
+    ]
+    return sweep_summary({"points": points, "setting": setting, "limits": LIMITS})
+
+
+def thrice(*medians: float | None) -> list[list[Any]]:
+    """Three runs each, with 2 % between them."""
+    return [[None] * 3 if median is None else [median, median * 0.99, median * 1.01] for median in medians]
+
+
+# -- the knee of a rate
+
+
+def test_the_knee_is_the_largest_rate_up_to_which_every_rate_keeps_the_promise() -> None:
+    found = summed(ttft_p95_ms=thrice(30, 40, 60, 480, 900, 1500, 2600, 4000))
+    assert found["knee"] == 3
+    assert found["sentences"][0] == (
+        "The knee is at 57.1 req/s: every rate up to it keeps the promise, TTFT p95 is 480 ms (475–485) of 500 and ITL p99"
+        " is 5 ms of 50 there; at 72.9 req/s, TTFT p95 is 900 ms (891–909) of 500."
+    )
+
+
+def test_a_rate_above_one_that_breaks_the_promise_is_no_knee() -> None:
+    """88.6 req/s keeps the promise and its latency turns up after it; below it, two rates break the promise."""
+    found = summed(ttft_p95_ms=thrice(30, 40, 60, 800, 700, 90, 2600, 4000))
+    assert [row["kept"] for row in found["points"]] == [True, True, True, False, False, True, False, False]
+    assert found["knee"] == 2
+    said = found["sentences"][0]
+    assert said.startswith("The knee is at 41.4 req/s: ")
+    assert said.endswith(" The rates disagree: 88.6 req/s keeps the promise, but 57.1 and 72.9 req/s do not.")
+    assert found["sentences"][-1] == (
+        "TTFT p95 does not rise with the rate throughout: it is 800 ms (792–808) at 57.1 req/s and 90 ms (89.1–90.9) at"
+        " 88.6 req/s."
+    )
+
+
+def test_there_is_no_knee_where_all_keep_the_promise_or_the_lowest_rate_breaks_it() -> None:
+    found = summed(ttft_p95_ms=thrice(30, 40, 500))
+    assert found["knee"] is None, "what is as long as the limit keeps it"
+    assert found["sentences"][0] == (
+        "No knee up to 41.4 req/s: every rate keeps the promise, TTFT p95 is 500 ms (495–505) of 500 and ITL p99 is 5 ms of"
+        " 50 at 41.4 req/s."
+    )
+    found = summed(ttft_p95_ms=thrice(501, 800, 900))
+    assert found["knee"] is None
+    assert found["sentences"][0] == (
+        "No knee from 10 req/s to 41.4 req/s: the lowest rate breaks the promise, TTFT p95 is 501 ms (496–506) of 500."
+    )
+    found = summed(ttft_p95_ms=thrice(600, 800, 400, 900, 450))
+    assert found["sentences"][0].endswith(
+        "The rates disagree: 41.4 and 72.9 req/s keep the promise, but 10, 25.7 and 57.1 req/s do not."
+    )
+
+
+def test_either_figure_breaks_the_promise() -> None:
+    found = summed(ttft_p95_ms=thrice(30, 40, 60), itl_p99_ms=thrice(10, 50, 51))
+    assert found["knee"] == 1
+    assert found["sentences"][0].endswith("; at 41.4 req/s, ITL p99 is 51 ms (50.5–51.5) of 50.")
+    both = summed(ttft_p95_ms=thrice(30, 501), itl_p99_ms=thrice(10, 51))
+    assert "TTFT p95 is 501 ms (496–506) of 500 and ITL p99 is 51 ms (50.5–51.5) of 50." in both["sentences"][0]
+
+
+def test_the_median_of_the_runs_keeps_the_promise_and_a_ttft_that_is_not_known_does_not() -> None:
+    kept = summed(ttft_p95_ms=[[10.0] * 3, [400.0, 900.0, 500.0], [400.0, 900.0, 501.0]])
+    assert [row["kept"] for row in kept["points"]] == [True, True, False]
+    unknown = summed(ttft_p95_ms=thrice(30, None), itl_p99_ms=thrice(None, None))
+    assert [row["kept"] for row in unknown["points"]] == [True, False], "of answers of one token there are no gaps"
+    assert unknown["knee"] == 0
+
+
+RUNS = st.lists(st.lists(st.sampled_from([40, 90, 499, 500, 501, 900]), min_size=1, max_size=3), min_size=1, max_size=8)
+
+
+@settings(deadline=None)
+@given(RUNS)
+def test_the_sentence_never_contradicts_the_table(ttft: Runs) -> None:
+    found = summed(ttft_p95_ms=ttft)
+    kept = [statistics.median(runs) <= 500 for runs in ttft]
+    assert [row["kept"] for row in found["points"]] == kept
+    knee, said = found["knee"], found["sentences"][0]
+    named = (
+        said.startswith(f"The knee is at {number_text(VALUES[knee])} req/s: ")
+        if knee is not None
+        else said.startswith("No knee")
+    )
+    assert named
+    if knee is not None:
+        assert all(kept[: knee + 1]) and not kept[knee + 1]
+    else:
+        assert all(kept) or not kept[0]
+    assert ("The rates disagree" in said) == any(
+        not low and high for place, high in enumerate(kept) for low in kept[:place]
+    )
+
+
+def test_a_figure_that_falls_is_told_only_beyond_the_spread_and_the_largest_of_them() -> None:
+    def told(**figures: Any) -> str:
+        return next((said for said in summed(**figures)["sentences"] if "does not rise" in said), "")
+
+    assert told(ttft_p95_ms=[[20.0, 30.0], [19.0, 21.0]]) == "", "they overlap"
+    assert told(ttft_p95_ms=[[20.0, 20.0], [19.2, 19.3]]) == "", "by less than a ratio of 1.05"
+    assert told(ttft_p95_ms=[[20.0], [18.0]]) == "", "one run each"
+    assert told(ttft_p95_ms=thrice(20, 30)) == ""
+    figures = {"ttft_p95_ms": thrice(20, 30, 15, 40), "itl_p99_ms": thrice(40, 10, 20, 45)}
+    assert told(**figures) == (
+        "ITL p99 does not rise with the rate throughout: it is 40 ms (39.6–40.4) at 10 req/s and 10 ms (9.90–10.1) at 25.7"
+        " req/s."
+    )
+    assert told(setting="max_batch_size", **figures) == ""
+
+
+# -- the bend of a setting
+
+POWERS = [float(2**power) for power in range(9)]
+
+
+def test_the_knee_of_a_setting_is_where_itl_turns_up() -> None:
+    found = summed("max_batch_size", POWERS, itl_p99_ms=thrice(*[10] * 6, 60, 120, 180))
+    assert found["knee"] == 5
+    assert found["sentences"][0] == (
+        "The knee is at max batch 32: ITL p99 is 10 ms (9.90–10.1) there, 180 ms (178–182) at max batch 256."
+    )
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        thrice(*range(10, 19)),  # a straight line
+        [[10.0, 12.0, 11.0]] * 9,  # nothing changes
+        [[10.0, 30.0, 12.0], [9.0, 28.0, 10.0], [9.5, 31.0, 10.0], [10.0, 33.0, 20.0]],  # within the spread
+        thrice(40, 20, 10),  # falls
+        thrice(10, 90),  # two points have no bend
+        thrice(10, 10, 60, 11, 100),  # it would be at 8, and 4 is worse
+    ],
+)
+def test_there_may_be_no_knee_of_a_setting(latency: Runs) -> None:
+    found = summed("max_batch_size", POWERS, itl_p99_ms=latency)
+    assert found["knee"] is None
+    assert found["sentences"][0].startswith(f"No knee up to max batch {2 ** (len(latency) - 1)}: ")
+
+
+@pytest.mark.parametrize(("bent", "knee"), [(33.9, 1), (34.1, None)])
+def test_a_knee_of_a_setting_lies_a_fifth_of_the_range_below_the_line(bent: float, knee: int | None) -> None:
+    """Halfway between 1 and 4 by factors, the line from 10 to 90 is at 50; a fifth of the range below it is 34."""
+    found = summed("max_batch_size", [1.0, 2.0, 4.0], itl_p99_ms=[[value] * 2 for value in (10.0, bent, 90.0)])
+    assert found["knee"] == knee
+
+
+# -- goodput
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=2), min_size=1, max_size=8))
+def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(goodput: Runs) -> None:
+    found = summed(goodput_req_s=goodput)
+    said, peak = found["sentences"][1], found["peak"]
+    medians = [row["figures"]["goodput_req_s"]["median"] for row in found["points"]]
+    assert (peak is not None) == said.startswith("Goodput peaks at ")
+    if peak is None:
+        least = ("the spread of 2 repeats", "an end of the range", "it has a dip at")
+        assert any(words in said for words in least) or len(goodput) == 1
+        return
+    assert medians[peak] == max(medians)
+    assert 0 < peak < len(goodput) - 1
+    assert said.startswith(f"Goodput peaks at {number_text(VALUES[peak])} req/s: ")
+    assert all(max(goodput[place]) < min(goodput[peak]) for place in range(len(goodput)) if place != peak)
+
+
+def test_goodput_with_a_dip_before_its_highest_value_does_not_peak_there() -> None:
+    found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6, 60, 20, 10))
+    assert found["peak"] is None
+    assert found["sentences"][1] == (
+        "Goodput is highest at 88.6 req/s: 60 req/s (59.4–60.6); it has a dip at 57.1 req/s, 72.9 req/s."
+    )
+    found = summed(goodput_req_s=thrice(10, 25, 40, 5, 6))
+    assert found["peak"] is None
+    assert found["sentences"][1].endswith("; it has a dip at 57.1 req/s.")
+
+
+@pytest.mark.parametrize(
+    ("goodput", "said"),
+    [
+        ([0.0, 0.0, 0.0], "No request keeps the limits from 10 req/s to 41.4 req/s."),
+        ([7.0], "Goodput is 7 req/s (6.93–7.07) at 10 req/s."),
+        ([7.0, 7.1, 7.0], "Goodput is 7.10 req/s (7.03–7.17) at 25.7 req/s; every other value is within the spread of 3 repeats."),
+        ([3.0, 9.0, 5.0], "Goodput peaks at 25.7 req/s: 9 req/s (8.91–9.09)."),
+        ([3.0, 5.0, 9.0], "Goodput is highest at 41.4 req/s, an end of the range: 9 req/s (8.91–9.09)."),
+        ([9.0, 5.0, 3.0], "Goodput is highest at 10 req/s, an end of the range: 9 req/s (8.91–9.09)."),
+        ([3.0, 9.0, 8.9], "Goodput is highest at 25.7 req/s: 9 req/s (8.91–9.09); 41.4 req/s: within the spread of 3 repeats."),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_goodput(goodput: list[float], said: str) -> None:
+    assert summed(goodput_req_s=thrice(*goodput))["sentences"][1] == said
+
+
+def test_the_ends_are_compared_and_a_single_value_is_not() -> None:
+    said = summed(ttft_p95_ms=thrice(20, 30, 60))["sentences"]
+    assert said[2].startswith("From 10 req/s to 41.4 req/s: ") and "TTFT p95 3.00×" in said[2]
+    assert len(summed(ttft_p95_ms=thrice(20))["sentences"]) == 2
+
+
+def test_a_sweep_that_was_saved_before_is_summed_anew() -> None:
+    """It holds what each run measured, and a summary that said something else of it."""
+    saved = json.loads((Path(__file__).parent / "sweep.json").read_text(encoding="utf-8"))
+    saved["summary"] = {**saved["summary"], "knee": 3, "sentences": ["The knee is at 30.5 req/s."]}
+    opened = parse_result(json.dumps(saved).encode())
+    assert opened["points"] == saved["points"]
+    assert [row["kept"] for row in opened["summary"]["points"]] == [False, True, False, False, False]
+    assert opened["summary"]["knee"] is None
+    assert opened["summary"]["sentences"][0].endswith("11.5 req/s keeps the promise, but 2 req/s does not.")
