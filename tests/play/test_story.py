@@ -173,7 +173,7 @@ def facts(draw: Any) -> BurstFacts:
         shared_head=draw(st.integers(0, 500)), cached_head=draw(st.integers(0, 500)), steps=steps,
         longest=LongestStep(3, draw(TIMES), tokens - saved) if steps else None,
         streaming=streaming, paused=draw(st.integers(0, streaming)),
-        worst=Gap(1, 3, 50.0, draw(TIMES)) if streaming else None, usual_ms=draw(TIMES),
+        worst=Gap(1, 3, 50.0, draw(TIMES)) if streaming else None, pause=None, usual_ms=draw(TIMES),
         others_ms=draw(st.none() | TIMES), waited=draw(st.integers(0, prompts)),
         waited_for=draw(st.sampled_from([None, "blocks", "batch"])), preempted=draw(st.integers(0, 9)),
         own_gap_ms=draw(TIMES),

@@ -59,9 +59,9 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**The worst pause is now {worst_falls}.**",
-                    "**The worst pause grew:** it is {worst_rises}.",
-                    "**The worst pause shows no clear difference here:** {worst_same}.",
+                    "**A pause is now {pause_falls},** the median of the portions.",
+                    "**The pauses grew:** {pause_rises}, the median of the portions.",
+                    "**The pauses show no clear difference here:** {pause_same}, the median of the portions.",
                 ),
                 ("Between two portions every story gets its next token.",),
             ),
@@ -72,9 +72,9 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**With budget [[64]] the worst pause is {worst_falls}.**",
-                    "**With budget [[64]] the worst pause is longer:** {worst_rises}.",
-                    "**With budget [[64]] the worst pause shows no clear difference:** {worst_same}.",
+                    "**With budget [[64]] a pause is {pause_falls}.**",
+                    "**With budget [[64]] a pause is longer:** {pause_rises}.",
+                    "**With budget [[64]] pauses show no clear difference:** {pause_same}.",
                     "**With budget [[64]] no step computes more than 64 prompt tokens.**",
                 ),
                 (

@@ -5,9 +5,10 @@ longest step), ``who_paused`` (as in ``all 4 stories``), ``first_token`` (ms, me
 first token), ``gap`` (ms, median of its own answers), and only if there were any ``waited_for_batch``,
 ``waited_for_blocks`` and ``preempted``, otherwise ``none_preempted``.
 
-For two bursts, of the second against the first, where both are known: one of ``worst_falls``, ``worst_rises`` and
-``worst_same``, and likewise of ``first_token``, ``last_token`` and ``gap``. The first two are there only if the difference
-is clear, as ``17 ms instead of 60 ms``; the third only if it is not, as ``17 and 18 ms``.
+For two bursts, of the second against the first, where both are known: one of ``pause_falls``, ``pause_rises`` and
+``pause_same``, of what a large step of each did to the stories (``BurstFacts.pause``), and likewise of ``first_token``,
+``last_token`` and ``gap``. The first two are there only if the difference is clear, as ``17 ms instead of 60 ms``; the third
+only if it is not, as ``17 and 18 ms``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Figures = Mapping[str, str]
 
 
 def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:
-    """Returns the figures of bursts by the names of both, such as ``first_worst``."""
+    """Returns the figures of bursts by the names of both, such as ``first_longest``."""
     found: dict[str, str] = {}
     for name, facts in bursts.items():
         found.update({f"{name}_{figure}": value for figure, value in _of_one(facts).items()})
@@ -71,7 +72,7 @@ def _of_one(facts: BurstFacts) -> dict[str, str]:
 
 def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
     pairs: dict[str, tuple[float | None, float | None]] = {
-        "worst": (_worst(first), _worst(second)),
+        "pause": (_pause(first), _pause(second)),
         "first_token": (first.ttft_p50, second.ttft_p50),
         "last_token": (first.ttft_p95, second.ttft_p95),
         "gap": (first.own_gap_ms, second.own_gap_ms),
@@ -89,14 +90,14 @@ def _of_two(first: BurstFacts, second: BurstFacts) -> dict[str, str]:
     return found
 
 
-def _worst(facts: BurstFacts) -> float | None:
-    return facts.worst.ms if facts.worst else None
+def _pause(facts: BurstFacts) -> float | None:
+    return facts.pause.ms if facts.pause else None
 
 
 def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None:
     """Returns what a ring surrounds; ``None`` if that did not happen.
 
-    ``gap:NAME`` is the token after the worst pause of a burst, ``step:NAME`` its longest step, and anything else the id of
+    ``gap:NAME`` is the token after the pause of a burst, ``step:NAME`` its longest step, and anything else the id of
     an element of the page.
     """
     of, _, name = target.partition(":")
@@ -105,8 +106,8 @@ def ring(target: str, bursts: Mapping[str, BurstFacts]) -> dict[str, Any] | None
         return {"of": "element", "id": target}
     if facts is None:
         return None
-    if of == "gap" and facts.worst:
-        gap = facts.worst
+    if of == "gap" and facts.pause:
+        gap = facts.pause
         return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": f"a pause of {whole(gap.ms)} ms"}
     if of == "step" and facts.longest:
         step = facts.longest

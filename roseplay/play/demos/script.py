@@ -32,7 +32,7 @@ class Scene:
 
     Attributes:
         caption: sentences, each as its forms: the first form whose figures are all known is shown, and a sentence with
-            no such form is left out. A figure is a placeholder such as ``{first_worst}``; ``figures.py`` says which there
+            no such form is left out. A figure is a placeholder such as ``{first_longest}``; ``figures.py`` says which there
             are and when. ``**`` and ``[[ ]]`` as in ``story.text.segments``.
         hold_s: how long it stands.
         knobs: set when it begins.

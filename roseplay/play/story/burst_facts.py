@@ -12,6 +12,7 @@ from roseplay.recording.frame_rows import StepRow
 from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it is longer than usual by both
+LARGE = 0.5  # of the prompt tokens of the largest step, from which on a step is a large one
 GIVE_UP_MS = 60_000.0
 _MOST_GAPS = 50_000
 
@@ -42,7 +43,10 @@ class BurstFacts:
         shared_head: tokens saved of most of its prompts; ``cached_head``: of each, so that they were computed before.
         steps: that computed its prompts; ``longest`` of them.
         streaming: answers that were under way when it arrived; ``paused``: those that then waited much longer than usual.
-        worst: their longest gap; ``usual_ms``: the median of gaps before.
+        worst: their longest gap, whatever caused it; ``usual_ms``: the median of gaps before.
+        pause: what a large step did to them: of the steps that computed its prompts, those with at least ``LARGE`` of the
+            prompt tokens of the largest, and the longest gap that ended with each; this is the median gap. Other work on
+            the machine makes some steps longer, and ``worst`` with any of them.
         others_ms: the longest gap of all other answers at that time.
         waited: how many of its requests waited for ``waited_for``: ``blocks`` or ``batch``.
         preempted: how many answers lost their blocks, to the end of the burst.
@@ -68,6 +72,7 @@ class BurstFacts:
     streaming: int
     paused: int
     worst: Gap | None
+    pause: Gap | None
     usual_ms: float | None
     others_ms: float | None
     waited: int
@@ -103,7 +108,7 @@ class BurstWatch:
         self._scheduled: set[int] = set()
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
-        self._steps = 0
+        self._prompt_tokens: dict[int, int] = {}  # of each step that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
         self._own_gaps: list[float] = []
@@ -140,7 +145,7 @@ class BurstWatch:
         self._preempted.update(step.preempted)
         if not computes:
             return
-        self._steps += 1
+        self._prompt_tokens[step.step_id] = step.prompt_tokens
         ms = step.t1 - step.t0
         if self._longest is None or ms > self._longest.ms:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
@@ -193,11 +198,12 @@ class BurstWatch:
             saved_tokens=sum(saved),
             shared_head=saved[len(saved) // 2],
             cached_head=saved[0],
-            steps=self._steps,
+            steps=len(self._prompt_tokens),
             longest=self._longest,
             streaming=len(self._streaming),
             paused=len({gap.request_id for gap in here if gap.request_id in self._streaming and gap.ms > pause}),
             worst=worst,
+            pause=self._pause(here),
             usual_ms=self._usual_ms,
             others_ms=max(others, default=None),
             waited=len(self._waited[waited_for]),
@@ -207,3 +213,13 @@ class BurstWatch:
             ttft_p50=p50,
             ttft_p95=p95,
         )
+
+    def _pause(self, gaps: list[Gap]) -> Gap | None:
+        """Returns the median of the pauses that its large steps caused, of two the shorter one."""
+        least = LARGE * max(self._prompt_tokens.values(), default=0)
+        longest: dict[int, Gap] = {}
+        for gap in sorted(gaps, key=lambda gap: gap.ms):
+            if gap.request_id in self._streaming and self._prompt_tokens.get(gap.step_id, -1) >= least:
+                longest[gap.step_id] = gap
+        pauses = sorted(longest.values(), key=lambda gap: gap.ms)
+        return pauses[(len(pauses) - 1) // 2] if pauses else None
