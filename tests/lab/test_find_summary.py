@@ -164,6 +164,29 @@ def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     assert "Another search may answer otherwise: the runs of prefill budget 16 do not agree." in said
 
 
+def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
+    limits = {"itl_p99_ms": 20, "ttft_p95_ms": 9}
+    at_limits = point(64, [20] * 3, [9] * 3)
+    assert is_kept(at_limits, limits)
+    assert votes(at_limits, limits) == {"itl_p99_ms": (3, 3), "ttft_p95_ms": (3, 3)}
+    assert set(misses(point(64, [20.01] * 3, [9.01] * 3), limits)) == set(limits)
+
+
+@pytest.mark.parametrize(
+    ("itl", "close"), [([20, 20, 21], True), ([10, 20, 20], False), ([10, 20, 20.1], True), ([10, 12, 19], False)]
+)
+def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
+    document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
+    document["tries"][-1] = point(16, itl, [5] * 3)
+    assert any(said.startswith("Not in every run") for said in find_summary(document)["sentences"]) == close
+
+
+def test_a_greater_value_is_wanted_only_where_ttft_misses_by_more() -> None:
+    limits = {"itl_p99_ms": 20, "ttft_p95_ms": 10}
+    by_as_much, by_more, by_less = (point(64, [30], [ttft]) for ttft in (15, 15.1, 14.9))
+    assert [wants_more(one, limits) for one in (by_as_much, by_more, by_less)] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "grid"), [(1, 8, (1, 2, 3, 4, 6, 8)), (5, 5, (5,)), (9, 4, ()), (10, 20, (10, 12, 16, 20))]
 )

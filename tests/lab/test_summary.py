@@ -118,7 +118,9 @@ def test_a_wait_before_the_call_of_submit_is_told(document) -> None:
 
 def test_one_run_each_is_told_to_be_repeated(document) -> None:
     assert "repeat it" in summary(made(document, [[30.0]], [[10.0]]))["sentences"][0]
-    assert summary(made(document, [[10.0]], [[9.0]]))["sentences"][0].startswith("No clear effect")
+    first, second, _ = summary(made(document, [[10.0]], [[9.0]]))["sentences"]
+    assert first.startswith("No clear effect")
+    assert "TTFT p99 1.00× (too close for one run each)" in second
 
 
 def test_a_worse_b_has_no_price_but_a_return(document) -> None:
@@ -157,6 +159,8 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
     still = made(document, [[10.0], [10.0]], [[10.0], [10.0]])
     for run in still["runs"]:
         run["preemptions"] = 7 if run["arm"] == "A" else 0
+        for one in run["requests"]:
+            one["e2e_ms"] = 100.0 if run["arm"] == "A" else 50.0  # a gain, too, and a smaller one
     first = summary(still)["sentences"][0]
     assert first == (
         "ITL p99 is 10 ms in B and 10 ms in A (1.00×), within the spread of 2 repeats, but preemptions are 0 in B and 7 in A"

@@ -325,21 +325,23 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
 
 # -- on a machine that does other work, too
 
-STORIES, PROMPT = (1, 2, 3, 4), 10
+STORIES, PROMPT, LATECOMER = (1, 2, 3, 4), 10, 11
 PORTIONS, USUAL = (64,) * 13, 5.0
 
 
 def told(*steps: tuple[int, float]) -> BurstFacts:
-    """The facts of a burst of one prompt: each step computes so many of its tokens, takes so many ms, and answers all stories."""
+    """The facts of a burst of one prompt: each step computes so many of its tokens, takes so many ms, and answers all."""
     story = Story(Knobs().to_dict())
     for request in STORIES:
         story.take(frame(1, requests=[submitted(request, 0), [request, "first", 1, {"ttft_ms": 1}]]))
-    story.take(frame(10, requests=[submitted(PROMPT, 9, kind="burst", burst=1)], burst={"burst": 1, "size": 1}))
+    arrived = [submitted(PROMPT, 9, kind="burst", burst=1), submitted(LATECOMER, 10), [LATECOMER, "first", 10, {}]]
+    story.take(frame(10, requests=arrived, burst={"burst": 1, "size": 1}))
     t = 10.0
     for number, (tokens, ms) in enumerate(steps):
         computing = step(number, t, t + ms, *((request, 0) for request in STORIES), (PROMPT, tokens))
         t += ms
         answers = [TokenRow(request, t, ms, number) for request in STORIES]
+        answers.append(TokenRow(LATECOMER, t, 9 * ms, number))  # it did not stream when the burst arrived
         story.take(frame(t, steps=[computing], tokens=answers))
     story.take(frame(t + 1, requests=[[PROMPT, "first", t, {"ttft_ms": t - 9}]]))
     after = [TokenRow(request, t + USUAL, USUAL, len(steps)) for request in STORIES]
