@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from tests import chromium
+
+with contextlib.suppress(ImportError):  # a machine with a GPU may not have it
+    from hypothesis import settings
+
+    settings.register_profile("roseplay", deadline=None)  # time limits of examples fail on a busy machine
+    settings.load_profile("roseplay")
 
 NO_CHROMIUM = "no Chromium: install chromium, run `playwright install chromium`, or set ROSEPLAY_CHROMIUM"
 _REPOSITORY = Path(__file__).resolve().parent.parent

@@ -102,7 +102,7 @@ def test_what_only_begins_like_a_stop_string_is_shown_after_all():
     assert (stop.flush(), stop.hit) == ("EN", False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     text=st.text("abX", max_size=30),
     stops=st.lists(st.text("abX", min_size=1, max_size=4), max_size=3),

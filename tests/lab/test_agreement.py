@@ -53,7 +53,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return {**document, "repeats": repeats, "arms": arms}
 
 
-each_document = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+each_document = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def claims(sentence: str, rows: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.lab.points import FIGURES_OF_A_RUN
@@ -109,7 +109,6 @@ def test_the_median_of_the_runs_keeps_the_promise_and_a_ttft_that_is_not_known_d
 RUNS = st.lists(st.lists(st.sampled_from([40, 90, 499, 500, 501, 900]), min_size=1, max_size=3), min_size=1, max_size=8)
 
 
-@settings(deadline=None)
 @given(RUNS)
 def test_the_sentence_never_contradicts_the_table(ttft: Runs) -> None:
     found = summed(ttft_p95_ms=ttft)
@@ -187,7 +186,6 @@ def test_a_knee_of_a_setting_lies_a_fifth_of_the_range_below_the_line(bent: floa
 # -- goodput
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0.1, 9), min_size=2, max_size=2), min_size=1, max_size=8))
 def test_goodput_peaks_only_where_it_clearly_rises_up_to_there_and_falls_after(goodput: Runs) -> None:
     found = summed(goodput_req_s=goodput)

@@ -242,9 +242,7 @@ anything = st.recursive(
 
 
 def fuzz_endpoints(served: Served, examples: int) -> None:
-    @settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         endpoint = data.draw(st.sampled_from(sorted(served.endpoints)))
@@ -263,9 +261,7 @@ def fuzz_bodies(served: Served, examples: int) -> None:
     fields = ["data", "fn_index", "session_hash", "event_data", "event_id", "trigger_id", "tab", "lane", "changes", "reset", "scenario",
               "a", "b", "seed", "repeats", "params", "limits", "name", "id", "document", "batched", "simple_format"]  # fmt: skip
 
-    @settings(
-        max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(place=st.sampled_from(posts), name=st.sampled_from(sorted(served.endpoints)),
            body=st.dictionaries(st.sampled_from(fields), anything, max_size=6) | anything)  # fmt: skip
     def run(place: Place, name: str, body: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.config import Knobs, SamplingParams
@@ -360,7 +360,6 @@ def compared(first: BurstFacts, second: BurstFacts) -> str:
 FALLS = "With budget 64 a pause is 17 ms instead of 42 ms"
 
 
-@settings(deadline=None)
 @given(slow=st.lists(st.floats(0, 500), max_size=6), seed=st.randoms(use_true_random=False))
 def test_other_work_during_fewer_than_half_of_the_portions_does_not_change_what_is_said(slow: Any, seed: Any) -> None:
     extra = [*slow, *[0.0] * (len(PORTIONS) - len(slow))]

@@ -225,7 +225,7 @@ arrivals = st.floats(0, 3600, allow_nan=False).map(lambda at_s: round(at_s, 3))
 prompts = st.integers(1, 100) | st.text("ab \n", min_size=1, max_size=40).filter(str.strip)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.builds(OwnRequest, arrivals, prompts, st.integers(1, 12)), min_size=1, max_size=30))
 def test_a_recording_of_it_plays_the_same_again(sent: list[OwnRequest]) -> None:
     sent = parse_traffic(to_jsonl(from_first(sent)))
