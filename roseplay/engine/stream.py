@@ -79,13 +79,13 @@ class Stream:
 
     def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None) -> bool:
         """Take a token; returns whether it completed a stop string, which ends the answer."""
-        self.metrics.took(time_ns)
-        self.token_ids.append(token_id)
-        self.token_times_ns.append(time_ns)
-        if logprobs is not None:
-            self.logprobs.append(logprobs)
         self.text += self._stop.push(self._decoder.push(token_id))
         self.text_ends.append(len(self.text))
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+        self.token_ids.append(token_id)
+        self.metrics.took(time_ns)
+        self.token_times_ns.append(time_ns)  # last: see num_tokens
         return self._stop.hit
 
     def finish(self, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
@@ -129,6 +129,11 @@ class Stream:
     def finished(self) -> bool:
         return self.finish_reason is not None
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that can be read with all that belongs to them: the time of each is appended last."""
+        return len(self.token_times_ns)
+
     def cancel(self) -> bool:
         """Abort the request; returns ``False`` if it had ended already."""
         cancel = self._cancel
@@ -148,29 +153,27 @@ class Stream:
     def wait_for_first_token(self, timeout: float | None = None) -> bool:
         """Returns whether there is a token, or the request has ended, within ``timeout`` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.finished or bool(self.token_times_ns), timeout)
+            return self._changed.wait_for(lambda: self.finished or self.num_tokens > 0, timeout)
 
-    def _take(self) -> Chunk | None:
-        text, count = self.text, len(self.token_times_ns)
-        if len(text) == self._read_text and count == self._read_tokens:
-            return None
-        chunk = Chunk(
-            text[self._read_text :],
-            self.token_ids[self._read_tokens : count],
-            self.token_times_ns[self._read_tokens : count],
-        )
-        self._read_text, self._read_tokens = len(text), count
-        return chunk
+    def _take(self) -> tuple[Chunk | None, bool]:
+        """Returns what is new, at the end with the text that was held back, and whether that was the end."""
+        ended, count = self.finished, self.num_tokens
+        end = len(self.text) if ended else self.text_ends[count - 1] if count else 0
+        begin, text_begin = self._read_tokens, self._read_text
+        if (begin, text_begin) == (count, end):
+            return None, ended
+        self._read_tokens, self._read_text = count, end
+        new = slice(begin, count)
+        return Chunk(self.text[text_begin:end], self.token_ids[new], self.token_times_ns[new]), ended
 
     def _has_news(self) -> bool:
-        return self.finished or len(self.token_times_ns) > self._read_tokens or len(self.text) > self._read_text
+        return self.finished or self.num_tokens > self._read_tokens
 
     def __iter__(self) -> Iterator[Chunk]:
         while True:
             with self._changed:
                 self._changed.wait_for(self._has_news)
-            ended = self.finished
-            chunk = self._take()
+            chunk, ended = self._take()
             if chunk is not None:
                 yield chunk
             if ended:
@@ -187,8 +190,7 @@ class Stream:
                     self._wakers.append(wake)
             if waiting:
                 await news.wait()
-            ended = self.finished
-            chunk = self._take()
+            chunk, ended = self._take()
             if chunk is not None:
                 yield chunk
             if ended:

@@ -37,6 +37,7 @@ from roseplay.engine.slow_motion import stretch
 from roseplay.engine.stream import Chunk, Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry
 from roseplay.engine.transport import QueueInbox
+from tests.each_line import at_each_line
 
 SECOND = 10**9
 
@@ -309,6 +310,23 @@ def test_a_reader_gets_everything_once_in_chunks():
     assert list(chunks) == [Chunk("c", [2], [4 * SECOND])]
     assert stream.result(timeout=0) is stream
     assert stream.wait_for_first_token(0) is True
+
+
+def test_a_reader_never_sees_half_of_a_token():
+    stream = Scene().add(1, logprobs=0)
+    seen = []
+
+    def look() -> None:
+        if not seen and stream.wait_for_first_token(0):
+            chunk = next(iter(stream))
+            seen.append((chunk.text, chunk.token_ids, len(chunk.times_ns), stream.text_ends[0], len(stream.logprobs)))
+
+    def push() -> None:
+        stream.push(7, 2 * SECOND, TokenLogprobs(-1.0, []))
+        stream.notify()
+
+    at_each_line(push, look)
+    assert seen == [("h", [7], 1, 1, 1)]
 
 
 def test_waiting_ends_in_time_or_with_news():

@@ -15,7 +15,9 @@ from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.cache_events import Cleared, Removed, Stored, block_hashes
 from roseplay.core.request import FinishReason
+from roseplay.core.step import TokenLogprobs
 from roseplay.engine.client import Engine
+from roseplay.engine.detokenizer import NoDecoder
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
 from roseplay.serve import main
@@ -27,6 +29,7 @@ from roseplay.serve.ray.resident_blocks import ResidentBlocks, unpack
 from roseplay.serve.ray.routing import Candidate, leading, ranked
 from roseplay.serve.ray.settings import RaySettings, num_cpus
 from roseplay.serve.ray.shared_stream import SharedStream
+from tests.each_line import at_each_line
 
 RNG = random.Random(0)
 
@@ -170,6 +173,53 @@ def test_an_end_with_an_error_is_told() -> None:
     remote = RemoteStream(0, [1], SamplingParams(), lambda _: False, 0)
     remote.take(Part(0, [], [], "", [], [], [], None, 0, 0, 0, 0, "error", "out of memory"), 5)
     assert (remote.finish_reason, remote.error) == (FinishReason.ERROR, "out of memory")
+
+
+def test_a_part_never_has_half_of_a_token() -> None:
+    stream = Stream(1, [0], SamplingParams(logprobs=0), NoDecoder(), lambda _: False, 0)
+    sizes = asyncio.run(sizes_of_parts(stream))
+    assert set(sizes) == {(1, 1, 1, 1)}
+
+
+async def sizes_of_parts(stream: Stream) -> list[tuple[int, ...]]:
+    """What is sent of a token while another thread pushes it: ids, ages, ends of texts, log-probabilities."""
+    loop = asyncio.get_running_loop()
+    found = []
+
+    async def look() -> None:
+        shared, ended = SharedStream(SYSTEM_CLOCK), asyncio.Event()
+        sent = asyncio.create_task(anext(shared.parts(1, stream, ended)))
+        shared.listener(ended)(stream)
+        for _ in range(8):  # turns of the loop: more than it takes to be woken and to send
+            await asyncio.sleep(0)
+        if sent.done():
+            [(_, part)] = sent.result()
+            found.append(tuple(map(len, (part.token_ids, part.ages_ns, part.text_ends, part.logprobs))))
+        sent.cancel()
+
+    def push() -> None:
+        stream.push(7, 5, TokenLogprobs(-1.0, []))
+        stream.notify()
+
+    def wait_for_look() -> None:
+        asyncio.run_coroutine_threadsafe(look(), loop).result(30)
+
+    await asyncio.to_thread(at_each_line, push, wait_for_look)
+    return found
+
+
+def test_a_reader_never_sees_half_of_a_part() -> None:
+    remote = RemoteStream(0, [1], SamplingParams(logprobs=0), lambda _: False, 0)
+    part = Part(0, [7], [3], "h", [1], [TokenLogprobs(-1.0, [])], [], None, 0, 0, 0, 0, None, None)
+    seen = []
+
+    def look() -> None:
+        if not seen and remote.wait_for_first_token(0):
+            chunk = next(iter(remote))
+            seen.append((chunk.text, chunk.token_ids, len(chunk.times_ns), remote.text_ends[0], len(remote.logprobs)))
+
+    at_each_line(lambda: remote.take(part, 5), look)
+    assert seen == [("h", [7], 1, 1, 1)]
 
 
 # -- metrics, autoscaling, settings, flags

@@ -31,11 +31,6 @@ class HttpStream(Stream):
     ) -> None:
         super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)
 
-    @property
-    def num_told(self) -> int:
-        """Tokens so far, as far as they are told apart."""
-        return len(self.token_times_ns)
-
     def push_piece(self, text: str, time_ns: int, tokens: int = 1) -> None:
         """Take a piece of the answer."""
         self.text += text

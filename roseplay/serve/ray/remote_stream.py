@@ -45,9 +45,9 @@ class RemoteStream(Stream):
         text_begin = self.text_ends[part.begin - 1] if part.begin else 0
         self.text += part.text[len(self.text) - text_begin :]
         self.text_ends += part.text_ends[known:]
-        for age_ns in part.ages_ns[known:]:
+        self.token_ids += part.token_ids[known:]
+        for age_ns in part.ages_ns[known:]:  # last: see num_tokens
             self._note_time(now_ns - age_ns)
-        self.token_ids += part.token_ids[known:]  # last: a reader that sees a token finds all that belongs to it
         if part.finish_reason is not None:
             self.finish(FinishReason(part.finish_reason), now_ns, part.error)
         else:

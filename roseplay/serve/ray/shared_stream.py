@@ -108,16 +108,16 @@ class _Answer:
 
     @property
     def has_news(self) -> bool:
-        return not self.stream.finished and len(self.stream.text_ends) > self.sent
+        return not self.stream.finished and self.stream.num_tokens > self.sent
 
     def next(self, now_ns: int) -> Part:
         """Returns what has come since the last part."""
-        begin, self.sent = self.sent, len(self.stream.text_ends)
+        begin, self.sent = self.sent, self.stream.num_tokens
         return _part(self.stream, begin, self.sent, now_ns)
 
     def whole(self, now_ns: int) -> Part:
         """Returns the answer of a request that has ended."""
-        return _part(self.stream, 0, len(self.stream.text_ends), now_ns)
+        return _part(self.stream, 0, self.stream.num_tokens, now_ns)
 
 
 def _part(stream: Stream, begin: int, end: int, now_ns: int) -> Part:
