@@ -19,6 +19,9 @@ _REASONS = {
 }
 
 
+_MOST = 2**31 - 1  # tokens: what columns of the page and of recordings can hold
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of a request as the server counted them; ``cached`` is None where it does not say."""
@@ -112,7 +115,7 @@ def _within(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
 
 
 def _seconds(value: Any) -> float | None:

@@ -120,7 +120,10 @@ class _Reading:
 
     def take(self, chunk: AnswerChunk, time_ns: int) -> None:
         if chunk.text is not None:
-            new = 1 if chunk.usage is None else chunk.usage.completion - self._stream.num_tokens
+            new = 1
+            if chunk.usage is not None:
+                told = min(chunk.usage.completion, self._stream.params.max_new_tokens)
+                new = told - self._stream.num_tokens
             if chunk.text or new > 0:
                 self._live.push(self._stream, chunk.text, time_ns, max(1, new))
         self._reason = chunk.finish_reason or self._reason

@@ -40,9 +40,12 @@ class HttpStream(Stream):
             self.token_times_ns.append(time_ns)
 
     def correct(self, usage: Usage | None, times: ServerTimes | None) -> None:
-        """Take over what the server counted and measured, before the stream is finished."""
+        """Take over what the server counted and measured, before the stream is finished.
+
+        It is not believed that an answer has more tokens than were asked for.
+        """
         if usage is not None:
             self.metrics.prompt_tokens = self.computed_prompt_tokens = usage.prompt
-            self.metrics.completion_tokens = usage.completion
+            self.metrics.completion_tokens = min(usage.completion, self.params.max_new_tokens)
             self.metrics.cached_tokens = min(usage.cached or 0, usage.prompt)
         self.metrics.server = times or self.metrics.server

@@ -20,7 +20,7 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.engine.http.engine import HttpEngine
 from roseplay.engine.http.stream import HttpStream
 from roseplay.engine.stream import Stream
-from roseplay.engine.telemetry import LoadEvent
+from roseplay.engine.telemetry import LoadEvent, TokensEvent
 from tests.engine.http.servers import Script, at_a_port, error, event, wait_until, words
 
 CHAT = [{"role": "user", "content": "Hi"}]
@@ -114,6 +114,17 @@ def test_chunks_that_say_how_many_tokens_there_were(pieces: list[tuple[str, int]
     stream = ask(Script(counting(*pieces), card={"owned_by": "vllm"}))
     assert stream.text == "".join(text for text, _ in pieces)
     assert len(stream.token_times_ns) == len(stream.text_ends) == len(stream.metrics.itl_ns) + 1 == tokens
+
+
+def test_no_more_tokens_are_counted_than_were_asked_for() -> None:
+    last = event({"choices": [], "usage": {"prompt_tokens": 10**300, "completion_tokens": 10**6}})
+    script = Script([*counting(("Some ", 1), ("words", 10**5)), last], card={"owned_by": "vllm"})
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT, SamplingParams(max_new_tokens=5)).result(timeout=30)
+        events = [event for event in remote.telemetry.since(0)[1] if isinstance(event, TokensEvent)]
+    assert (stream.text, stream.num_tokens, stream.metrics.completion_tokens) == ("Some words", 5, 5)
+    assert sum(len(event.tokens) for event in events) == 5
+    assert stream.metrics.prompt_tokens == 3  # the last number is none that could be true
 
 
 @pytest.mark.parametrize(
