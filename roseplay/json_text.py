@@ -1,21 +1,25 @@
-"""JSON as roseplay writes it, compact, and as it reads what others sent, strictly."""
+"""JSON as roseplay writes it, compact, and as it reads what others sent: requests strictly, answers of servers tolerantly."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 # Kept: making one takes longer than most values take to encode.
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-_STRICT_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # Python joins pairs as it reads them
 
 
-def encode(value: Any, *, allow_nan: bool = True) -> bytes:
-    """Returns compact JSON in UTF-8; without ``allow_nan`` raises ``ValueError`` for a number that is not finite."""
-    encoder = _ENCODER if allow_nan else _STRICT_ENCODER
-    return encoder.encode(value).encode("utf-8", "replace")
+def encode(value: Any) -> bytes:
+    """Returns compact JSON in UTF-8. A number that is not finite becomes null, as in JavaScript: JSON has none."""
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        text = _ENCODER.encode(_TOLERANT.decode(json.dumps(value)))
+    return text.encode("utf-8", "replace")
 
 
 def strict_json(text: bytes) -> Any:
@@ -34,6 +38,25 @@ def strict_json(text: bytes) -> Any:
         raise ValueError(f"the body has a number that JSON does not have, {error}: send finite numbers") from None
     except (ValueError, RecursionError):
         raise ValueError("the body is not JSON") from None
+    return value
+
+
+def tolerant_json(data: bytes) -> Any:
+    """Parse JSON of a server that may be faulty, so that nothing of it does harm further on.
+
+    A number that is not finite becomes ``None``; half of a surrogate pair, and what is not UTF-8, becomes U+FFFD.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        value = _TOLERANT.decode(data.decode("utf-8-sig", "replace"))
+        if b"\\u" in data:
+            written = json.dumps(value, ensure_ascii=False)
+            if _LONE_SURROGATE.search(written):
+                value = json.loads(_LONE_SURROGATE.sub("\ufffd", written))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     return value
 
 
@@ -62,3 +85,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise _NotFiniteError(text[:20])
     return value
+
+
+def _finite_or_none(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+_TOLERANT = json.JSONDecoder(parse_float=_finite_or_none, parse_constant=lambda _: None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -76,7 +75,7 @@ class Number:
     name = "number"
 
     def allows(self, value: object) -> bool:
-        if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             return False
         return _within(value, self.least, self.most) and not (self.above and value == self.least)
 

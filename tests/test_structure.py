@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "core": {"config"},
     "model": {"config", "core"},
     "kernels": {"config", "core", "model"},
-    "engine": {"settings", "clock", "config", "core", "model", "kernels"},
+    "engine": SHARED | {"core", "model", "kernels"},
     "traffic": {"clock", "config", "core", "engine"},
     "recording": SHARED | {"core", "engine", "traffic"},
     "wire": SHARED | {"core", "engine", "traffic", "recording"},

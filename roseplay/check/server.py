@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+
+from roseplay.json_text import tolerant_json
 
 MODEL_WITHIN_S = 10.0
 
@@ -133,7 +134,7 @@ class Server:
                 if data == "[DONE]":
                     events.done = True
                     break
-                events.chunks.append(json.loads(data))
+                events.chunks.append(tolerant_json(data.encode()))
                 events.times_s.append(time.monotonic() - began)
         return events
 
@@ -147,7 +148,7 @@ class Server:
 
 def _reply(response: httpx.Response) -> Reply:
     try:
-        document = response.json()
+        document = tolerant_json(response.content)
     except ValueError:
         document = None
     return Reply(response.status_code, document if isinstance(document, dict) else None, response.headers)

@@ -10,6 +10,7 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockChange
+from roseplay.json_text import strict_json
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.playground import Playground
@@ -113,6 +114,13 @@ def test_a_cursor_behind_the_ring_gets_a_snapshot() -> None:
     assert ring.since(oldest)[1] is not None
     assert ring.since(oldest - 1)[1] is None
     assert [json.loads(frame)["t"] for frame in ring.recent(400.0)[1]] == [2500, 2600, 2700, 2800, 2900]
+
+
+def test_a_number_that_json_does_not_have_is_null() -> None:
+    frame = {"t": 5.0, "loads": [{"kv_usage": float("inf")}], "stats": {"tok_s": float("nan"), "running": 2}}
+    assert strict_json(FrameRing().append(frame)) == {
+        "seq": 1, "t": 5.0, "loads": [{"kv_usage": None}], "stats": {"tok_s": None, "running": 2},
+    }  # fmt: skip
 
 
 def test_a_frame_is_encoded_once_for_all_tabs() -> None:

@@ -14,11 +14,12 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.http import monitor
 from roseplay.engine.http.engine import HttpEngine
+from roseplay.json_text import strict_json
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
-from tests.engine.http.servers import Script, at_a_port, words
+from tests.engine.http.servers import Script, at_a_port, event, words
 from tests.play.conftest import serving as serving_page
 from tests.play.conftest import wait_until
 from tests.serve.conftest import serving
@@ -191,3 +192,45 @@ def test_its_page_has_no_api_of_its_own(address: str) -> None:
         assert httpx.get(f"{page}/metrics").status_code == 404
         assert httpx.get(f"{page}/health").json()["status"] == "ok"
         assert httpx.get(f"{page}/ui/delta").json()["snapshot"]["info"]["server"].startswith("roseplay at 127.0.0.1")
+
+
+def test_numbers_that_are_none_do_not_end_the_page() -> None:
+    times = (
+        b'{"choices": [], "metrics": {"queue_time_ms": 1e400, "time_to_first_token_ms": NaN, "generation_time_ms": 7}}'
+    )
+    load = "".join(f'vllm:{name}{{engine="{engine}"}} 1e308\n' for name in VLLM for engine in (0, 1))
+    script = Script([*words("Hi")[:-1], event(times), event(b"[DONE]")], card={"max_model_len": 10**30}, metrics=load)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        playground = Playground(remote)
+        playground.send("Hello", lanes=[1], tab_id=TAB)
+        finish(playground)
+        for cursor in (0, 1):
+            assert strict_json(playground.delta(cursor, tab_id=TAB))
+        lines = list(playground.recording())
+        playground.close()
+        assert parse(lines, "run").info.max_model_len == remote.info.max_model_len < 10**9
+    [stream] = [tracked.stream for tracked in playground._registry.all()]
+    assert stream.metrics.queue_s is None and stream.metrics.server.decode_s == 0.007
+
+
+VLLM = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+)
+
+
+def test_half_of_a_character_does_not_end_a_chat() -> None:
+    half = event(b'{"choices": [{"delta": {"content": "\\ud83d!"}, "finish_reason": null}]}')
+    script = Script([half, *words("Hi")])
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        playground = Playground(remote)
+        for question in ("One", "Two"):
+            playground.send(question, lanes=[1], tab_id=TAB)
+            finish(playground)
+        answers = [turn.answer for turn in playground.tabs.open(TAB).lanes[1].chat.turns]
+        playground.close()
+    assert [(answer.text, answer.figures["reason"]) for answer in answers] == [("\ufffd!Hi", "stop")] * 2
+    assert script.bodies[1]["messages"][1]["content"] == "\ufffd!Hi"

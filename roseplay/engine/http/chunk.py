@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 from roseplay.core.request import FinishReason
 from roseplay.engine.http.sentences import RefusedError, sentence_in
 from roseplay.engine.request_metrics import ServerTimes
+from roseplay.json_schema import FAR
+from roseplay.json_text import tolerant_json
 
 # Every other word that a server says (eos_token, content_filter, …) is some kind of stop.
 _REASONS = {
@@ -53,7 +54,7 @@ def parse_chunk(data: bytes) -> AnswerChunk:
         RefusedError: it is an error, or no JSON object.
     """
     try:
-        document = json.loads(data)
+        document = tolerant_json(data)
     except ValueError:
         document = None
     if not isinstance(document, dict):
@@ -120,4 +121,4 @@ def _count(value: Any) -> int | None:
 
 def _seconds(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value / 1000 if is_number and value >= 0 else None
+    return value / 1000 if is_number and 0 <= value <= FAR else None

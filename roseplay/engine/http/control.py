@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx
 
-from roseplay.engine.http.sentences import one_line, refusal
+from roseplay.engine.http.sentences import refusal
+from roseplay.json_text import tolerant_json
+from roseplay.texts import one_line
 
 REPLY_S = 10.0
 
@@ -79,7 +81,7 @@ def _checked(url: str) -> str:
 def json_object(response: httpx.Response) -> dict[str, Any]:
     """Returns a reply's JSON object; empty if it is none."""
     try:
-        document = response.json()
+        document = tolerant_json(response.content)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

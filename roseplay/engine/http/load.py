@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from roseplay.engine.http.exposition import Labels, samples
 from roseplay.engine.telemetry import Load, LoadEvent
 
+# What recordings hold of a figure; one that is larger, or negative, is none.
+_MOST, _MOST_TOKENS = 2**31 - 1, 1e12
+_LARGEST_BLOCK, _MOST_BLOCKS = 2**16, 2**24
 # By which metrics tell several engines behind one address apart: vLLM's, ours, and SGLang's.
 ENGINE_LABELS = ("engine", "dp_rank")
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
 
 
@@ -120,7 +124,9 @@ def _load(names: LoadNames, found: Samples) -> Load:
         values = next((values for place in places if (values := _values(place, found)) is not None), None)
         if values is None:
             continue
-        setattr(load, figure, sum(values) / len(values) if figure == "kv_usage" else round(sum(values)))
+        value = sum(values) / len(values) if figure == "kv_usage" else sum(values)
+        if 0 <= value <= (_MOST_TOKENS if figure.startswith("prefix") else _MOST):
+            setattr(load, figure, value if figure == "kv_usage" else round(value))
     return load
 
 
@@ -142,6 +148,8 @@ def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
     family, *of = names.blocks
     for name, labels, _ in samples(text, family):
         size, count = (labels.get(label, "") for label in of)
-        if name == family and size.isdecimal() and count.isdecimal() and int(size) and int(count):
+        if name != family or not _NUMBER.fullmatch(size) or not _NUMBER.fullmatch(count):
+            continue
+        if int(size) <= _LARGEST_BLOCK and int(count) < _MOST_BLOCKS:
             return int(size), int(count)
     return None

@@ -15,9 +15,10 @@ from roseplay.engine.http.connection import Connection
 from roseplay.engine.http.control import Control, json_object
 from roseplay.engine.http.live import LiveStreams
 from roseplay.engine.http.load import LoadNames, load_names, read_load
-from roseplay.engine.http.sentences import failure, one_line
+from roseplay.engine.http.sentences import failure
 from roseplay.engine.http.server import Server, reported
 from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.texts import one_line
 
 logger = logging.getLogger(__name__)
 

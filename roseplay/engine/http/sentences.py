@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
-_LINE = 400  # characters
+from roseplay.json_text import tolerant_json
+from roseplay.texts import one_line
 
 
 class RefusedError(Exception):
@@ -26,7 +26,7 @@ class RefusedError(Exception):
 def refusal(status: int, body: bytes) -> RefusedError:
     """Returns the error for a reply that is no answer."""
     try:
-        document = json.loads(body)
+        document = tolerant_json(body)
     except ValueError:
         document = None
     said = sentence_in(document)
@@ -71,9 +71,3 @@ def failure(error: Exception, root: str) -> str:
         case httpx.LocalProtocolError():
             return f"a request to {root} could not be sent"  # its message has the headers
     return f"the request to {root} failed ({type(error).__name__}: {one_line(error)})"
-
-
-def one_line(said: object) -> str:
-    """Returns a message as one line, truncated."""
-    text = " ".join(str(said)[: 4 * _LINE].split())
-    return text if len(text) <= _LINE else text[:_LINE] + "…"

@@ -25,6 +25,7 @@ METRICS_PATHS = ("/metrics", "/prometheus/metrics")  # the second is TensorRT-LL
 CLEAR_PATHS = ("/reset_prefix_cache", "/flush_cache")  # vLLM's and ours, SGLang's
 # Where a server does not say how long a request may be, or how its KV cache is laid out.
 ASSUMED_MODEL_LEN = 1 << 17
+_LONGEST = 1 << 27  # tokens of a request that are believed: the page has something for each block
 ASSUMED_BLOCK_SIZE = 16
 
 _LENGTHS = ("max_model_len", "context_length", "max_context_length")
@@ -190,7 +191,7 @@ def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -
 def _max_model_len(card: Mapping[str, Any]) -> int | None:
     meta = card.get("meta") if isinstance(card.get("meta"), dict) else None
     found = [card.get(name) for name in _LENGTHS] + [(meta or {}).get("n_ctx")]  # the last is llama.cpp's
-    return next((value for value in found if isinstance(value, int) and value > 0), None)
+    return next((value for value in found if isinstance(value, int) and 0 < value <= _LONGEST), None)
 
 
 def _metrics(control: Control) -> tuple[str | None, str]:

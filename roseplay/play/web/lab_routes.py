@@ -137,6 +137,4 @@ def _refusals() -> Iterator[None]:
 
 
 def _answer(value: Any) -> Response:
-    return Response(
-        encode(value, allow_nan=False), media_type="application/json", headers={"Cache-Control": "no-store"}
-    )
+    return Response(encode(value), media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -78,10 +78,24 @@ def test_a_server_that_says_nothing_of_itself() -> None:
         assert remote.health().ok  # asked of its models
 
 
-@pytest.mark.parametrize("metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x"])
+BLOCKS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1'
+
+
+@pytest.mark.parametrize(
+    "metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x", BLOCKS % ("9" * 5000), BLOCKS % (1 << 24)]
+)
 def test_metrics_of_something_else(metrics: str) -> None:
     with at_a_port(Script(words("Hi"), metrics=metrics).app) as address, HttpEngine(address) as remote:
         assert not remote.capabilities.queue
+        assert remote.info.num_blocks < 1 << 24
+
+
+def test_settings_that_cannot_be_are_not_taken_over() -> None:
+    script = Script(words("Hi"))
+    odd = Response('{"knobs": {"slow_motion": 1' + "0" * 400 + "}}", media_type="application/json")
+    script.app.get("/v1/runtime_config")(lambda: odd)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert not remote.capabilities.knobs
 
 
 def test_a_hint_where_metrics_are_switched_off() -> None:
