@@ -20,6 +20,7 @@ _REASONS = {
 }
 
 
+REQUEST_FAILED = "the server says that the request failed"
 _MOST = 2**31 - 1  # tokens: what columns of the page and of recordings can hold
 
 
@@ -59,6 +60,8 @@ def parse_chunk(data: bytes) -> AnswerChunk:
         document = None
     if not isinstance(document, dict):
         raise RefusedError(200, "the server sent an event that is no JSON object")
+    if document.get("error"):
+        raise RefusedError(200, sentence_in(document) or REQUEST_FAILED)
     if "choices" not in document and (said := sentence_in(document)):
         raise RefusedError(200, said)
     choices = document.get("choices")

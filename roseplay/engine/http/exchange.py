@@ -10,7 +10,7 @@ import httpx
 
 from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
-from roseplay.engine.http.chunk import AnswerChunk, Usage, parse_chunk
+from roseplay.engine.http.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chunk
 from roseplay.engine.http.lateness import Lateness
 from roseplay.engine.http.live import LiveStreams
 from roseplay.engine.http.sentences import RefusedError, failure, refusal
@@ -136,7 +136,7 @@ class _Reading:
         if self._reason is None:
             raise RefusedError(200, "the server ended the stream without saying why: the answer may not be whole")
         if self._reason is FinishReason.ERROR:
-            raise RefusedError(200, "the server says that the request failed")
+            raise RefusedError(200, REQUEST_FAILED)
         return self._reason
 
 

@@ -24,6 +24,7 @@ from roseplay.engine.telemetry import LoadEvent, TokensEvent
 from tests.engine.http.servers import Script, at_a_port, error, event, wait_until, words
 
 CHAT = [{"role": "user", "content": "Hi"}]
+DONE = event(b"[DONE]")
 
 
 def ask(script: Script, prompt: Any = CHAT, params: SamplingParams | None = None) -> HttpStream:
@@ -203,11 +204,20 @@ def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> Non
     ("events", "says"),
     [
         ([*words("Some ")[:-2], event({"error": {"message": "the worker died", "code": 500}})], "the worker died"),
+        ([*words("Some ")[:-2], event({"error": {"message": "it is full"}, "choices": []}), DONE], "it is full"),
+        ([*words("Some ")[:-2], event({"error": {"code": 9}, "choices": []}), DONE], "says that the request failed"),
         (words("Some ")[:-2], "without saying why"),
         ([*words("Some ")[:-2], event(b"{half")], "no JSON object"),
         ([event({"choices": [{"text": "Some ", "finish_reason": "error"}]})], "says that the request failed"),
     ],
-    ids=["an error event", "no end", "no JSON", "finished with error"],
+    ids=[
+        "an error event",
+        "an error with choices",
+        "an error without words",
+        "no end",
+        "no JSON",
+        "finished with error",
+    ],
 )
 def test_a_stream_that_goes_wrong_keeps_its_text(events: list[bytes], says: str) -> None:
     stream = ask(Script(events))
