@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -14,13 +16,16 @@ from roseplay.engine.http.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse
 from roseplay.engine.http.lateness import Lateness
 from roseplay.engine.http.live import LiveStreams
 from roseplay.engine.http.sentences import RefusedError, failure, refusal
-from roseplay.engine.http.sse import EventLines
+from roseplay.engine.http.sse import LONGEST_LINE, EventLines
 from roseplay.engine.http.stream import HttpStream
 from roseplay.engine.request_metrics import ServerTimes
 
 logger = logging.getLogger(__name__)
 
 _DONE = b"[DONE]"
+# How much of a refusal is read, and for how long: what says why is at its beginning.
+MOST_REFUSAL, REFUSAL_S = 1 << 16, 10.0
+MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each token that was asked for
 
 
 class Exchanges:
@@ -85,12 +90,13 @@ class Exchanges:
         url = f"{self._root}/v1{path}"
         async with self._client.stream("POST", url, json=body, extensions={"trace": trace}) as response:
             if response.status_code != 200:
-                raise refusal(response.status_code, await response.aread())
-            reading = _Reading(stream, self._live)
+                raise refusal(response.status_code, await _refusal_of(response))
+            reading, portions = _Reading(stream, self._live), _bounded(response, stream.params.max_new_tokens)
             if response.headers.get("content-type", "").startswith("application/json"):  # it does not stream
-                reading.take(parse_chunk(await response.aread()), self._clock.now_ns())
+                whole = b"".join([portion async for portion in portions])
+                reading.take(parse_chunk(whole), self._clock.now_ns())
             else:
-                await self._read_events(response.aiter_bytes(), reading)
+                await self._read_events(portions, reading)
         return reading.end()
 
     async def _read_events(self, portions: AsyncIterator[bytes], reading: _Reading) -> None:
@@ -101,6 +107,30 @@ class Exchanges:
                 reading.take_event(data, time_ns)
         for data in lines.end():
             reading.take_event(data, self._clock.now_ns())
+
+
+async def _refusal_of(response: httpx.Response) -> bytes:
+    """Returns the body of a refusal, or its beginning."""
+    body = b""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSAL_S):
+            async for portion in response.aiter_bytes():
+                body += portion
+                if len(body) > MOST_REFUSAL:
+                    break
+    return body
+
+
+async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes]:
+    """Yields an answer's body; raises ``RefusedError`` if it is much longer than an answer of so many tokens."""
+    most = LONGEST_LINE + MOST_PER_TOKEN * tokens
+    size = 0
+    async for portion in response.aiter_bytes():
+        size += len(portion)
+        if size > most:
+            said = f"the server sent more than {most >> 20} MiB for an answer of at most {tokens:,} tokens"
+            raise RefusedError(200, said)
+        yield portion
 
 
 class _Reading:

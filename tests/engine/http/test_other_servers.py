@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from fastapi import Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.http import exchange
 from roseplay.engine.http.engine import HttpEngine
 from roseplay.engine.http.stream import HttpStream
 from roseplay.engine.stream import Stream
@@ -162,6 +164,42 @@ def test_every_portion_of_bytes_gives_the_same_answer() -> None:
     for size in (1, 7, len(body)):
         stream = ask(Script([body[start : start + size] for start in range(0, len(body), size)]))
         assert (stream.text, stream.finish_reason) == ("Grüße 🌹", FinishReason.STOP)
+
+
+def test_only_line_feeds_end_a_line() -> None:
+    text = "one\u2028two\u2029three\x85four\r\n"
+    choices = [{"delta": {"content": text}, "finish_reason": "stop"}]
+    assert ask(Script([event(json.dumps({"choices": choices}, ensure_ascii=False).encode())])).text == text
+
+
+async def endless(portion: bytes) -> AsyncIterator[bytes]:
+    while True:
+        yield portion
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("portion", "says"),
+    [
+        (b"data: " + b"x" * (1 << 16), "a line of more than 4 MiB"),
+        (event({"choices": [{"text": "x" * (1 << 16)}]}), "more than 4 MiB for an answer of at most 3 tokens"),
+    ],
+    ids=["a line", "an answer"],
+)
+def test_an_answer_without_end_is_given_up(portion: bytes, says: str) -> None:
+    assert says in failed(ask(Script(lambda: endless(portion)), params=SamplingParams(max_new_tokens=3)))
+
+
+async def stuck() -> AsyncIterator[bytes]:
+    yield b"{"
+    await asyncio.sleep(600)
+
+
+@pytest.mark.parametrize("body", [lambda: endless(b"x" * (1 << 16)), stuck], ids=["endless", "stuck"])
+def test_a_refusal_without_end_is_given_up(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "REFUSAL_S", 0.2, raising=False)
+    stream = ask(Script([], refuse=lambda _: StreamingResponse(body(), 503)))
+    assert failed(stream) == "the server replied with status 503"
 
 
 def test_a_server_that_does_not_stream() -> None:
