@@ -1,4 +1,4 @@
-"""Short questions to a server, beside its streams: models, metrics, health, knobs."""
+"""What is asked of a server beside its streams: models, metrics, health, knobs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 import httpx
 
+from roseplay.engine.http.questions import Questions, Reply
 from roseplay.engine.http.sentences import refusal
 from roseplay.json_text import tolerant_json
 from roseplay.texts import one_line
 
-REPLY_S = 10.0
+REPLY_S = 10.0  # until the whole reply is there
 
 
 class Control:
-    """Asks from any thread. Without the environment's proxies: a server on this machine is none of theirs.
+    """Asks from any thread.
 
     Args:
         url: of the API, with or without ``/v1``.
@@ -34,35 +35,35 @@ class Control:
             raise ValueError("the key holds characters that cannot be sent: a key is printable ASCII without spaces")
         self.root = _checked(url).rstrip("/").removesuffix("/v1")
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=self.root, headers=self.headers, timeout=REPLY_S, trust_env=False)
+        self._questions = Questions(self.root, self.headers)
 
     def close(self) -> None:
-        self._client.close()
+        self._questions.close()
 
-    def get(self, path: str, timeout: float = REPLY_S) -> httpx.Response:
-        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none."""
-        return self._client.get(path, timeout=timeout)
+    def get(self, path: str, timeout: float | None = None) -> Reply:
+        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none within ``timeout`` seconds."""
+        return self._questions.ask("GET", path, REPLY_S if timeout is None else timeout)
 
-    def text(self, path: str, timeout: float = REPLY_S) -> str | None:
+    def text(self, path: str, timeout: float | None = None) -> str | None:
         """Returns the text at a path; ``None`` where there is none."""
-        response = self.get(path, timeout)
-        return response.text if response.status_code == 200 else None
+        reply = self.get(path, timeout)
+        return reply.text if reply.status == 200 else None
 
     def document(self, path: str) -> dict[str, Any]:
         """Returns the JSON object at a path; empty where there is none."""
-        response = self.get(path)
-        return json_object(response) if response.status_code == 200 else {}
+        reply = self.get(path)
+        return json_object(reply.content) if reply.status == 200 else {}
 
-    def post(self, path: str) -> httpx.Response:
+    def post(self, path: str) -> Reply:
         """Returns the reply to a request without a body, whatever its status; raises ``httpx.HTTPError`` if there is none."""
-        return self._client.post(path)
+        return self._questions.ask("POST", path, REPLY_S)
 
     def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Send changes and return the reply; raises ``RefusedError`` with the server's sentence."""
-        response = self._client.patch(path, json=dict(changes))
-        if response.status_code != 200:
-            raise refusal(response.status_code, response.content)
-        return json_object(response)
+        reply = self._questions.ask("PATCH", path, REPLY_S, json=dict(changes))
+        if reply.status != 200:
+            raise refusal(reply.status, reply.content)
+        return json_object(reply.content)
 
 
 def _checked(url: str) -> str:
@@ -78,10 +79,10 @@ def _checked(url: str) -> str:
     return url.strip()
 
 
-def json_object(response: httpx.Response) -> dict[str, Any]:
+def json_object(content: bytes) -> dict[str, Any]:
     """Returns a reply's JSON object; empty if it is none."""
     try:
-        document = tolerant_json(response.content)
+        document = tolerant_json(content)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -217,7 +217,7 @@ class HttpEngine:
             if attempt:
                 time.sleep(CLEAR_AGAIN_S)
             try:
-                status = self._control.post(str(self.server.clear_path)).status_code
+                status = self._control.post(str(self.server.clear_path)).status
             except httpx.HTTPError as error:
                 raise EngineError(failure(error, self.url)) from None
             if status < 300:

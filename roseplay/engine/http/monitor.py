@@ -15,6 +15,7 @@ from roseplay.engine.http.connection import Connection
 from roseplay.engine.http.control import Control, json_object
 from roseplay.engine.http.live import LiveStreams
 from roseplay.engine.http.load import LoadNames, load_names, read_load
+from roseplay.engine.http.questions import Reply
 from roseplay.engine.http.sentences import failure
 from roseplay.engine.http.server import Server, reported
 from roseplay.engine.telemetry import LoadEvent, Telemetry
@@ -73,10 +74,10 @@ class Monitor:
         except (httpx.HTTPError, RuntimeError) as error:  # the latter once the client is closed
             return Health(False, failure(error, self._control.root))
 
-    def _said(self, response: httpx.Response) -> Health:
-        if response.status_code == 200:
+    def _said(self, reply: Reply) -> Health:
+        if reply.status == 200:
             return Health(True, "ok")
-        detail = json_object(response).get("detail") or f"status {response.status_code}"
+        detail = json_object(reply.content).get("detail") or f"status {reply.status}"
         return Health(False, one_line(f"{self._control.root} is not well: {detail}"))
 
     # -- its thread

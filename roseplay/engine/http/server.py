@@ -160,16 +160,15 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
 
 
 def _list_models(control: Control) -> list[dict[str, Any]]:
-    response = control.get("/v1/models")
-    status = response.status_code
+    status, content = control.get("/v1/models")
     if status in (401, 403):
         has_key = "Authorization" in control.headers
         what = "does not accept this key: give another" if has_key else "asks for a key: give it"
         raise EngineStartError(f"{control.root} {what} with --url-api-key (api_key in a program)")
     if status >= 500:
-        said = refusal(status, response.content)
+        said = refusal(status, content)
         raise EngineStartError(f"{control.root} is there, but not ready: {said}; try again later")
-    found = json_object(response).get("data") if status == 200 else None
+    found = json_object(content).get("data") if status == 200 else None
     return [one for one in found if isinstance(one, dict) and "id" in one] if isinstance(found, list) else []
 
 
@@ -239,6 +238,6 @@ def _clear_path(control: Control, owner: str) -> str | None:
 
 def _health_path(control: Control) -> str:
     with suppress(httpx.HTTPError):
-        if control.get("/health").status_code in (200, 503):
+        if control.get("/health").status in (200, 503):
             return "/health"
     return "/v1/models"

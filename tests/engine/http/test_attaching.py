@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.http.control import Control
 from roseplay.engine.http.engine import HttpEngine
-from tests.engine.http.servers import Script, at_a_port, words
+from tests.engine.http.servers import Script, at_a_port, wait_until, words
 from tests.serve.conftest import serving
 
 
@@ -88,6 +95,57 @@ def test_metrics_of_something_else(metrics: str) -> None:
     with at_a_port(Script(words("Hi"), metrics=metrics).app) as address, HttpEngine(address) as remote:
         assert not remote.capabilities.queue
         assert remote.info.num_blocks < 1 << 24
+
+
+async def dripping() -> AsyncIterator[bytes]:
+    while True:
+        yield b"vllm:num_requests_running 1\n"
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/models"])
+def test_a_reply_that_never_ends_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.engine.http.control.REPLY_S", 0.5)
+    app = FastAPI()
+    app.get(path)(lambda: StreamingResponse(dripping()))
+    app.get("/v1/models")(lambda: {"data": [{"id": "slow"}]})
+    with at_a_port(app) as address:
+        if path == "/v1/models":
+            assert "did not answer in time" in start_error(address)
+        else:
+            with HttpEngine(address) as remote:
+                assert not remote.capabilities.queue
+
+
+def test_a_reply_that_is_too_long_is_given_up() -> None:
+    app = FastAPI()
+    app.get("/v1/models")(lambda: StreamingResponse(b" " * (1 << 16) for _ in range(200)))
+    with at_a_port(app) as address:
+        assert "the reply is longer than 8 MiB" in start_error(address)
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["in time", "closed"])
+def test_a_head_that_never_ends_is_given_up(close: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken: list[socket.socket] = []
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            taken.append(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            with suppress(OSError):
+                while True:
+                    connection.sendall(b"x: y\r\n")
+                    time.sleep(0.02)
+
+        threading.Thread(target=drip, daemon=True).start()
+        control = Control(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        if close:
+            threading.Thread(target=lambda: (wait_until(lambda: taken), control.close())).start()
+        with pytest.raises(RuntimeError if close else httpx.ReadTimeout):
+            control.get("/health", 60 if close else 0.2)
+        control.close()
+        taken[0].close()
 
 
 def test_settings_that_cannot_be_are_not_taken_over() -> None:

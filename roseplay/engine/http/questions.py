@@ -1,0 +1,109 @@
+"""Short questions to a server, each with a deadline and a limit for the whole of its reply."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import httpx
+
+MOST_REPLY = 8 << 20  # bytes
+_CLOSE_S = 2.0
+
+
+class Reply(NamedTuple):
+    """A reply that has been read to its end."""
+
+    status: int
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+
+class Questions:
+    """Asks from any thread, and waits for the reply.
+
+    The timeouts of a client that blocks are for each read: a server that sends a byte now and then holds it up for ever. So an
+    event loop asks, in a thread of its own.
+
+    Args:
+        root: of the server's paths.
+        headers: of every request.
+    """
+
+    def __init__(self, root: str, headers: Mapping[str, str]) -> None:
+        # Without the environment's proxies: a server on this machine is none of theirs.
+        self._client = httpx.AsyncClient(base_url=root, headers=dict(headers), timeout=None, trust_env=False)
+        self._loop = asyncio.new_event_loop()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="roseplay-http-questions", daemon=True)
+        self._thread.start()
+
+    def ask(self, method: str, path: str, timeout: float, **options: Any) -> Reply:
+        """Returns the reply, whatever its status.
+
+        Args:
+            timeout: seconds until the reply has ended.
+            options: of ``httpx.AsyncClient.request``, such as ``json``.
+
+        Raises:
+            httpx.HTTPError: there is no reply, or not to the end, in time, or it is longer than ``MOST_REPLY``.
+            RuntimeError: this was closed.
+        """
+        if self._closed:
+            raise RuntimeError("no more questions can be asked: the client is closed")
+        question = asyncio.run_coroutine_threadsafe(self._ask(method, path, timeout, options), self._loop)
+        try:
+            return question.result(
+                timeout + _CLOSE_S
+            )  # it ends by itself, unless its loop is held up or ends meanwhile
+        except TimeoutError:
+            question.cancel()
+            raise httpx.ReadTimeout(f"no whole reply within {timeout:g} s") from None
+        except concurrent.futures.CancelledError:
+            raise RuntimeError("the client was closed") from None
+
+    def close(self) -> None:
+        """End the thread, and all questions with ``RuntimeError``. Closing twice is allowed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_CLOSE_S)
+
+    # -- the loop's thread
+
+    async def _ask(self, method: str, path: str, timeout: float, options: dict[str, Any]) -> Reply:
+        try:
+            async with asyncio.timeout(timeout), self._client.stream(method, path, **options) as response:
+                content = bytearray()
+                async for portion in response.aiter_bytes():
+                    content += portion
+                    if len(content) > MOST_REPLY:
+                        raise httpx.TransportError(f"the reply is longer than {MOST_REPLY >> 20} MiB")
+                return Reply(response.status_code, bytes(content))
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"no whole reply within {timeout:g} s") from None
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._finish())
+        finally:
+            self._loop.close()
+
+    async def _finish(self) -> None:
+        questions = asyncio.all_tasks() - {asyncio.current_task()}
+        for question in questions:
+            question.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
+        with suppress(httpx.HTTPError):
+            await self._client.aclose()
