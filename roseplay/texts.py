@@ -7,6 +7,7 @@ from typing import Any
 
 _VALUE = 80  # characters of a value
 _LINE = 400
+_NAME = 200
 _EXACT = Context(prec=400)  # a float has at most 309 digits before its point
 
 
@@ -22,9 +23,15 @@ def shown(value: Any) -> str:
 
 
 def one_line(error: object) -> str:
-    """Returns an error's message as one line, truncated: it may repeat what was sent."""
+    """Returns an error's message as one line, truncated and without control characters: it may repeat what was sent."""
     text = " ".join(str(error)[: 4 * _LINE].split())
+    text = "".join(char if char.isprintable() else "\ufffd" for char in text)
     return text if len(text) <= _LINE else text[:_LINE] + "…"
+
+
+def is_name(value: object) -> bool:
+    """Returns whether another program's name of something is text that can be shown as it is, also on a terminal."""
+    return isinstance(value, str) and 0 < len(value) <= _NAME and value.isprintable()
 
 
 def number_text(value: float | None) -> str:

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "play": SHARED | {"core", "engine", "traffic", "recording", "wire", "lab", "serve"},
     "bench": SHARED | {"core", "model", "kernels", "engine", "traffic", "lab"},
     "doctor": SHARED | {"core", "kernels", "engine", "traffic", "bench"},
-    "check": SHARED,
+    "check": SHARED | {"engine"},
     "cli": {"recording", "wire", "lab", "play", "serve", "bench", "check", "doctor"},
     "__main__": {"cli"},
     "__init__": {"config", "engine"},

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from roseplay.arguments import Parser
+from roseplay.texts import one_line
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
 _SIGNS = {"yes": "yes", "no": "no ", "partly": "in part", "unknown": "?"}
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         server = Server(arguments.url, api_key=arguments.api_key, model=arguments.model)
     except ServerError as error:
-        print(f"roseplay: {error}", file=sys.stderr)
+        print(f"roseplay: {one_line(error)}", file=sys.stderr)
         return 2
     if not arguments.json:
         print(f"{server.root}/v1, model {server.model}\n")
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, finding in findings(server):
         found[name] = finding
         if not arguments.json:
-            print(f"  {name:<30} {_SIGNS[finding.found]:<8} {finding.detail}".rstrip(), flush=True)
+            print(f"  {name:<30} {_SIGNS[finding.found]:<8} {one_line(finding.detail)}".rstrip(), flush=True)
     server.close()
     if arguments.json:
         features = {name: {"found": one.found, "detail": one.detail} for name, one in found.items()}

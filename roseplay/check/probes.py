@@ -250,7 +250,6 @@ def _leaving(server: Server) -> Finding:
         return Finding("unknown", "its metrics do not say how many requests run")
     with server.open_stream(_LONG, max_tokens=1_000, ignore_eos=True) as response:
         if response.status_code != 200:
-            response.read()
             return Finding("unknown", f"a long answer is refused with status {response.status_code}")
         if not _becomes(server, running=True):
             return Finding("unknown", "the answer was over too soon")

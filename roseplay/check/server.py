@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from roseplay.engine.http.questions import Questions
+from roseplay.engine.http.questions import Reply as WholeReply
+from roseplay.engine.http.sse import EventLines
 from roseplay.json_text import tolerant_json
+from roseplay.texts import is_name
 
 MODEL_WITHIN_S = 10.0
+MOST_OF_STREAM = 4 << 20  # bytes
 
 
 class ServerError(Exception):
@@ -25,7 +30,6 @@ class Reply:
 
     status: int
     document: dict[str, Any] | None
-    headers: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
@@ -41,7 +45,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Events:
-    """The events of a stream that was read to its end.
+    """The events of a stream that was read to its end, or for as long and as far as a short answer may take.
 
     Attributes:
         chunks: the JSON of each, without the last line ``[DONE]``.
@@ -70,45 +74,52 @@ class Server:
     Args:
         url: of the API, with or without ``/v1``.
         model: its name; by default the first one that the server lists.
-        timeout: seconds without a byte after which a request has failed.
+        timeout: seconds after which a request that has not ended has failed.
 
     Raises:
         ServerError: nothing answers there.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, model: str | None = None, timeout: float = 60) -> None:
+        self._timeout = timeout
         self.root = url.rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            # Without the environment's proxies: a server on this machine is none of theirs.
-            self._client = httpx.Client(headers=headers, timeout=timeout, trust_env=False)
-            self.models = self._list_models()
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
-        if model is None and not self.models:
-            raise ServerError(f"{self.root}/v1/models names no model: say which with --model")
-        self.model = model or self.models[0]
+        with ExitStack() as opened:
+            try:
+                self._questions = Questions(self.root, headers)
+                opened.callback(self._questions.close)
+                # Without the environment's proxies: a server on this machine is none of theirs.
+                self._client = opened.enter_context(httpx.Client(headers=headers, timeout=timeout, trust_env=False))
+                self.models = self._list_models()
+            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+                raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
+            if model is None and not self.models:
+                raise ServerError(f"{self.root}/v1/models names no model: say which with --model")
+            self.model = model or self.models[0]
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
-        self._client.close()
+        self._opened.close()
 
     def _list_models(self) -> list[str]:
-        reply = self.get("/v1/models", timeout=MODEL_WITHIN_S)
+        reply = self.get("/v1/models", MODEL_WITHIN_S)
         if reply.status in (401, 403):
             raise ServerError(f"{self.root} asks for a key: give it with --api-key")
         found = (reply.document or {}).get("data")
-        return [str(one["id"]) for one in found if "id" in one] if isinstance(found, list) else []
+        if not isinstance(found, list):
+            return []
+        return [one["id"] for one in found if isinstance(one, dict) and is_name(one.get("id"))]
 
-    def get(self, path: str, **options: Any) -> Reply:
-        return _reply(self._client.get(self.root + path, **options))
+    def get(self, path: str, timeout: float | None = None) -> Reply:
+        return _reply(self._questions.ask("GET", path, timeout or self._timeout))
 
     def text(self, path: str) -> tuple[int, str]:
         """Returns the status and the text of a page."""
-        response = self._client.get(self.root + path)
-        return response.status_code, response.text
+        reply = self._questions.ask("GET", path, self._timeout)
+        return reply.status, reply.text
 
     def post(self, path: str, body: Mapping[str, Any]) -> Reply:
-        return _reply(self._client.post(self.root + path, json=dict(body)))
+        return _reply(self._questions.ask("POST", path, self._timeout, json=dict(body)))
 
     def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
         """Ask one question."""
@@ -125,17 +136,21 @@ class Server:
     def stream_chat(self, content: str = "What is a cache?", **fields: Any) -> Events:
         """Ask one question and read the stream of its answer."""
         began = time.monotonic()
+        lines, size = EventLines(), 0
         with self.open_stream(content, **fields) as response:
             events = Events(response.status_code)
-            for line in response.iter_lines():
-                data = line.removeprefix("data:").strip()
-                if not line.startswith("data:"):
-                    continue
-                if data == "[DONE]":
-                    events.done = True
+            for portion in response.iter_bytes():
+                time_s = time.monotonic() - began
+                size += len(portion)
+                if size > MOST_OF_STREAM or time_s > self._timeout:
                     break
-                events.chunks.append(tolerant_json(data.encode()))
-                events.times_s.append(time.monotonic() - began)
+                for data in lines.feed(portion):
+                    if data == b"[DONE]":
+                        events.done = True
+                        return events
+                    events.chunks.append(tolerant_json(data))
+                    events.times_s.append(time_s)
+            events.done = lines.end() == [b"[DONE]"]
         return events
 
     @contextmanager
@@ -146,9 +161,9 @@ class Server:
             yield response
 
 
-def _reply(response: httpx.Response) -> Reply:
+def _reply(reply: WholeReply) -> Reply:
     try:
-        document = tolerant_json(response.content)
+        document = tolerant_json(reply.content)
     except ValueError:
         document = None
-    return Reply(response.status_code, document if isinstance(document, dict) else None, response.headers)
+    return Reply(reply.status, document if isinstance(document, dict) else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import threading
@@ -108,6 +109,32 @@ def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]
         "aborts when a client leaves": "its metrics do not say how many requests run",
     }
     assert {name: found[name]["detail"] for name in expected} == expected
+
+
+def test_nothing_of_a_server_controls_the_terminal_or_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+    app = FastAPI()
+    escape = "\x1b[31m"
+
+    @app.get("/v1/models")
+    def models() -> Any:
+        return {"data": [{"id": f"{escape}red"}, {"id": "named"}]}
+
+    @app.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        if not (await request.json()).get("stream"):
+            return JSONResponse({"error": {"message": f"{escape}no\nchats", "type": "x"}}, 400)
+        piece = {"choices": [{"delta": {"content": "x" * (1 << 16)}}]}
+        return StreamingResponse(itertools.repeat(f"data: {json.dumps(piece)}\n\n"), media_type="text/event-stream")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return StreamingResponse(itertools.repeat("#" * (1 << 16)))
+
+    with at_a_port(app) as address:
+        assert main([address]) == 1
+    said = capsys.readouterr().out
+    assert "model named" in said and "400: \ufffd[31mno chats" in said and "\x1b" not in said
+    assert "but no [DONE]" in said and "longer than" in said
 
 
 def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

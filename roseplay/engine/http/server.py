@@ -19,6 +19,7 @@ from roseplay.engine.http.load import LoadNames, load_names, read_blocks, read_l
 from roseplay.engine.http.sentences import failure, refusal
 from roseplay.engine.telemetry import Load, LoadEvent
 from roseplay.settings import settings_of
+from roseplay.texts import is_name
 
 KNOBS_PATH = "/v1/runtime_config"
 METRICS_PATHS = ("/metrics", "/prometheus/metrics")  # the second is TensorRT-LLM's
@@ -141,8 +142,8 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
         names = load_names(metrics)
         owner = str(card.get("owned_by", ""))
         return Server(
-            model=str(card["id"]),
-            models=tuple(str(one["id"]) for one in listed),
+            model=card["id"],
+            models=tuple(one["id"] for one in listed),
             dialect=DIALECTS.get(owner) or (DIALECTS[names.dialect] if names else UNKNOWN),
             max_model_len=_max_model_len(card),
             metrics_path=metrics_path,
@@ -169,16 +170,16 @@ def _list_models(control: Control) -> list[dict[str, Any]]:
         said = refusal(status, content)
         raise EngineStartError(f"{control.root} is there, but not ready: {said}; try again later")
     found = json_object(content).get("data") if status == 200 else None
-    return [one for one in found if isinstance(one, dict) and "id" in one] if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, dict) and is_name(one.get("id"))] if isinstance(found, list) else []
 
 
 def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
     """Returns what the server says of the model. One that it does not list is only believed where it lists none."""
     for card in listed:
-        if model in (None, str(card["id"])):
+        if model in (None, card["id"]):
             return card
     if listed:
-        names = ", ".join(str(card["id"]) for card in listed[:10])
+        names = ", ".join(card["id"] for card in listed[:10])
         raise EngineStartError(f"{control.root} has no model {model!r}: use one of {names}")
     if model is None:
         raise EngineStartError(

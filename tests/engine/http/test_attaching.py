@@ -70,9 +70,9 @@ def test_the_model(engine: Engine) -> None:
 
 def test_a_server_that_is_not_ready() -> None:
     app = FastAPI()
-    app.get("/v1/models")(lambda: JSONResponse({"detail": "the engine is starting"}, 503))
+    app.get("/v1/models")(lambda: JSONResponse({"detail": "the engine\x1b[31m is starting"}, 503))
     with at_a_port(app) as address:
-        assert "not ready: the engine is starting" in start_error(address)
+        assert "not ready: the engine\ufffd[31m is starting" in start_error(address)
 
 
 def test_a_server_that_says_nothing_of_itself() -> None:
@@ -170,12 +170,14 @@ def test_it_needs_no_torch() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
-def test_models_without_names_are_skipped() -> None:
+def test_models_without_names_that_can_be_printed_are_skipped() -> None:
     app = FastAPI()
 
     @app.get("/v1/models")
     def models() -> Response:
-        return JSONResponse({"data": [7, {"object": "model"}, {"id": "named"}]})
+        return JSONResponse(
+            {"data": [7, {"object": "model"}, {"id": 5}, {"id": "\x1b]0;x\x07"}, {"id": "x" * 999}, {"id": "named"}]}
+        )
 
     with at_a_port(app) as address, HttpEngine(address) as remote:
         assert remote.server.models == ("named",)
