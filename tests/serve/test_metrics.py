@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
+from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.serve import follower
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
@@ -51,6 +54,16 @@ def fresh() -> Iterator[tuple[Engine, str]]:
     config = EngineConfig(worker="thread", threads=1, num_blocks=50, max_waiting=4)
     with Engine("tiny-chat", config=config) as engine, serving(engine) as address:
         yield engine, address
+
+
+def test_what_comes_just_before_the_end_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "FOLLOW_S", 60.0)  # so that only the end makes it look
+    telemetry, taken = Telemetry(10), list[Any]()
+    following = follower.Follower(SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry)), taken.append)
+    following.start()
+    telemetry.add(LoadEvent(5))
+    following.close()
+    assert [event.time_ns for event in taken] == [5]
 
 
 def test_the_first_scrape_has_all_that_dashboards_query(fresh: tuple[Engine, str]) -> None:

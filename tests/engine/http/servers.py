@@ -70,6 +70,7 @@ class Script:
     ) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
+        self.ports: list[int] = []  # of the clients, by which their connections are told apart
         self.metrics = metrics
         self.app = app = FastAPI()
 
@@ -86,6 +87,7 @@ class Script:
             body = await request.json()
             self.bodies.append(body)
             self.paths.append(path)
+            self.ports.append(request.client.port)  # type: ignore[union-attr]
             refused = refuse(body)
             if refused is not None:
                 return refused

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.http import exchange
+from roseplay.engine.http import connection, exchange
 from roseplay.engine.http.engine import HttpEngine
 from roseplay.engine.http.stream import HttpStream
 from roseplay.engine.stream import Stream
@@ -208,6 +208,25 @@ def test_a_server_that_does_not_stream() -> None:
     whole = JSONResponse({"choices": [choice], "usage": usage})
     stream = ask(Script([], refuse=lambda body: whole))
     assert (stream.text, stream.metrics.completion_tokens) == ("All at once", 5)
+
+
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
+    assert ask(Script(words("Yes"))).text == "Yes"
+
+
+@pytest.mark.parametrize(("idle_s", "connections"), [(60.0, 1), (0.0, 2)])
+def test_a_connection_is_used_again_for_a_while(
+    idle_s: float, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "KEEP_IDLE_S", idle_s)
+    script = Script(words("Yes"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert [remote.submit(CHAT).result(timeout=30).text for _ in range(2)] == ["Yes", "Yes"]
+    assert len(set(script.ports)) == connections
 
 
 def test_usage_is_left_out_where_it_is_refused() -> None:
