@@ -137,6 +137,9 @@ class PrefixCache:
         known = self._nodes.get((parent, tokens))
         if known is not None:
             return known
+        before = self._node_of_block.get(block)
+        if before is not None:  # behind a parent that was forgotten, so that it could not be found any more
+            self._remove_node(before)
         node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
         self._siblings.add(parent, tokens)

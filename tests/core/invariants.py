@@ -128,6 +128,7 @@ class Invariants:
         """The events so far add up to the full blocks that can be found and whose step has succeeded."""
         cache = self.scheduler.cache
         assert cache.log is not None
+        assert {id(node) for node in cache._nodes.values()} == {id(node) for node in cache._node_of_block.values()}
         for event in cache.log.take():
             apply_cache_event(self._stored, event)
         unproven = {id(node) for node in cache._unproven.nodes}
