@@ -107,6 +107,7 @@ class Lab:
         self._open_engine = open_engine
         self._lock = threading.Lock()
         self._job: BackgroundJob | None = None
+        self._closed = False
 
     @property
     def running(self) -> bool:
@@ -118,9 +119,11 @@ class Lab:
 
         Raises:
             ValueError: a bad experiment, or one that this model cannot run.
-            LabBusyError: another is running.
+            LabBusyError: another is running, or the lab is closed.
         """
         with self._lock:
+            if self._closed:
+                raise LabBusyError("the server ends, and the lab begins nothing new")
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
             job: BackgroundJob = make_job(parse_any(body), self._engine, self.store.keep, open_engine=self._open_engine)
@@ -137,7 +140,9 @@ class Lab:
         return True
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop, and wait until all engines of the lab are closed."""
+        """Stop for good, and wait until all engines of the lab are closed, at most for ``timeout`` seconds."""
+        with self._lock:
+            self._closed = True
         if self.stop() and self._job is not None:
             self._job.wait(timeout)
 

@@ -71,7 +71,7 @@ def _play(listener: socket.socket, options: Options) -> int:
 def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: socket.socket, options: Options) -> int:
     """Serve the page until it is interrupted or the start has failed."""
     knobs = options.knobs.to_dict()
-    server = _make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
+    server = make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
     start.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
     # Else the model is among this process's objects.
@@ -147,15 +147,17 @@ def _one_line(error: BaseException) -> str:
 
 def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
     """Run the server; ``said`` returns what it reports for its address."""
-    server = _make_server(playground, options)
+    server = make_server(playground, options)
     address = address_of(listener, options.server.host)
     threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
     server.run(sockets=[listener])
 
 
-def _make_server(playground: Any, options: Options, start: EngineStart | None = None) -> Any:
+def make_server(playground: Any, options: Options, start: EngineStart | None = None) -> Any:
+    """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
+    from roseplay.engine.errors import EngineError
     from roseplay.play.web.server import create_app
     from roseplay.serve.drain import Drain, DrainingServer
     from roseplay.serve.guard import allowed_hosts
@@ -173,4 +175,15 @@ def _make_server(playground: Any, options: Options, start: EngineStart | None = 
         has_api=not options.addresses,
     )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
-    return DrainingServer(config, drain, asked.grace_s)
+    if playground.replaying:
+        return DrainingServer(config, drain, asked.grace_s)
+
+    def stop_lab() -> None:
+        with contextlib.suppress(EngineError):  # the engine is not live yet
+            playground.lab.close(timeout=0.0)
+
+    def abort_all() -> None:
+        with contextlib.suppress(EngineError):
+            playground.stop()
+
+    return DrainingServer(config, drain, asked.grace_s, begin=stop_lab, abort=abort_all)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from roseplay.serve.errors import PREFIX, refusal
 
 _LOOK_S = 0.05
+_ABORTED_WITHIN_S = 5.0  # that the engine may take; it looks for aborts between two steps
 _RETRY_AFTER_S = 5  # by then a successor, or a load balancer's next server, may answer
 
 
@@ -27,13 +29,6 @@ class Drain:
     def begin(self) -> None:
         """Refuse new requests from now on."""
         self.began = True
-
-    def wait(self, within_s: float) -> bool:
-        """Wait until no request runs; returns whether that came within ``within_s`` seconds."""
-        deadline = time.monotonic() + within_s
-        while self.running and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        return not self.running
 
 
 class DrainGate:
@@ -64,11 +59,23 @@ class DrainingServer(uvicorn.Server):
     Args:
         drain: of its application, see ``DrainGate``.
         grace_s: how long requests may take to finish after the first signal.
+        begin: called on another thread at the first signal, if requests run: ends what would keep them from finishing.
+        abort: called there at the second signal, or when the grace time is over: ends the requests that still run, so that
+            their clients are sent an error.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Drain, grace_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Drain,
+        grace_s: float,
+        *,
+        begin: Callable[[], object] = lambda: None,
+        abort: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(config)
         self._drain, self._grace_s = drain, grace_s
+        self._begin, self._abort = begin, abort
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._drain.began or not self._drain.running:
@@ -85,6 +92,18 @@ class DrainingServer(uvicorn.Server):
             " interrupt again to end now",
             file=sys.stderr,
         )
-        self._drain.wait(self._grace_s)
-        if not self.should_exit:
-            super().handle_exit(sig, None)
+        try:
+            self._begin()
+            self._wait(self._grace_s, lambda: self.should_exit)
+            if self._drain.running:
+                self._abort()
+                self._wait(_ABORTED_WITHIN_S)
+        finally:
+            if not self.should_exit:
+                super().handle_exit(sig, None)
+
+    def _wait(self, within_s: float, unless: Callable[[], bool] = lambda: False) -> None:
+        """Wait until no request runs, the time is over, or ``unless`` returns true."""
+        deadline = time.monotonic() + within_s
+        while self._drain.running and time.monotonic() < deadline and not unless():
+            time.sleep(_LOOK_S)

@@ -193,7 +193,7 @@ def _serve(
     monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces)
     app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, routers=routers)
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
-    server = DrainingServer(config, drain, options.grace_s)
+    server = DrainingServer(config, drain, options.grace_s, abort=served.engine.abort_all)
     address, info = address_of(listener, options.host), served.engine.info
     said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
     threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()

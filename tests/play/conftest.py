@@ -47,10 +47,16 @@ def serving(
     engine: Any, playground: Playground | None = None, start: EngineStart | None = None, **how: Any
 ) -> Iterator[str]:
     """The page of an engine at a free port; gives its address. ``how``: further arguments of ``create_app``."""
+    app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start, **how)
+    with running(uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))) as address:
+        yield address
+
+
+@contextmanager
+def running(server: uvicorn.Server) -> Iterator[str]:
+    """A server at a free port; gives its address, and ends the server afterwards if that has not happened."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start, **how)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         deadline = time.monotonic() + 30

@@ -44,7 +44,8 @@ def page() -> tuple[TestClient, Playground]:
 @pytest.fixture
 def playground(page: tuple[TestClient, Playground]) -> Iterator[Playground]:
     yield page[1]
-    page[1].lab.close()
+    page[1].lab.stop()
+    wait_until(lambda: not page[1].lab.running)
 
 
 @pytest.fixture

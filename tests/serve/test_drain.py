@@ -93,10 +93,13 @@ def test_the_end_comes_when_the_time_is_over_or_at_a_second_signal(flags: list[s
         stream = Stream(address)
         process.send_signal(signal.SIGINT)
         if not flags:
-            time.sleep(0.3)
+            assert process.stderr is not None
+            assert "interrupt again to end now" in process.stderr.readline()
             process.send_signal(signal.SIGINT)
+        error, end = stream.whole()[-2:]
+        assert json.loads(error.removeprefix("data: "))["error"]["code"] == "request_stopped"
+        assert end == "data: [DONE]"
         assert process.wait(20) == 0
-        assert stream.whole()[-1] != "data: [DONE]" or '"error"' in stream.lines[-2]
 
 
 def test_nothing_to_wait_for_ends_at_once() -> None:

@@ -103,6 +103,10 @@ class RayEngine:
         call = self._calls.get(request_id)
         return call is not None and call.cancel()
 
+    def abort_all(self) -> int:
+        """End every live request; returns how many there were."""
+        return sum(self.abort(request_id) for request_id in list(self._calls))
+
     @property
     def num_unfinished(self) -> int:
         """Requests that have been submitted and have not ended."""
