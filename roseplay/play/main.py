@@ -16,6 +16,7 @@ from roseplay.play.allocator import return_freed_memory
 from roseplay.play.engine_start import EngineStart, StartingPlayground, start_engine
 from roseplay.play.options import Options, parse
 from roseplay.play.start_console import StartConsole
+from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, answers, listen
 from roseplay.serve.main import warn_if_open
 
@@ -24,34 +25,34 @@ READY_PATHS = ("/health", "/")  # what must answer before the page counts as rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page until interrupted; returns 2 if it could not start."""
-    options = parse(argv)
+    options, interrupts = parse(argv), Interrupts()
     options.server.configure_logging()
     if threading.current_thread() is threading.main_thread():
-        _end_in_order_at_signals()
+        _end_in_order_at_signals(interrupts)
     try:
-        return _main(options)
+        return _main(options, interrupts)
     except KeyboardInterrupt:  # while it was starting
         return 130
 
 
-def _end_in_order_at_signals() -> None:
+def _end_in_order_at_signals(interrupts: Interrupts) -> None:
     """Treat SIGTERM and a closed terminal like Ctrl-C, so that engine and recording are closed on the way out."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts.handle()
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets it
         signal.signal(signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM))
 
 
-def _main(options: Options) -> int:
+def _main(options: Options, interrupts: Interrupts) -> int:
     try:
         listener = listen(options.server.host, options.server.port)
     except OSError as error:
         return _refuse(str(error))
     warn_if_open(options.server)
     with listener:
-        return _replay(listener, options) if options.replay else _play(listener, options)
+        return _replay(listener, options, interrupts) if options.replay else _play(listener, options, interrupts)
 
 
-def _play(listener: socket.socket, options: Options) -> int:
+def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
     """Serve the page of an engine, from before it is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
@@ -63,15 +64,18 @@ def _play(listener: socket.socket, options: Options) -> int:
         start.begin()
         console.start()
         try:
-            return _serve_from_the_start(start, console, listener, options)
+            return _serve_from_the_start(start, console, listener, options, interrupts)
         finally:
             console.stop()
 
 
-def _serve_from_the_start(start: EngineStart, console: StartConsole, listener: socket.socket, options: Options) -> int:
+def _serve_from_the_start(
+    start: EngineStart, console: StartConsole, listener: socket.socket, options: Options, interrupts: Interrupts
+) -> int:
     """Serve the page until it is interrupted or the start has failed."""
-    knobs = options.knobs.to_dict()
-    server = make_server(StartingPlayground(start, knobs), options, start)  # imports Gradio, for some seconds
+    playground = StartingPlayground(start, options.knobs.to_dict())
+    server = make_server(playground, options, interrupts, start)  # imports Gradio, for some seconds
+    interrupts.check()
     start.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
     # Else the model is among this process's objects.
@@ -122,7 +126,7 @@ def _command_to_try(options: Options) -> str:
     return f"{program} --model {DEFAULT_MODEL}"
 
 
-def _replay(listener: socket.socket, options: Options) -> int:
+def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
     """Serve the page of a recording."""
     from roseplay.play.replay_server import ReplayServer
     from roseplay.recording.reader import RecordingError
@@ -132,7 +136,7 @@ def _replay(listener: socket.socket, options: Options) -> int:
     except RecordingError as error:
         return _refuse(str(error))
     with contextlib.suppress(KeyboardInterrupt):
-        _serve(replay, listener, options, lambda address: f"is replaying {options.replay} at {address}")
+        _serve(replay, listener, options, interrupts, lambda address: f"is replaying {options.replay} at {address}")
     return 0
 
 
@@ -145,15 +149,21 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _serve(playground: Any, listener: socket.socket, options: Options, said: Callable[[str], str]) -> None:
+def _serve(
+    playground: Any,
+    listener: socket.socket,
+    options: Options,
+    interrupts: Interrupts,
+    said: Callable[[str], str],
+) -> None:
     """Run the server; ``said`` returns what it reports for its address."""
-    server = make_server(playground, options)
+    server = make_server(playground, options, interrupts)
     address = address_of(listener, options.server.host)
     threading.Thread(target=announce, args=(address, READY_PATHS, said(address), server), daemon=True).start()
     server.run(sockets=[listener])
 
 
-def make_server(playground: Any, options: Options, start: EngineStart | None = None) -> Any:
+def make_server(playground: Any, options: Options, interrupts: Interrupts, start: EngineStart | None = None) -> Any:
     """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
@@ -176,7 +186,7 @@ def make_server(playground: Any, options: Options, start: EngineStart | None = N
     )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
     if playground.replaying:
-        return DrainingServer(config, drain, asked.grace_s)
+        return DrainingServer(config, drain, asked.grace_s, interrupts)
 
     def stop_lab() -> None:
         with contextlib.suppress(EngineError):  # the engine is not live yet
@@ -186,4 +196,4 @@ def make_server(playground: Any, options: Options, start: EngineStart | None = N
         with contextlib.suppress(EngineError):
             playground.stop()
 
-    return DrainingServer(config, drain, asked.grace_s, begin=stop_lab, abort=abort_all)
+    return DrainingServer(config, drain, asked.grace_s, interrupts, begin=stop_lab, abort=abort_all)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.serve.errors import PREFIX, refusal
+from roseplay.serve.interrupts import Interrupts
 
 _LOOK_S = 0.05
 _ABORTED_WITHIN_S = 5.0  # that the engine may take; it looks for aborts between two steps
@@ -59,6 +61,7 @@ class DrainingServer(uvicorn.Server):
     Args:
         drain: of its application, see ``DrainGate``.
         grace_s: how long requests may take to finish after the first signal.
+        interrupts: those before the server handles signals; after one it starts and ends.
         begin: called on another thread at the first signal, if requests run: ends what would keep them from finishing.
         abort: called there at the second signal, or when the grace time is over: ends the requests that still run, so that
             their clients are sent an error.
@@ -69,13 +72,19 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         drain: Drain,
         grace_s: float,
+        interrupts: Interrupts,
         *,
         begin: Callable[[], object] = lambda: None,
         abort: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(config)
-        self._drain, self._grace_s = drain, grace_s
+        self._drain, self._grace_s, self._interrupts = drain, grace_s, interrupts
         self._begin, self._abort = begin, abort
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self._interrupts.came:  # from here on signals are this server's
+            self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._drain.began or not self._drain.running:

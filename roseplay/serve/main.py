@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import signal
 import socket
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.serve.guard import allowed_hosts, is_loopback
+from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, listen
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
@@ -51,12 +51,12 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted; returns 2 if it could not start."""
-    options = parse(argv)
+    options, interrupts = parse(argv), Interrupts()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # while it starts; then the server handles signals
+        interrupts.handle()  # while it starts; then the server handles signals
     options.server.configure_logging()
     try:
-        return _main(options)
+        return _main(options, interrupts)
     except KeyboardInterrupt:
         return 130
 
@@ -129,7 +129,7 @@ def _range(text: str) -> range:
     return range(int(least), int(most) + 1)
 
 
-def _main(options: Options) -> int:
+def _main(options: Options, interrupts: Interrupts) -> int:
     try:
         listener = listen(options.server.host, options.server.port, accept=False)
     except OSError as error:
@@ -140,25 +140,25 @@ def _main(options: Options) -> int:
 
         try:
             if options.replicas is None:
-                _serve_one(options, listener)
+                _serve_one(options, listener, interrupts)
             else:
-                _serve_replicas(options, options.replicas, listener)
+                _serve_replicas(options, options.replicas, listener, interrupts)
         except (EngineStartError, ValueError, OSError) as error:
             return _refuse(str(error))
     return 0
 
 
-def _serve_one(options: Options, listener: socket.socket) -> None:
+def _serve_one(options: Options, listener: socket.socket, interrupts: Interrupts) -> None:
     """Serve an engine of this program's own."""
     from roseplay.engine.client import Engine
     from roseplay.serve.app import ServedEngine
 
     engine = Engine(options.model, config=options.config, knobs=options.knobs)
     with engine, options.server.publishing(engine):
-        _serve(ServedEngine(engine), options.server, listener)
+        _serve(ServedEngine(engine), options.server, listener, interrupts)
 
 
-def _serve_replicas(options: Options, replicas: range, listener: socket.socket) -> None:
+def _serve_replicas(options: Options, replicas: range, listener: socket.socket, interrupts: Interrupts) -> None:
     """Serve engines on Ray Serve."""
     from roseplay.serve.app import ServedEngine
     from roseplay.serve.ray.local import local_engine
@@ -171,17 +171,18 @@ def _serve_replicas(options: Options, replicas: range, listener: socket.socket) 
     settings = RaySettings(options.model, options.config, options.knobs, least, most, round_robin, grace_s)
     with local_engine(settings) as engine:
         served = ServedEngine(cast("Engine", engine))
-        _serve(served, options.server, listener, RayMonitor, [replicas_router(engine)])
+        _serve(served, options.server, listener, interrupts, RayMonitor, [replicas_router(engine)])
 
 
 def _serve(
     served: ServedEngine,
     options: ServerOptions,
     listener: socket.socket,
+    interrupts: Interrupts,
     monitor_class: type[Monitor] | None = None,
     routers: Sequence[APIRouter] = (),
 ) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal comes; raises ``KeyboardInterrupt`` if one came before."""
     import uvicorn
 
     from roseplay.serve.app import create_app
@@ -193,10 +194,11 @@ def _serve(
     monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces)
     app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, routers=routers)
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
-    server = DrainingServer(config, drain, options.grace_s, abort=served.engine.abort_all)
+    server = DrainingServer(config, drain, options.grace_s, interrupts, abort=served.engine.abort_all)
     address, info = address_of(listener, options.host), served.engine.info
     said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
     threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()
+    interrupts.check()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order and then raises the signal again
         server.run(sockets=[listener])
 

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.lifecycle.processes import PROGRAMS, Program, needs_proc, wait_until
 
 
@@ -41,3 +43,20 @@ def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Progr
     assert program.line() == "abort"
     assert program.ended() == 0
     assert program.errors == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "code"),
+    [
+        ("gradio", "play --port 0 --replay assets/demo.jsonl", 0),
+        pytest.param("gradio", "play --port 0 --num-blocks 64", 130, marks=pytest.mark.slow),
+        pytest.param("uvicorn", "serve --port 0 --worker thread --num-blocks 64", 130, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_that_python_drops_during_the_start_ends_the_server(
+    start: Callable[..., Program], module: str, command: str, code: int
+) -> None:
+    program = start(PROGRAMS / "interrupted_start.py", module, *command.split())
+    assert program.ended(120) == code
+    assert "KeyboardInterrupt" in program.errors  # that it was dropped is said, and nothing else
+    assert program.errors.count("Traceback") == 1

@@ -13,6 +13,7 @@ from roseplay.lab.lab import Lab, LabBusyError
 from roseplay.play.main import make_server
 from roseplay.play.options import parse
 from roseplay.play.playground import Playground
+from roseplay.serve.interrupts import Interrupts
 from tests.lab.fake_arms import QUICK, FakeArms
 from tests.play.conftest import running, wait_until
 from tests.play.fake_engine import INFO, FakeEngine
@@ -25,7 +26,7 @@ GRACE_S = 60.0  # longer than anything here is waited for
 def test_the_lab_stops_at_the_first_signal_and_answers_end_with_an_error_at_the_second(engine: FakeEngine) -> None:
     playground, events = Playground(engine), list[str]()
     playground.lab = Lab(engine, open_engine=FakeArms(lambda config, cancelled: cancelled.wait(GRACE_S) and None))
-    server = make_server(playground, parse(["--grace", str(GRACE_S)]))
+    server = make_server(playground, parse(["--grace", str(GRACE_S)]), Interrupts())
 
     def read(address: str) -> None:
         with httpx.stream("POST", f"{address}/v1/completions", json=BODY, timeout=60) as response:
