@@ -16,7 +16,8 @@ from roseplay.wire.sockets import SEQUENCE_BYTES, Publication, bound_socket, seq
 KEPT_BATCHES = 10_000
 END = -1  # the sequence number that ends a replay
 MEDIUM = "GPU"  # what vLLM calls the memory that the model computes in; routers look for it
-_REPLAYS_AT_ONCE = 4  # that a slow client's queue holds
+_REPLAYS_AT_ONCE = 4  # before events go on; a slow client's queue holds as many
+_REPLAY_SHARE = 0.2  # of the time of the thread that publishes, at most
 _UNSIGNED = 2**64 - 1
 
 
@@ -49,6 +50,7 @@ class KvEventPublisher:
         self._block_size = block_size
         self._array_like = array_like
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
+        self._replays_from = 0.0  # in seconds of the monotonic clock: until then requests wait
 
     def publish(self, events: Iterable[CacheEvent]) -> None:
         """Publish what one step changed; nothing, if it changed nothing."""
@@ -62,12 +64,20 @@ class KvEventPublisher:
         """Note that a batch is missing, which cannot be sent again either."""
         self.publication.skip()
 
-    def serve_replays(self) -> None:
-        """Answer the requests that have arrived; others than valid ones are ignored."""
-        while self._replay.poll(0):
+    def serve_replays(self) -> int:
+        """Answer requests that have arrived, or drop invalid ones; returns how many. Others wait for a later call."""
+        begun = time.monotonic()
+        if begun < self._replays_from:
+            return 0
+        served = 0
+        while served < _REPLAYS_AT_ONCE and self._replay.poll(0):
             client, *request = self._replay.recv_multipart()
+            served += 1
             if len(request) == 2 and not request[0] and len(request[1]) == SEQUENCE_BYTES:
                 self._send_again(client, int.from_bytes(request[1], "big"))
+        now = time.monotonic()
+        self._replays_from = now + (now - begun) * (1 / _REPLAY_SHARE - 1)
+        return served
 
     def _send_again(self, client: bytes, start: int) -> None:
         for number, payload in (*((at, kept) for at, kept in self._kept if at >= start), (END, b"")):

@@ -8,6 +8,7 @@ from roseplay.wire.extra import zmq
 
 SEQUENCE_BYTES = 8  # big-endian
 HIGH_WATER_MARK = 10_000  # messages that wait for a subscriber; it misses further ones
+_MOST_RECEIVED = 4096  # bytes of a frame: topics to subscribe to and numbers are short; who sends more is disconnected
 
 
 def endpoint_of(host: str, port: int) -> str:
@@ -21,6 +22,7 @@ def bound_socket(context: Any, kind: int, endpoint: str, high_water_mark: int = 
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = high_water_mark
+    socket.maxmsgsize = _MOST_RECEIVED
     if "[" in endpoint:
         socket.ipv6 = True
     try:

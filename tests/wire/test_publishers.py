@@ -19,6 +19,7 @@ from roseplay.engine.telemetry import StepEvent, Telemetry
 from roseplay.wire.extra import zmq
 from roseplay.wire.forward_pass import ForwardPassMetrics, ScheduledRequests, decode_forward_pass
 from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_kv_events
+from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.publishers import Publishers
 from roseplay.wire.step_sums import StepSums
 from tests.core.invariants import apply_cache_event
@@ -219,6 +220,35 @@ def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(engine: Engi
         assert publishers.dropped == 6
         assert publishers.kv.publication.next == 5
         assert [number for number, _ in publishers.kv._kept] == [1, 2, 3, 4]
+
+
+def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
+    """Each call answers a few requests, so that the thread gets back to its events."""
+    publisher = KvEventPublisher(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4)
+    publisher.publish([Stored(1, None, (1, 2, 3, 4))])
+    asking = context.socket(zmq.DEALER)
+    asking.connect("inproc://replays")
+    for _ in range(50):
+        asking.send_multipart([b"", bytes(8)])  # within one process it has arrived once this returns
+    answered = [publisher.serve_replays()]
+    wait_until(lambda: answered.append(publisher.serve_replays()) or sum(answered) == 50, "all are answered")
+    assert 0 < max(answered) <= 10
+    for number in [0, -1] * 50:
+        assert asking.recv_multipart()[1] == number.to_bytes(8, "big", signed=True)
+
+
+def test_who_sends_a_huge_frame_is_disconnected(context: Any) -> None:
+    """Over ZMTP 3.0: the greeting, the handshake, and the head of a frame of 1 MiB."""
+    publisher = KvEventPublisher(context, *["tcp://127.0.0.1:*"] * 2, block_size=4)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    huge = b"\x02" + (1 << 20).to_bytes(8, "big")
+    for endpoint, kind in ((publisher.replay_endpoint, b"DEALER"), (publisher.publication.endpoint, b"SUB")):
+        host, port = endpoint.removeprefix("tcp://").split(":")
+        ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as client:
+            client.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready + huge)
+            while client.recv(4096):  # until it is closed
+                pass
 
 
 def test_only_the_newest_batches_can_be_asked_for_again(engine: Engine, context: Any) -> None:
