@@ -10,11 +10,13 @@ import dataclasses
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
+from roseplay.json_schema import FAR
 from roseplay.json_text import encode
 from roseplay.recording.frame_rows import COLUMNS, StepRow
 from roseplay.recording.schema import FORMAT, MARK
@@ -25,6 +27,9 @@ from roseplay.wire.problems import Problems
 
 FRAME_MS = 100.0
 MOST_LATE_MS = 250.0  # that a message may have been under way, so that its step is drawn later than it was
+LATEST_MS = FAR / 2  # of the run; recordings hold no later times
+TOO_LATE = "messages of a time that is years after the first one's"
+MOST_ROWS = 300_000  # that are kept in memory, about 0.5 kB each: steps, changes of blocks, and frames
 DEFAULT_BLOCK_SIZE = 16
 NOT_SHOWN = (
     "requests, tokens and their times; who holds a block, and how often; cached tokens of a step, its host time and what "
@@ -75,6 +80,7 @@ class ImportedRun:
         self._heard_kv = False
         self._step_end = float("-inf")
         self._steps = 0
+        self._rows = 0
         self._scopes: set[str] = set()
 
     @property
@@ -90,10 +96,17 @@ class ImportedRun:
     def seconds(self) -> float:
         return (self._frames[-1].t - self._frames[0].t) / 1000 if self._frames else 0.0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether ``MOST_ROWS`` have come, so that nothing more is taken."""
+        return self._rows >= MOST_ROWS
+
     # -- what arrives
 
     def take_metrics(self, t: float, metrics: ForwardPassMetrics) -> None:
         """Take a step that was reported at ``t``, in ms of the run; or that there was none."""
+        if not self._takes(t):
+            return
         worker = metrics.worker_id, metrics.dp_rank
         self._worker = self._worker or worker
         if worker != self._worker:
@@ -108,6 +121,16 @@ class ImportedRun:
         newest = next((frame.stats for frame in reversed(self._frames) if frame.stats), None)
         if stats != newest:
             self._frame(t).stats = stats
+
+    def _takes(self, t: float) -> bool:
+        """Whether there is room for what happened at ``t``; what there is no room for is counted."""
+        if t > LATEST_MS:
+            self.problems.skip(TOO_LATE)
+        elif self.is_full:
+            self.problems.skip(f"messages after the first {MOST_ROWS:,} steps, changes of blocks and frames")
+        else:
+            return True
+        return False
 
     def _add_step(self, t: float, metrics: ForwardPassMetrics, running: int, waiting: int) -> float:
         """Add a step's bar and return its end. Steps do not overlap: of several reports that arrive together, all but the
@@ -131,18 +154,21 @@ class ImportedRun:
         }
         self._frame(end).steps.append(StepRow(**{**_UNKNOWN, **known}))
         self._steps += 1
+        self._rows += 1
         self._step_end = end
         return end
 
     def take_kv_events(self, t: float, batch: KvEventBatch) -> None:
         """Take a batch that arrived at ``t``, in ms of the run."""
+        if not self._takes(t):
+            return
         if not self._heard_kv:
             self._heard_kv, self._kv_rank = True, batch.data_parallel_rank
         if batch.data_parallel_rank != self._kv_rank:
             self.problems.skip(f"KV events of rank {batch.data_parallel_rank}", len(batch.events))
             return
-        changes = [change for event in batch.events for change in self._blocks.take(event)]
-        self._change(t, changes)
+        changes = (change for event in batch.events for change in self._blocks.take(event))
+        self._change(t, list(islice(changes, MOST_ROWS - self._rows)))
 
     def clear_blocks(self, t: float) -> None:
         """The publisher has started anew: nothing of what was cached is known to be."""
@@ -151,12 +177,14 @@ class ImportedRun:
     def _change(self, t: float, changes: list[Any]) -> None:
         if changes:
             self._frame(t).blocks.update({change.block: list(change) for change in changes})
+            self._rows += len(changes)
 
     def _frame(self, t: float) -> _Frame:
         """Returns the frame for what happens at ``t``."""
         last = self._frames[-1] if self._frames else None
         if last is None or t >= last.begins + FRAME_MS:
             last = _Frame(t, t)
+            self._rows += 1
             self._frames.append(last)
         last.t = max(last.t, t)
         return last

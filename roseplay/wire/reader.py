@@ -9,7 +9,7 @@ from pathlib import Path
 
 from roseplay.wire.extra import WireError, zmq
 from roseplay.wire.forward_pass import decode_forward_pass
-from roseplay.wire.imported_run import ImportedRun
+from roseplay.wire.imported_run import LATEST_MS, TOO_LATE, ImportedRun
 from roseplay.wire.kv_events import decode_kv_events
 from roseplay.wire.problems import Problems
 from roseplay.wire.subscription import Subscription
@@ -119,8 +119,14 @@ def read_files(paths: Iterable[Path], name: str | None = None) -> ImportedRun:
                 t += 1000 * metrics.wall_time
             elif zero is None:
                 zero, t = time_ms - t, t
-                run.began = datetime.datetime.fromtimestamp(zero / 1000, datetime.UTC)
+                run.began = datetime.datetime.fromtimestamp(max(0.0, zero) / 1000, datetime.UTC)
+            elif time_ms - zero > LATEST_MS:  # the next one's time may be right
+                problems.skip(TOO_LATE)
+                continue
             else:
                 t = max(t, time_ms - zero)
             run.take_metrics(t, metrics)
+            if run.is_full:
+                problems.skip("the rest of the files: a recording holds no more")
+                return run
     return run

@@ -13,6 +13,8 @@ from roseplay.wire.forward_pass import ForwardPassMetrics, forward_pass_of
 from roseplay.wire.problems import Problems
 
 LONGEST_LINE = 1 << 20
+MOST_BYTES = 1 << 28  # of a file that are read, once decompressed
+_LATEST_UNIX_MS = 253_402_300_799_999  # the end of the year 9999
 _GZIP = b"\x1f\x8b"
 
 
@@ -32,7 +34,7 @@ def read_trace(path: Path, problems: Problems) -> Iterator[Observed]:
     with path.open("rb") as raw:
         is_compressed = raw.read(2) == _GZIP
         raw.seek(0)
-        lines = _lines(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_compressed else raw)
+        lines = _lines(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_compressed else raw, problems)
         while True:
             try:
                 line = next(lines, None)
@@ -47,8 +49,13 @@ def read_trace(path: Path, problems: Problems) -> Iterator[Observed]:
                 problems.skip(str(error))
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+def _lines(file: IO[bytes], problems: Problems) -> Iterator[bytes]:
+    left = MOST_BYTES
     while line := file.readline(LONGEST_LINE):
+        left -= len(line)
+        if left < 0:
+            problems.skip(f"what follows the first {MOST_BYTES:,} bytes of a file")
+            return
         if line.strip():
             yield line
 
@@ -64,6 +71,6 @@ def _record(line: bytes) -> Observed:
         raise WireError("a line is no record of forward pass metrics")
     metrics = forward_pass_of(event.get("fpm", event))
     for value in (event.get("observed_at_unix_ms"), outer.get("timestamp")):
-        if isinstance(value, int | float) and 0 <= value < 1e15:
-            return Observed(float(value), metrics)
+        if isinstance(value, int | float):
+            return Observed(float(value) if 0 <= value <= _LATEST_UNIX_MS else None, metrics)
     return Observed(None, metrics)

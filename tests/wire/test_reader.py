@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import random
 import threading
 import time
@@ -314,6 +316,44 @@ def test_damaged_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     run = read_files([cut])
     assert run.steps > 100
     assert run.problems.skipped["the end of a compressed file, which is incomplete or damaged"] == 1
+
+
+def test_a_file_that_is_small_until_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.wire.trace_file.MOST_BYTES", 1 << 20)
+    good = json.dumps(envelope(step(0.02, 1), 1_782_777_601_250)).encode() + b"\n"
+    bomb = tmp_path / "bomb.jsonl.gz"
+    bomb.write_bytes(gzip.compress(good + b"[]\n" * (1 << 20) + good))
+    run = read_files([bomb])
+    assert run.steps == 1
+    assert run.problems.skipped["a line is no record of forward pass metrics"] < 1 << 19
+    assert run.problems.skipped["what follows the first 1,048,576 bytes of a file"] == 1
+
+
+def test_a_run_is_kept_up_to_so_many_steps_and_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.wire.imported_run.MOST_ROWS", 100)
+    values = [envelope(step(0.001, 1), 1_782_777_601_250 + i) for i in range(500)]
+    run = read_files([written(tmp_path / "long.jsonl", values)] * 2)
+    assert 90 < run.steps <= 100
+    assert run.problems.lines() == ["skipped 1 × the rest of the files: a recording holds no more"]
+    assert len(Run(recorded(run)).steps) == run.steps
+
+    run = ImportedRun(Problems(), "test")
+    run.take_kv_events(0, KvEventBatch(0.0, [stored(*range(500))]))
+    run.take_kv_events(0, KvEventBatch(0.0, [stored(500)]))
+    assert run.blocks == len(blocks_of(recorded(run))) <= 100
+    assert sum(run.problems.skipped.values()) == 1
+
+
+def test_times_that_no_recording_holds_are_left_out(tmp_path: Path) -> None:
+    began = 1_782_777_601_250
+    values = [envelope(step(0.02, i), time) for i, time in enumerate([10**15 - 1, began, began + 10**13, began + 100])]
+    run = read_files([written(tmp_path / "odd.jsonl", values)])
+    recording = recorded(run)
+    assert recording.header["created"].startswith("2026-06-30T00:00:01")
+    assert [row.prompt_tokens for row in Run(recording).steps] == [0, 1, 3]
+    assert run.problems.lines() == ["skipped 1 × messages of a time that is years after the first one's"]
+    slow = [msgspec.to_builtins(step(1e6, 1)) for _ in range(1000)]
+    assert len(Run(recorded(read_files([written(tmp_path / "slow.jsonl", slow)]))).steps) == 500
 
 
 def test_an_endpoint_that_is_none() -> None:
