@@ -24,11 +24,15 @@ class Followed(Protocol):
 
 
 class Follower:
-    """Gives each event to some functions, once and in order, from a thread of its own."""
+    """Gives each event to some functions, once and in order, from a thread of its own.
+
+    What one of them raises is logged, the first time, and neither the others nor later events are missed.
+    """
 
     def __init__(self, followed: Followed, *takers: Taker) -> None:
         self._followed, self._takers = followed, takers
         self._cursor = 0
+        self._failed: set[Taker] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-follower", daemon=True)
@@ -48,7 +52,15 @@ class Follower:
             self._cursor, events = self._followed.engine.telemetry.since(self._cursor)
             for event in events:
                 for take in self._takers:
-                    take(event)
+                    self._give(event, take)
+
+    def _give(self, event: TelemetryEvent, take: Taker) -> None:
+        try:
+            take(event)
+        except Exception:
+            if take not in self._failed:  # one traceback for a lasting fault, not one for each event
+                _log.exception("an event of the engine's telemetry could not be taken")
+            self._failed.add(take)
 
     def _run(self) -> None:
         failed = False
@@ -60,6 +72,6 @@ class Follower:
             except EngineError:  # it is starting
                 continue
             except Exception:
-                if not failed:  # one traceback for a lasting fault, not four a second
+                if not failed:  # as above
                     _log.exception("the engine's telemetry could not be read")
                 failed = True

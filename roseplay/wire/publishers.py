@@ -39,7 +39,7 @@ class Publishers(AbstractContextManager["Publishers"]):
     Attributes:
         kv: publishes KV events; ``None`` if it does not.
         forward_pass: publishes forward pass metrics; ``None`` if it does not.
-        dropped: telemetry events that came to nobody.
+        dropped: telemetry events that came to nobody, or could not be published.
 
     Raises:
         ValueError: the engine keeps no KV events.
@@ -67,6 +67,7 @@ class Publishers(AbstractContextManager["Publishers"]):
         self._telemetry = engine.telemetry
         scope = "step_cuda" if engine.info.device.startswith("cuda") else "execute_model_cpu"
         self._sums = StepSums(worker_id, scope)
+        self._failed = False
         self._cursor, self._steps_from = 0, engine.telemetry.next_cursor
         self._context = zmq.Context()
         try:
@@ -98,30 +99,34 @@ class Publishers(AbstractContextManager["Publishers"]):
 
     def _run(self) -> None:
         """The thread; from here on the sockets are its own."""
-        failing = False
         try:
             open_ = True
             while open_:
                 open_ = not self._closing.wait(POLL_S)
                 try:
                     self._follow()
-                    failing = False
                 except Exception:
-                    if not failing:
-                        logger.exception("telemetry could not be published")
-                    failing = True
+                    self._note_failure()
         finally:
             self._context.destroy(linger=LINGER_MS)
+
+    def _note_failure(self) -> None:
+        """Log what was raised, the first time: a fault that lasts comes fifty times a second."""
+        if not self._failed:
+            logger.exception("telemetry could not be published")
+        self._failed = True
 
     def _follow(self) -> None:
         """Publish what has happened since the last time."""
         cursor, events = self._telemetry.since(self._cursor)
-        try:
-            self._note_missing(cursor - self._cursor - len(events))
-            for event in events:
+        self._note_missing(cursor - self._cursor - len(events))
+        for event in events:
+            try:
                 self._publish(event)
-        finally:
-            self._cursor = cursor
+            except Exception:  # the others are published all the same
+                self._note_failure()
+                self._note_missing(1)
+        self._cursor = cursor
         if self.kv is not None:
             self.kv.serve_replays()
         if self.forward_pass is not None:

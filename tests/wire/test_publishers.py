@@ -222,6 +222,31 @@ def test_what_the_telemetry_has_dropped_is_counted_and_leaves_a_gap(engine: Engi
         assert [number for number, _ in publishers.kv._kept] == [1, 2, 3, 4]
 
 
+def test_an_event_that_cannot_be_published_leaves_a_gap_and_the_others_are(engine: Engine) -> None:
+    telemetry = Telemetry(capacity=10)
+    fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
+    odd: Any = "no hash"
+    for number in (1, odd, 3):
+        telemetry.add(StepEvent(StepRecord(*[0] * 18, cache_events=[Stored(number, None, (1, 2, 3, 4))]), []))
+    with Publishers(fake, kv_events_port=0) as publishers:
+        assert publishers.kv is not None
+        wait_until(lambda: publishers._cursor == 3, "all is published")
+        assert publishers.dropped == 1
+        assert [number for number, _ in publishers.kv._kept] == [0, 2]
+
+
+def test_steps_from_before_are_not_published(engine: Engine) -> None:
+    """They are old news: a planner would take them for the load of now. Blocks that they stored may be still there."""
+    telemetry, count = Telemetry(capacity=1000), 1000
+    fake: Any = SimpleNamespace(telemetry=telemetry, config=engine.config, info=engine.info)
+    for _ in range(count):
+        telemetry.add(StepEvent(StepRecord(*[0] * 18, entries=[EntryRecord(1, 8, 0, 8, 8, 0, 0)]), []))
+    with Publishers(fake, forward_pass_port=0) as publishers:
+        assert publishers.forward_pass is not None
+        wait_until(lambda: publishers._cursor == count, "all has been looked at")
+        assert publishers.forward_pass.publication.next < count  # signs of life alone, one a second
+
+
 def test_events_do_not_wait_for_a_flood_of_replays(context: Any) -> None:
     """Each call answers a few requests, so that the thread gets back to its events."""
     publisher = KvEventPublisher(context, "tcp://127.0.0.1:*", "inproc://replays", block_size=4)

@@ -1,0 +1,31 @@
+"""Whoever follows an engine's telemetry gets each event once, also beside one that fails."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from roseplay.engine.telemetry import LoadEvent, Telemetry, TelemetryEvent
+from roseplay.serve.follower import Follower
+
+
+def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry, taken, tried = Telemetry(capacity=10), list[int](), list[int]()
+
+    def fail(event: TelemetryEvent) -> None:
+        tried.append(event.seq)
+        raise KeyError("a bug")
+
+    follower = Follower(
+        SimpleNamespace(engine=SimpleNamespace(telemetry=telemetry)), fail, lambda event: taken.append(event.seq)
+    )
+    for time_ns in range(5):
+        telemetry.add(LoadEvent(time_ns))
+    with caplog.at_level(logging.ERROR):
+        follower.catch_up()
+        telemetry.add(LoadEvent(5))
+        follower.catch_up()
+    assert taken == tried == list(range(6))
+    assert [record.exc_info is not None for record in caplog.records] == [True]  # said once, with a traceback
