@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.lab.document import check_document
 from roseplay.lab.job import Job
 from roseplay.lab.lab import LabBusyError
-from roseplay.lab.measuring import measure_run
+from roseplay.lab.measuring import RunError, measure_run
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.lab.spec import parse_experiment
+from roseplay.traffic.driver import Outcome
+from roseplay.traffic.workload import Arrival
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until
 from tests.play.fake_engine import FakeEngine
 
@@ -165,6 +168,20 @@ def test_an_engine_that_fails_in_a_run_is_told_with_its_reason(engine: FakeEngin
     assert "failed" in told["error"] or "process ended" in told["error"]
     assert arms.all_closed
     assert not engine.paused
+
+
+def test_a_run_with_a_request_that_was_cut_off_does_not_count(engine: FakeEngine) -> None:
+    workload = [Arrival(0.0, [1, 2, 3], SamplingParams(max_new_tokens=5)) for _ in range(3)]
+
+    def cut_the_second(outcome: Outcome) -> None:
+        assert outcome.stream is not None
+        if outcome.stream.request_id == 2:
+            engine.abort(2)
+        else:
+            engine.step(10)
+
+    with pytest.raises(RunError, match="1 of 3 requests failed: abort"):
+        measure_run(engine, workload, stop=threading.Event(), time_limit_s=60.0, on_sent=cut_the_second)
 
 
 def test_a_run_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:
