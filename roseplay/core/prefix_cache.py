@@ -137,8 +137,7 @@ class PrefixCache:
         known = self._nodes.get((parent, tokens))
         if known is not None:
             return known
-        before = self._node_of_block.get(block)
-        if before is not None:  # behind a parent that was forgotten, so that it could not be found any more
+        if (before := self._node_of_block.get(block)) is not None:  # its parent was forgotten, so nobody finds it
             self._remove_node(before)
         node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
@@ -168,11 +167,9 @@ class PrefixCache:
             self._siblings.add(parent, tokens)
             self._tails_of_block.setdefault(block, []).append(tail)
             self._pool.set_findable(block, True)
-            self._pending.tails.append(tail)
         elif tail.logits_key is not None or tail.entry_index is not None:
             return None  # a repeat was computed separately; the first one's logits stay
-        else:
-            self._pending.tails.append(tail)
+        self._pending.tails.append(tail)
         tail.entry_index = entry_index
         if not save_logits or self._max_saved_logits < 1:
             return None
