@@ -5,6 +5,7 @@ In a burst of a thousand, those that are refused should not wait behind those th
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,16 +23,24 @@ class _Arrival:
 
     def __init__(self, gate: AdmissionGate) -> None:
         self._gate: AdmissionGate | None = gate
-        gate.arriving += 1
+        with gate.lock:
+            gate.arriving += 1
 
     def over(self) -> None:
-        if self._gate is not None:
-            self._gate.arriving -= 1
+        gate = self._gate
+        if gate is None:
+            return
+        with gate.lock:
+            gate.arriving -= self._gate is not None
             self._gate = None
 
 
-def submitted(scope: Any) -> None:
-    """The engine has this request now."""
+def submits(scope: Any) -> None:
+    """This request is submitted now, from any thread.
+
+    Its place is given back before the engine takes it: counted twice it would keep out another request that there is
+    room for, while one that is let in too many is refused by the engine.
+    """
     arrival = scope.get(_ARRIVAL)
     if arrival is not None:
         arrival.over()
@@ -42,7 +51,8 @@ class AdmissionGate:
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app, self._served = app, served
-        self.arriving = 0  # changed on the event loop's thread only
+        self.arriving = 0
+        self.lock = threading.Lock()  # for ``arriving``
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in _ASK:

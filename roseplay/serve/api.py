@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Scope
 
-from roseplay.serve.admission import submitted
+from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
 from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
+from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
-from roseplay.serve.submitting import cancel_all, prompt_texts, submit_chat, submit_completion
+from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
 
 if TYPE_CHECKING:
     from roseplay.engine.client import Engine
@@ -70,24 +72,28 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
     _check_name(engine, body.model)
 
     def submit() -> Answer:
-        answer = _submitted(engine, body)
+        answer = _submitted(engine, body, request.scope)
         if traces is not None:
             traces.follow(answer, request.headers)
         return answer
 
     answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
-    submitted(request.scope)
     if body.stream:
         return StreamingResponse(_until_left(answer, body.usage), media_type="text/event-stream")
     return await _whole(answer, request)
 
 
-def _submitted(engine: Engine, body: CompletionBody | ChatBody) -> Answer:
+def _submitted(engine: Engine, body: CompletionBody | ChatBody, scope: Scope) -> Answer:
+    prompts: list[PromptText] = []
     if isinstance(body, ChatBody):
-        return Answer(submit_chat(engine, body), body.model, True, body.n, engine.tokenizer)
-    streams = submit_completion(engine, body)
-    prompts = prompt_texts(engine, body, streams) if body.echo else ()
-    return Answer(streams, body.model, False, body.n, engine.tokenizer, prompts, body.prompt_only)
+        requests, prompt_only = prepare_chat(engine, body), False
+    else:
+        requests, prompt_only = prepare_completion(engine, body), body.prompt_only
+        if body.echo:
+            prompts = prompt_texts(engine, body, requests)
+    submits(scope)
+    streams, chat = submit_all(engine, requests), isinstance(body, ChatBody)
+    return Answer(streams, body.model, chat, body.n, engine.tokenizer, prompts, prompt_only)
 
 
 async def _until_left(answer: Answer, usage: Usage) -> AsyncIterator[bytes]:

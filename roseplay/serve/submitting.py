@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.engine.prompts import encode_prompt
@@ -21,12 +21,15 @@ _THEIR_NAMES = {"max_new_tokens": "max_tokens"}
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-def submit_completion(engine: Engine, body: CompletionBody) -> list[Stream]:
-    """Enqueue ``n`` answers to each prompt, one prompt after the other.
+class Prepared(NamedTuple):
+    """A request that was checked, for one answer, as ``Engine.submit`` takes it."""
 
-    Raises:
-        ApiError: a field is wrong. EngineBusyError: too many requests wait; none of these is left behind.
-    """
+    token_ids: list[int]
+    params: SamplingParams
+
+
+def prepare_completion(engine: Engine, body: CompletionBody) -> list[Prepared]:
+    """Returns ``n`` requests for each prompt, one prompt after the other. Raises ``ApiError``: a field is wrong."""
     prompts = body.prompts
     if not prompts:
         raise ApiError(400, "prompt is empty: send text or token ids", param="prompt")
@@ -35,53 +38,35 @@ def submit_completion(engine: Engine, body: CompletionBody) -> list[Stream]:
             400, f"that is {len(prompts)} prompts times n = {body.n}: send at most {MOST_ANSWERS}", param="n"
         )
     token_ids = [_encoded(engine, prompt, "prompt") for prompt in prompts]
+    of_prompt = body.logprobs if body.echo else None
     most = 1 if body.prompt_only else body.max_tokens  # the engine draws a token at least
-    return _submit(engine, body, token_ids, body.logprobs, most, body.logprobs if body.echo else None)
+    return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
 
 
-def prompt_texts(engine: Engine, body: CompletionBody, streams: Sequence[Stream]) -> list[PromptText]:
-    """The text of each prompt that was submitted; the requests are aborted if that fails."""
-    try:
-        token_ids = [stream.prompt_token_ids for stream in streams[:: body.n]]
-        return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
-    except BaseException:
-        cancel_all(streams)
-        raise
-
-
-def submit_chat(engine: Engine, body: ChatBody) -> list[Stream]:
-    """Enqueue ``n`` answers to a chat; raises as ``submit_completion``."""
+def prepare_chat(engine: Engine, body: ChatBody) -> list[Prepared]:
+    """Returns ``n`` requests for a chat; raises as ``prepare_completion``."""
     token_ids = _encoded(engine, [message.as_prompt() for message in body.messages], "messages")
-    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return _submit(engine, body, [token_ids], logprobs, most)
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    return _prepare(engine, body, [token_ids], most, {"logprobs": logprobs})
 
 
-def _encoded(engine: Engine, prompt: str | Sequence[Any], param: str) -> list[int]:
-    try:
-        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
-    except ValueError as error:
-        raise ApiError(400, str(error), param=param) from None
+def prompt_texts(engine: Engine, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
+    """The text of each prompt of these requests."""
+    token_ids = [request.token_ids for request in requests[:: body.n]]
+    return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
 
 
-def _submit(
-    engine: Engine,
-    body: Sampling,
-    prompts: list[list[int]],
-    logprobs: int | None,
-    most: int | None,
-    prompt_logprobs: int | None = None,
-) -> list[Stream]:
+def submit_all(engine: Engine, requests: Sequence[Prepared]) -> list[Stream]:
+    """Enqueue requests.
+
+    Raises:
+        EngineBusyError: too many requests wait; none of these is left behind. EngineError: the engine has failed.
+    """
     streams: list[Stream] = []
     try:
-        for token_ids in prompts:
-            info, recommended = engine.info, engine.info.sampling_defaults
-            room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
-            info.check_fits(len(token_ids), max(1, room) if most is None else most)
-            for number in range(body.n):
-                at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
-                params = _params(body, recommended, number, logprobs, int(at_most), prompt_logprobs)
-                streams.append(engine.submit(token_ids, params))
+        for token_ids, params in requests:
+            streams.append(engine.submit(token_ids, params))
     except BaseException:
         cancel_all(streams)
         raise
@@ -94,19 +79,34 @@ def cancel_all(streams: Sequence[Stream]) -> None:
         stream.cancel()
 
 
+def _encoded(engine: Engine, prompt: str | Sequence[Any], param: str) -> list[int]:
+    try:
+        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
+    except ValueError as error:
+        raise ApiError(400, str(error), param=param) from None
+
+
+def _prepare(
+    engine: Engine, body: Sampling, prompts: list[list[int]], most: int | None, logprobs: Mapping[str, int | None]
+) -> list[Prepared]:
+    requests = []
+    for token_ids in prompts:
+        info, recommended = engine.info, engine.info.sampling_defaults
+        room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
+        info.check_fits(len(token_ids), max(1, room) if most is None else most)
+        at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
+        more = {"max_new_tokens": int(at_most), **logprobs}
+        requests += [Prepared(token_ids, _params(body, recommended, number, more)) for number in range(body.n)]
+    return requests
+
+
 def _params(
-    body: Sampling,
-    recommended: Mapping[str, float | int],
-    number: int,
-    logprobs: int | None,
-    most: int,
-    prompt_logprobs: int | None,
+    body: Sampling, recommended: Mapping[str, float | int], number: int, more: Mapping[str, int | None]
 ) -> SamplingParams:
     """The parameters of the answer ``number`` to one prompt; what the body does not say is what is ``recommended``."""
     drawn = {name: getattr(body, name) for name in _DRAWN}
     drawn.update({name: value for name, value in recommended.items() if name in drawn.keys() - body.model_fields_set})
     given: Mapping[str, Any] = {
-        "max_new_tokens": most,
         **drawn,
         "top_k": drawn["top_k"] if drawn["top_k"] > 0 else None,
         "presence_penalty": body.presence_penalty,
@@ -115,8 +115,7 @@ def _params(
         "stop": body.stop,
         "stop_token_ids": body.stop_token_ids,
         "ignore_eos": body.ignore_eos,
-        "logprobs": logprobs,
-        "prompt_logprobs": prompt_logprobs,
+        **more,
     }
     try:
         return SamplingParams(**given)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -13,6 +15,8 @@ import pytest
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.client import Engine
+from roseplay.engine.stream import Stream
+from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 
 BODY: dict[str, Any] = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 6, "ignore_eos": True}
@@ -57,6 +61,46 @@ def test_every_one_of_many_is_answered_or_refused() -> None:
             if {reply.status_code for reply in replies} == {200}:
                 break
             assert time.monotonic() < deadline
+
+
+class HeldEngine(FakeEngine):
+    """Has a request at once; its ``submit`` returns when a test says so."""
+
+    def __init__(self, max_waiting: int) -> None:
+        super().__init__(max_waiting=max_waiting)
+        self.returns = threading.Event()
+
+    def submit(self, *args: Any, **named: Any) -> Stream:
+        stream = super().submit(*args, **named)
+        assert self.returns.wait(60)
+        return stream
+
+
+def test_a_request_takes_one_place_while_it_is_submitted() -> None:
+    engine, body = HeldEngine(max_waiting=2), {"model": "fake-chat", "prompt": [1, 2], "max_tokens": 1}
+    with serving(engine) as address, ThreadPoolExecutor(2) as pool:
+        try:
+            for count in (1, 2):
+                asked = pool.submit(httpx.post, f"{address}/v1/completions", json=body, timeout=60)
+                deadline = time.monotonic() + 30
+                while engine.num_unfinished < count:
+                    assert not asked.done(), asked.result().text
+                    assert time.monotonic() < deadline
+                    time.sleep(0.005)
+            assert httpx.post(f"{address}/v1/completions", json=body, timeout=60).status_code == 429
+        finally:
+            engine.returns.set()
+            engine.close()
+
+
+def test_a_full_queue_refuses_before_a_body_has_come() -> None:
+    engine = FakeEngine(max_waiting=1)
+    engine.submit([1, 2])  # never scheduled
+    with serving(engine) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as half:
+            half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+            assert half.recv(1000).startswith(b"HTTP/1.1 429 ")
 
 
 @pytest.mark.slow
