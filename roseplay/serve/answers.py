@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from roseplay.core.request import FinishReason
@@ -21,6 +23,7 @@ from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 
 _DONE = b"data: [DONE]\n\n"
+_IN_THREAD_FROM = 2000  # log-probabilities of an answer; to write so many takes a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +53,19 @@ class Answer:
         """What the client knows it by."""
         return f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
 
-    async def whole(self) -> dict[str, Any]:
-        """Wait for all streams. Raises ``ApiError`` when one of them failed or was stopped."""
+    async def whole(self) -> bytes:
+        """Wait for all streams and return the answer as JSON. Raises ``ApiError`` when one of them failed or was stopped."""
         for stream in self.streams:
             async for _ in stream:
                 pass
             _raise_if_failed(stream)
-        choices = [self._choice(number) for number in range(len(self.streams))]
-        return {
-            **self._head(),
-            "choices": choices,
-            "usage": self.usage(),
-            "metrics": metrics_of(self.streams[0].metrics),
-        }
+        return await _built(self._document, self.streams)
+
+    def _document(self) -> bytes:
+        # Choice by choice: while the encoder runs, no other thread does.
+        choices = b",".join(encode(self._choice(number), allow_nan=False) for number in range(len(self.streams)))
+        end = encode({"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)})
+        return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
         """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
@@ -78,8 +81,7 @@ class Answer:
                         _raise_if_failed(self.streams[number])
                     if number in to_repeat:  # its log-probabilities are there with the first token
                         to_repeat.remove(number)
-                        logprobs = self._prompt_logprobs(number)
-                        yield events.choice(number, self._part(self._prompt(number)), logprobs=logprobs)
+                        yield await _built(partial(events.prompt, number), [self.streams[number]])
                     if chunk is None:
                         yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
                     elif not self.prompt_only:
@@ -181,6 +183,14 @@ def _raise_if_failed(stream: Stream) -> None:
         raise ApiError(503, stream.error or "the request was stopped before its end", code="request_stopped")
 
 
+async def _built(build: Callable[[], bytes], streams: Sequence[Stream]) -> bytes:
+    """Returns what ``build`` writes of these streams; in a thread where it takes long, so that others are served meanwhile."""
+    values = sum(
+        (len(stream.logprobs) + len(stream.prompt_logprobs)) * (1 + (stream.params.logprobs or 0)) for stream in streams
+    )
+    return build() if values < _IN_THREAD_FROM else await asyncio.to_thread(build)
+
+
 def _event(document: dict[str, Any]) -> bytes:
     return b"data: " + encode(document) + b"\n\n"
 
@@ -199,6 +209,12 @@ class _Events:
             self._head + b'{"index":' + str(number).encode() + b"," + before for number in range(len(answer.streams))
         ]
         self._after_text = after + b',"logprobs":null,"finish_reason":null}' + self._tail
+
+    def prompt(self, number: int) -> bytes:
+        """The event of the prompt that an answer repeats."""
+        answer = self._answer
+        logprobs = answer._prompt_logprobs(number)
+        return self.choice(number, answer._part(answer._prompt(number)), logprobs=logprobs)
 
     def text(self, number: int, chunk: Chunk) -> bytes:
         """The event of an answer's next tokens."""

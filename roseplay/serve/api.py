@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from starlette.types import Scope
 
 from roseplay.serve.admission import submits
@@ -114,7 +114,7 @@ async def _whole(answer: Answer, request: Request) -> Response:
             await asyncio.wait([waiting], timeout=_LOOK_S)
             if not waiting.done() and await request.is_disconnected():
                 return Response(status_code=499)  # nobody reads it
-        return JSONResponse(waiting.result())
+        return Response(waiting.result(), media_type="application/json")
     finally:
         waiting.cancel()
         cancel_all(answer.streams)

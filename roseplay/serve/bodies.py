@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from roseplay.texts import shown
 
 MOST_ANSWERS = 64  # of one request: prompts times n
+MOST_PROMPT_LOGPROBS = 1 << 19  # that one answer repeats with its prompts, about 12 MB
 # Values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roseplay.config import SamplingParams
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
-from roseplay.serve.bodies import MOST_ANSWERS, ChatBody, CompletionBody, Sampling
+from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError
 from roseplay.serve.prompt_text import PromptText, prompt_text
 
@@ -39,6 +39,8 @@ def prepare_completion(engine: Engine, body: CompletionBody) -> list[Prepared]:
         )
     token_ids = [_encoded(engine, prompt, "prompt") for prompt in prompts]
     of_prompt = body.logprobs if body.echo else None
+    if of_prompt is not None:
+        _check_log_probabilities(sum(map(len, token_ids)), body.n, of_prompt)
     most = 1 if body.prompt_only else body.max_tokens  # the engine draws a token at least
     return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
 
@@ -84,6 +86,19 @@ def _encoded(engine: Engine, prompt: str | Sequence[Any], param: str) -> list[in
         return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
     except ValueError as error:
         raise ApiError(400, str(error), param=param) from None
+
+
+def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:
+    """Those of prompts are computed and written for each answer, however short the request is."""
+    each = 1 + likeliest
+    if tokens * n * each > MOST_PROMPT_LOGPROBS:
+        raise ApiError(
+            400,
+            f"echo with logprobs: {tokens:,} prompt tokens times n = {n} times {each} log-probabilities each ="
+            f" {tokens * n * each:,}: send at most {MOST_PROMPT_LOGPROBS:,}, with shorter or fewer prompts, or lower n or"
+            " logprobs",
+            param="logprobs",
+        )
 
 
 def _prepare(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from transformers import AutoTokenizer
@@ -97,6 +100,46 @@ def test_no_tokens_give_the_prompt_alone(client: openai.OpenAI, engine: Engine) 
         assert choice.logprobs is not None and "".join(choice.logprobs.tokens or []) == choice.text
     assert found.usage is not None
     assert (found.usage.completion_tokens, found.usage.total_tokens) == (0, found.usage.prompt_tokens)
+
+
+@pytest.mark.parametrize(("prompts", "n"), [(1, 64), (32, 2)])
+@pytest.mark.parametrize("stream", [False, True])
+def test_more_log_probabilities_of_prompts_than_one_answer_holds_are_refused(
+    client: openai.OpenAI, engine: Engine, prompts: int, n: int, stream: bool
+) -> None:
+    asked: Any = {"model": MODEL, "max_tokens": 0, "logprobs": 20, "echo": True, "stream": stream}
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(prompt=[[5] * 400] * prompts, n=n, **asked)
+    tokens = f"{400 * prompts:,} prompt tokens times n = {n}"
+    assert f"{tokens} times 21 log-probabilities each = 537,600: send at most 524,288" in refused.value.message
+    assert "lower n or logprobs" in refused.value.message and refused.value.param == "logprobs"
+    assert engine.num_unfinished == 0
+    found = client.completions.create(prompt=[[5] * 400], n=1, **{**asked, "stream": False})
+    assert found.usage is not None and found.usage.prompt_tokens == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_others_are_answered_while_a_large_answer_is_built(
+    address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    decode, begun, go_on = engine.tokenizer.decode, threading.Event(), threading.Event()
+
+    def held(token_ids: list[int], **options: Any) -> Any:
+        if not options:  # a text for an answer's log-probabilities
+            begun.set()
+            assert go_on.wait(60)
+        return decode(token_ids, **options)
+
+    monkeypatch.setattr(engine.tokenizer, "decode", held)
+    asked: Any = {"model": MODEL, "prompt": [5] * 400, "max_tokens": 0, "logprobs": 20, "echo": True, "stream": stream}
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            answer = pool.submit(httpx.post, f"{address}/v1/completions", json=asked, timeout=60)
+            assert begun.wait(60)
+            assert httpx.get(f"{address}/v1/models", timeout=20).status_code == 200
+        finally:
+            go_on.set()
+        assert len(answer.result().content) > 400 * 10
 
 
 def test_a_text_is_scored_the_same_whatever_is_cached(client: openai.OpenAI, engine: Engine) -> None:
