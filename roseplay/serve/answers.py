@@ -70,18 +70,18 @@ class Answer:
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
         """Server-sent events as tokens arrive; a stream that fails ends with an ``error``."""
         events = _Events(self, usage)
-        to_repeat = set(range(len(self.streams))) if self.prompts else set[int]()
-        if self.chat:
-            for number in range(len(self.streams)):
-                yield events.choice(number, {"delta": {"role": "assistant", "content": ""}})
+        to_begin = set(range(len(self.streams)))
         try:
             async with aclosing(merged(self.streams)) as chunks:
                 async for number, chunk in chunks:
                     if chunk is None:
                         _raise_if_failed(self.streams[number])
-                    if number in to_repeat:  # its log-probabilities are there with the first token
-                        to_repeat.remove(number)
-                        yield await _built(partial(events.prompt, number), [self.streams[number]])
+                    if number in to_begin:  # with the first token: clients take its time from the first choice
+                        to_begin.remove(number)
+                        if self.chat:
+                            yield events.choice(number, {"delta": {"role": "assistant", "content": ""}})
+                        elif self.prompts:  # whose log-probabilities are there by now
+                            yield await _built(partial(events.prompt, number), [self.streams[number]])
                     if chunk is None:
                         yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
                     elif not self.prompt_only:

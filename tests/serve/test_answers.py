@@ -1,0 +1,55 @@
+"""Events of an answer, from streams that advance when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.serve.answers import Answer
+from tests.play.fake_engine import FakeEngine
+
+
+def answer(engine: FakeEngine, *, n: int = 1, chat: bool = True, **params: Any) -> Answer:
+    streams = [engine.submit([1, 2], SamplingParams(max_new_tokens=3, **params)) for _ in range(n)]
+    return Answer(streams, "fake-chat", chat, n, None)
+
+
+def parsed(event: bytes) -> Any:
+    return json.loads(event.removeprefix(b"data: "))
+
+
+def test_the_role_comes_with_the_first_token() -> None:
+    """Else a client that takes the time of its first choice for TTFT would measure nothing."""
+
+    async def read() -> list[bytes]:
+        engine = FakeEngine()
+        events = answer(engine, n=2).events("none")
+        first = asyncio.ensure_future(anext(events))
+        for _ in range(10):  # turns of the event loop
+            await asyncio.sleep(0)
+        assert not first.done()
+        engine.step(3)
+        return [await first, *[event async for event in events]]
+
+    *chunks, done = asyncio.run(read())
+    assert done == b"data: [DONE]\n\n"
+    for number in range(2):
+        choices = [choice for chunk in chunks for choice in parsed(chunk)["choices"] if choice["index"] == number]
+        assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+        assert choices[1]["delta"]["content"] and not any("role" in choice["delta"] for choice in choices[1:])
+        assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["length"]
+
+
+def test_an_answer_without_tokens_has_its_role() -> None:
+    async def read(events: AsyncGenerator[bytes]) -> list[bytes]:
+        return [event async for event in events]
+
+    whole = answer(FakeEngine())
+    whole.streams[0].finish(FinishReason.STOP, 0)
+    role, end, _ = asyncio.run(read(whole.events("none")))
+    assert parsed(role)["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert parsed(end)["choices"][0]["delta"] == {} and parsed(end)["choices"][0]["finish_reason"] == "stop"
