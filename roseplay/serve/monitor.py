@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, HTTPException, Response
@@ -28,6 +29,7 @@ from roseplay.serve.served import Served
 if TYPE_CHECKING:
     from roseplay.serve.traces import Traces  # an extra
 
+_METHODS = frozenset(HTTPMethod)  # a client may send any other word as well, and each label is kept
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -145,4 +147,5 @@ class ReplyCounter:
             await self._app(scope, receive, sending)
         finally:
             handler: Any = getattr(scope.get("route"), "path", "none")
-            self._monitor.replied(str(handler), scope["method"], status, scope["path"], time.monotonic() - began)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._monitor.replied(str(handler), method, status, scope["path"], time.monotonic() - began)

@@ -136,6 +136,14 @@ def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -
     assert value("num_requests_running") == value("num_requests_waiting") == value("kv_cache_usage_perc") == 0
 
 
+def test_methods_that_no_one_knows_are_one_label(address: str) -> None:
+    odd = ("LOCK", "MKCOL", "PROPFIND")  # uvicorn's parsers take these, one of them any word
+    for method in (*odd, "OPTIONS"):
+        httpx.request(method, f"{address}/health", timeout=30)
+    methods = {sample.labels["method"] for sample in Scrape(address).samples["http_requests_total"]}
+    assert {"other", "OPTIONS"} <= methods and methods.isdisjoint(odd)
+
+
 def test_buckets_hold_vllms_bounds_and_finer_ones(address: str) -> None:
     scrape = Scrape(address)
 
