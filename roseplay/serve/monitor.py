@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from http import HTTPMethod
@@ -44,6 +45,7 @@ class Monitor:
     def __init__(self, served: Served, *, log_requests: bool = False, traces: Traces | None = None) -> None:
         self._served, self._traces = served, traces
         self._metrics: Metrics | None = None  # made when the engine is live, since its model is a label
+        self._making = threading.Lock()
         self._http = CollectorRegistry()
         ProcessCollector(registry=self._http)
         PlatformCollector(registry=self._http)
@@ -74,9 +76,10 @@ class Monitor:
         self._engine_metrics().take(event)
 
     def _engine_metrics(self) -> Metrics:
-        if self._metrics is None:
-            self._metrics = Metrics(self._served.engine.info)
-        return self._metrics
+        with self._making:  # several threads may be the first
+            if self._metrics is None:
+                self._metrics = Metrics(self._served.engine.info)
+            return self._metrics
 
     def replied(self, handler: str, method: str, status: int, path: str, seconds: float) -> None:
         """Count one reply, which took so long."""

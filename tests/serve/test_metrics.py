@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.telemetry import LoadEvent, Telemetry
 from roseplay.serve import follower
+from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.dashboards import DOES_NOT_APPLY, LIMITS, QUERIED
@@ -142,6 +144,25 @@ def test_methods_that_no_one_knows_are_one_label(address: str) -> None:
         httpx.request(method, f"{address}/health", timeout=30)
     methods = {sample.labels["method"] for sample in Scrape(address).samples["http_requests_total"]}
     assert {"other", "OPTIONS"} <= methods and methods.isdisjoint(odd)
+
+
+def test_what_is_counted_while_the_first_scrape_makes_the_families_is_kept() -> None:
+    class Served:
+        @property
+        def engine(self) -> Any:
+            if counting.ident is None:  # the scrape asks for the first time
+                counting.start()
+                counting.join(0.2)  # it waits for the scrape, unless it makes families of its own
+            return engine
+
+    engine, served = FakeEngine(), Served()
+    monitor = Monitor(served)  # type: ignore[arg-type]
+    counting = threading.Thread(target=monitor.rejected)
+    monitor.engine_exposition()
+    counting.join(20)
+    assert b'admission_rejections_total{engine="0",model_name="fake-chat",reason="queue_full"} 1.0' in (
+        monitor.engine_exposition()
+    )
 
 
 def test_buckets_hold_vllms_bounds_and_finer_ones(address: str) -> None:
