@@ -7,10 +7,10 @@ import hashlib
 import hmac
 import html
 import re
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -52,7 +52,7 @@ class KeyGate:
             response = await self._take_form(scope, receive)
             if response is not None:
                 await response(scope, receive, send)
-        elif self._has_key(headers):
+        elif self._has_key(scope):
             await self._app(scope, receive, send)
         elif http and scope["method"] in ("GET", "HEAD") and path in _OPEN:
             scope[_ANONYMOUS] = True
@@ -60,15 +60,12 @@ class KeyGate:
         else:
             await self._refuse(path, headers)(scope, receive, send)
 
-    def _has_key(self, headers: Headers) -> bool:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
+    def _has_key(self, scope: Scope) -> bool:
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._key):
             return True
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self._cookie.encode())
+        cookie = HTTPConnection(scope).cookies.get(COOKIE, "")
+        return hmac.compare_digest(cookie.encode(), self._cookie.encode())
 
     def _refuse(self, path: str, headers: Headers) -> Response:
         if "text/html" in headers.get("accept", ""):

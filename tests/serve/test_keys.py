@@ -111,6 +111,10 @@ def test_a_browser_gets_a_form_and_a_cookie(client: TestClient) -> None:
     assert client.get("/metrics").status_code == 200  # the client keeps the cookie
     client.cookies.clear()
     assert client.get("/metrics").status_code == 401
+    ours = cookie.partition(";")[0]
+    for others in ('prefs={"theme":"dark"}', "a[b]=c", "(x)=y", "half", 'open="'):  # of other programs at this host
+        for sent in (f"{others}; {ours}", f"{ours}; {others}"):
+            assert client.get("/metrics", headers={"Cookie": sent}).status_code == 200, sent
 
 
 def test_behind_tls_the_cookie_is_for_tls_alone(app: Any) -> None:
