@@ -52,22 +52,26 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware: 403 for an unknown Host, and for requests by pages of other sites.
 
-    Another site may link to the page and do nothing else. No reply allows its scripts to read it.
+    Another site may link to the page and do nothing else. No reply allows its scripts to read it, or a page to frame it.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app = app
         self._hosts = set(hosts)
+        # In a Space, Hugging Face's page has it in a frame.
+        framing = "'self' https://huggingface.co https://*.hf.space" if os.environ.get("SPACE_ID") else "'self'"
+        self._policy = (b"content-security-policy", f"frame-ancestors {framing}".encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        send = self._sending(send)
         refusal = self._refusal(Headers(scope=scope), scope.get("method", "WEBSOCKET"))
         if refusal:
             await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
             return
-        await self._app(scope, receive, _without_cors(send))
+        await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers, method: str) -> str | None:
         host = headers.get("host", "")
@@ -80,6 +84,19 @@ class Guard:
         if headers.get("sec-fetch-site") in _OTHER_SITES and not follows_link:
             return "a page of another site may only link to this one\n"
         return None
+
+    def _sending(self, send: Send) -> Send:
+        """Returns a ``send`` that adds who may frame a reply, and drops headers that let other origins read it: Gradio
+        allows all ports of localhost."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.get("headers", ())
+                kept = [(k, v) for k, v in headers if not k.lower().startswith(b"access-control-allow-")]
+                message = {**message, "headers": [*kept, self._policy]}
+            await send(message)
+
+        return sending
 
     def _is_ours(self, host: str) -> bool:
         name = _hostname(host)
@@ -95,18 +112,6 @@ class Guard:
             # The proxy in front of a Space uses https and its own host.
             name in self._hosts and not is_loopback(name)
         )
-
-
-def _without_cors(send: Send) -> Send:
-    """Returns a ``send`` without headers that let other origins read replies: Gradio allows all ports of localhost."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kept = [(k, v) for k, v in message.get("headers", ()) if not k.lower().startswith(b"access-control-allow-")]
-            message = {**message, "headers": kept}
-        await send(message)
-
-    return sending
 
 
 def _hostname(host: str) -> str:

@@ -21,6 +21,7 @@ HOST = "127.0.0.1:7860"
 KEY = "open-sesame"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 HEALTH = ("/health", "/ready")
+FAR = {"Host": "evil.example"}  # refused before any route
 
 
 def page_app() -> Any:
@@ -73,6 +74,18 @@ def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers:
         else:
             assert answer.status_code == 401, place
             assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_no_page_of_another_site_may_frame_it(client: TestClient) -> None:
+    form = client.get("/", headers={"Accept": "text/html"})
+    for answer in (form, client.get("/", headers=HEADERS), client.get("/health"), client.get("/health?", headers=FAR)):
+        assert answer.headers["content-security-policy"] == "frame-ancestors 'self'"
+
+
+def test_in_a_space_hugging_face_may_frame_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPACE_ID", "someone/roseplay")
+    policy = TestClient(api_app(), base_url=f"http://{HOST}").get("/").headers["content-security-policy"]
+    assert policy == "frame-ancestors 'self' https://huggingface.co https://*.hf.space"
 
 
 def test_a_path_that_is_not_there_is_refused_like_the_others(client: TestClient) -> None:
