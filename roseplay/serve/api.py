@@ -14,7 +14,7 @@ from starlette.types import Scope
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
-from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
+from roseplay.serve.errors import METHODS, PREFIX, ApiError, OpenAIRoute, refuse_other_methods
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
@@ -47,7 +47,9 @@ def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
     async def chat_completions(body: ChatBody, request: Request) -> Response:
         return await _answer(served, body, request, traces)
 
-    @router.api_route("/{path:path}", methods=["GET", "POST"], include_in_schema=False)
+    refuse_other_methods(router)
+
+    @router.api_route("/{path:path}", methods=list(METHODS), include_in_schema=False)
     def unknown(path: str, request: Request) -> Response:
         served = "models, completions and chat/completions"
         raise ApiError(404, f"{request.method} /v1/{path} is not served here: {served} are", code="unknown_url")

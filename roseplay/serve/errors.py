@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -19,6 +19,7 @@ from roseplay.texts import one_line, shown
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 RETRY_AFTER_S = 1
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
@@ -67,6 +68,27 @@ class OpenAIRoute(APIRoute):
                 return api_error(error).response()
 
         return handle_or_say_why
+
+
+def refuse_other_methods(router: APIRouter) -> None:
+    """Add routes that answer 405 where a path of this router does not take a method; call it after the others were added."""
+    served: dict[str, set[str]] = {}
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            served.setdefault(route.path.removeprefix(router.prefix), set()).update(route.methods or ())
+    for path, methods in served.items():
+        others = sorted(set(METHODS) - methods)
+        router.add_api_route(path, _refusing(", ".join(sorted(methods))), methods=others, include_in_schema=False)
+
+
+def _refusing(allowed: str) -> Callable[[Request], Response]:
+    def refuse(request: Request) -> Response:
+        message = f"{request.method} {request.url.path} is not served here: use {allowed}"
+        response = ApiError(405, message, code="method_not_allowed").response()
+        response.headers["Allow"] = allowed
+        return response
+
+    return refuse
 
 
 def api_error(error: Exception) -> ApiError:

@@ -49,11 +49,13 @@ def health_router(checked: Checked, drain: Drain) -> APIRouter:
         }
 
     @router.get("/health")
+    @router.head("/health", include_in_schema=False)
     async def health(request: Request, response: Response) -> dict[str, str]:
         """200 while the engine answers; what it does now is the detail."""
         return await report(request, response, draining=False)
 
     @router.get("/ready")
+    @router.head("/ready", include_in_schema=False)
     async def ready(request: Request, response: Response) -> dict[str, str]:
         """200 while the server takes new requests."""
         return await report(request, response, draining=drain.began)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from roseplay.config import Knobs
-from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute
+from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_methods
 from roseplay.serve.served import Served
 from roseplay.settings import settings_of
 
@@ -31,6 +31,7 @@ def runtime_config_router(served: Served) -> APIRouter:
         """Change any of them, under either name; all or none. They act from the next step on."""
         return _document(served.set_knobs(_under_our_names(changes)))
 
+    refuse_other_methods(router)
     return router
 
 

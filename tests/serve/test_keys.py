@@ -69,11 +69,35 @@ def test_no_route_answers_without_the_key(app: Any, client: TestClient, headers:
             continue
         encoded = {name: value.encode("latin-1") for name, value in headers.items()}
         answer = client.request(place.method, place.filled(), headers=encoded)
-        if place.path in HEALTH:
-            assert answer.json() == {"status": "ok"}  # neither the model nor the machine
+        if place.path in HEALTH and place.method in ("GET", "HEAD"):
+            assert place.method == "HEAD" or answer.json() == {"status": "ok"}  # neither the model nor the machine
         else:
             assert answer.status_code == 401, place
             assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_health_takes_head(client: TestClient) -> None:
+    for path in HEALTH:
+        for headers in ({}, HEADERS):
+            answer = client.head(path, headers=headers)
+            assert (answer.status_code, answer.content) == (200, b""), path
+
+
+def test_a_method_that_a_path_of_the_api_does_not_take_is_refused_in_openais_shape(client: TestClient) -> None:
+    for method, path, takes in (
+        ("DELETE", "/v1/models", "GET"),
+        ("POST", "/v1/models", "GET"),
+        ("GET", "/v1/completions", "POST"),
+        ("PUT", "/v1/chat/completions", "POST"),
+        ("POST", "/v1/runtime_config", "GET, PATCH"),
+    ):
+        answer = client.request(method, path, headers=HEADERS)
+        assert (answer.status_code, answer.headers["allow"]) == (405, takes), path
+        error = answer.json()["error"]
+        assert error["message"] == f"{method} {path} is not served here: use {takes}"
+        assert (error["type"], error["code"]) == ("invalid_request_error", "method_not_allowed")
+    answer = client.delete("/v1/nothing", headers=HEADERS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
 
 
 def test_no_page_of_another_site_may_frame_it(client: TestClient) -> None:

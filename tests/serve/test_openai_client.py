@@ -252,6 +252,8 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
         ("/completions", {"model": MODEL, "prompt": "a", "echo": "yes"}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "max_tokens": 0}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "prompt_logprobs": 1}, 400),
+        ("/models", {}, 405),
+        ("/runtime_config", {}, 405),
     ],
 )
 def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, status: int) -> None:

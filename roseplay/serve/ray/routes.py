@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 
-from roseplay.serve.errors import PREFIX, OpenAIRoute
+from roseplay.serve.errors import PREFIX, OpenAIRoute, refuse_other_methods
 
 if TYPE_CHECKING:
     from roseplay.serve.ray.engine import RayEngine
@@ -21,4 +21,5 @@ def replicas_router(engine: RayEngine) -> APIRouter:
         """The figures of all replicas that answer, by their labels."""
         return {"object": "list", "data": [{"object": "replica", **one._asdict()} for one in engine.replicas()]}
 
+    refuse_other_methods(router)
     return router
