@@ -37,7 +37,7 @@ def strict_json(text: bytes) -> Any:
     except _NotFiniteError as error:
         raise ValueError(f"the body has a number that JSON does not have, {error}: send finite numbers") from None
     except (ValueError, RecursionError):
-        raise ValueError("the body is not JSON") from None
+        raise ValueError("the body is not JSON: send a JSON object") from None
     return value
 
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.json_text import strict_json
 from roseplay.texts import one_line, shown
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,14 @@ def refusal(path: str, status: int, message: str, code: str | None = None) -> di
     return {"detail": message}
 
 
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return strict_json(await self.body())
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+
+
 class OpenAIRoute(APIRoute):
     """A route whose errors all have OpenAI's shape."""
 
@@ -63,7 +72,7 @@ class OpenAIRoute(APIRoute):
 
         async def handle_or_say_why(request: Request) -> Response:
             try:
-                return await handle(request)
+                return await handle(_StrictRequest(request.scope, request.receive))
             except Exception as error:
                 return api_error(error).response()
 
@@ -106,8 +115,6 @@ def api_error(error: Exception) -> ApiError:
             return ApiError(503, str(error), code="engine_failed")
         case ValueError():
             return ApiError(400, str(error))
-        case HTTPException(status_code=400):  # nested too deeply, or not UTF-8
-            return ApiError(400, "the body cannot be parsed: send a JSON object")
         case HTTPException():
             return ApiError(error.status_code, str(error.detail))
     logger.error("a request of the API failed", exc_info=error)
@@ -119,7 +126,7 @@ def _invalid(error: RequestValidationError) -> ApiError:
     fault = error.errors()[0]
     places = [str(place) for place in fault["loc"][1:] if not str(place).startswith(("list[", "str", "function-"))]
     param = ".".join(places) or None
-    if fault["type"] == "json_invalid" or (not places and fault["type"] == "model_attributes_type"):
+    if not places and fault["type"] == "model_attributes_type":
         return ApiError(400, "the body is not a JSON object: send one, with Content-Type: application/json")
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":

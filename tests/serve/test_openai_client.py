@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -252,13 +253,16 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
         ("/completions", {"model": MODEL, "prompt": "a", "echo": "yes"}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "max_tokens": 0}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "prompt_logprobs": 1}, 400),
+        ("/completions", {"model": MODEL, "prompt": "\ud800"}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "\ud800": 1}, 400),
+        ("/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "a", "\ud800": 1}]}, 400),
         ("/models", {}, 405),
         ("/runtime_config", {}, 405),
     ],
 )
 def test_errors_have_openais_shape(client: openai.OpenAI, path: str, body: Any, status: int) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
-        client.post(path, body=body, cast_to=object)
+        client.post(path, content=json.dumps(body).encode(), cast_to=object)
     assert refused.value.status_code == status
     assert isinstance(refused.value.body, dict) and set(refused.value.body) == {"message", "type", "param", "code"}
     assert refused.value.body["message"]

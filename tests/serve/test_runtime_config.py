@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -41,6 +42,9 @@ def test_either_name_changes_them(api: httpx.Client, engine: Engine) -> None:
     [
         ({"max_seqs": 3}, "there is no knob 'max_seqs': use prefill_max_tokens", "max_seqs"),
         ({"max_num_seqs": 0}, "max_batch_size", None),
+        ({"\ud800": 1}, "half of a surrogate pair", None),
+        ({"max_batch_size": "\ud800"}, "half of a surrogate pair", None),
+        ({"slow_motion": float("nan")}, "a number that JSON does not have", None),
         ({"max_num_seqs": 2, "max_batch_size": 3}, "two names of one knob", "max_batch_size"),
         ({"enforce_eager": "yes"}, "enforce_eager must be true or false", "enforce_eager"),
         ({"enforce_eager": True}, "needs a CUDA device", None),
@@ -51,7 +55,8 @@ def test_a_bad_change_changes_nothing(
     api: httpx.Client, engine: Engine, changes: object, says: str, param: str | None
 ) -> None:
     before = engine.knobs
-    answer = api.patch("/runtime_config", json=changes)
+    content = json.dumps(changes).encode()
+    answer = api.patch("/runtime_config", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert says in error["message"] and error["param"] == param
