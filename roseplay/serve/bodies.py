@@ -6,10 +6,12 @@ were not there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from roseplay.serve.errors import REFUSED
 from roseplay.texts import shown
 
 MOST_ANSWERS = 64  # of one request: prompts times n
@@ -49,6 +51,11 @@ _WHY = {
 }
 
 
+def _refused(field: str, why: str) -> PydanticCustomError:
+    """Returns the error of a validator that refuses one of a body's fields."""
+    return PydanticCustomError(REFUSED, "{why}", {"field": field, "why": why})  # type: ignore[arg-type]
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -62,7 +69,7 @@ class _Body(BaseModel):
             if any(given[name] == neutral for neutral in _NEUTRAL.get(name, ())):
                 del given[name]
             elif name in _WHY:
-                raise ValueError(f"{name} is not supported: {_WHY[name]}")
+                raise _refused(name, f"{name} is not supported: {_WHY[name]}")
         return given
 
 
@@ -78,12 +85,19 @@ class StreamOptions(_Body):
     @model_validator(mode="after")
     def _continuous_usage(self) -> StreamOptions:
         if self.continuous_usage_stats and not self.include_usage:
-            raise ValueError("continuous_usage_stats needs include_usage: set it to true, or leave both out")
+            why = "continuous_usage_stats needs include_usage: set it to true, or leave both out"
+            raise _refused("continuous_usage_stats", why)
         return self
 
 
 class Sampling(_Body):
-    """What completions and chats have in common. Ranges are those of ``SamplingParams``, which checks them."""
+    """What completions and chats have in common. Ranges are those of ``SamplingParams``, which checks them.
+
+    Attributes:
+        prompt_field: the field of the prompt.
+    """
+
+    prompt_field: ClassVar[str]
 
     model: str
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
@@ -105,6 +119,11 @@ class Sampling(_Body):
     stop_token_ids: list[int] = Field(default_factory=list)
 
     @property
+    def limit(self) -> str:
+        """The field that limits the answer's tokens."""
+        return "max_tokens"
+
+    @property
     def usage(self) -> Usage:
         """Which chunks of a stream count tokens."""
         options = self.stream_options
@@ -115,13 +134,15 @@ class Sampling(_Body):
     @model_validator(mode="after")
     def _options_of_streams(self) -> Sampling:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options are for streams: set stream to true, or leave them out")
+            why = "stream_options are for streams: set stream to true, or leave them out"
+            raise _refused("stream_options", why)
         return self
 
 
 class CompletionBody(Sampling):
     """``POST /v1/completions``."""
 
+    prompt_field = "prompt"
     prompt: str | list[int] | list[str] | list[list[int]]
     max_tokens: int = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -154,17 +175,16 @@ class Message(_Body):
     content: str | list[TextPart]
     name: str | None = None
 
-    @model_validator(mode="before")
+    @field_validator("content", mode="before")
     @classmethod
-    def _text_only(cls, body: Any) -> Any:
-        content = body.get("content") if isinstance(body, dict) else None
+    def _text_only(cls, content: Any) -> Any:
         kinds = [part.get("type") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
         other = next((kind for kind in kinds if isinstance(kind, str) and kind != "text"), None)
         if other is not None:
             raise ValueError(
                 f"content of type {shown(other)} is not supported: this server reads text, send parts of type text"
             )
-        return body
+        return content
 
     def as_prompt(self) -> dict[str, str]:
         """The message as chat templates know it."""
@@ -176,14 +196,19 @@ class Message(_Body):
 class ChatBody(Sampling):
     """``POST /v1/chat/completions``."""
 
+    prompt_field = "messages"
     messages: Annotated[list[Message], Field(min_length=1)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
+    @property
+    def limit(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
     @model_validator(mode="after")
     def _log_probabilities(self) -> ChatBody:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
+            raise _refused("top_logprobs", "top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
         return self

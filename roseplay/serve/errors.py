@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+REFUSED = "refused"  # the type of a validator's error that names its ``field`` itself
 RETRY_AFTER_S = 1
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
@@ -54,6 +55,17 @@ def refusal(path: str, status: int, message: str, code: str | None = None) -> di
     if path.startswith(f"{PREFIX}/"):
         return ApiError(status, message, code=code).document()
     return {"detail": message}
+
+
+def under_their_name(error: ValueError, names: Mapping[str, str]) -> ApiError:
+    """Returns the refusal of a setting, under the name that the client gave it.
+
+    Args:
+        error: its message begins with our name of the setting, as ``Setting.check`` has it.
+        names: the client's by ours.
+    """
+    ours, _, rest = str(error).partition(" ")
+    return ApiError(400, f"{names.get(ours, ours)} {rest}", param=names.get(ours))
 
 
 class _StrictRequest(Request):
@@ -124,13 +136,16 @@ def api_error(error: Exception) -> ApiError:
 def _invalid(error: RequestValidationError) -> ApiError:
     """The first fault of a body that does not fit its model."""
     fault = error.errors()[0]
-    places = [str(place) for place in fault["loc"][1:] if not str(place).startswith(("list[", "str", "function-"))]
+    # Without the names of the types that a field may have.
+    places = [p for p in map(str, fault["loc"][1:]) if p != "str" and not p.startswith(("list[", "function-"))]
     param = ".".join(places) or None
     if not places and fault["type"] == "model_attributes_type":
         return ApiError(400, "the body is not a JSON object: send one, with Content-Type: application/json")
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         return ApiError(400, f"{param} is not a parameter of this API: leave it out", param=param, code="unsupported")
+    if fault["type"] == REFUSED:
+        return ApiError(400, message, param=".".join([*places, fault["ctx"]["field"]]))
     if fault["type"] == "value_error":
         return ApiError(400, message, param=param)
     value = "" if fault["type"] == "missing" else f", not {shown(fault.get('input'))}"

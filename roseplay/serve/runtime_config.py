@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from roseplay.config import Knobs
-from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_methods
+from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_methods, under_their_name
 from roseplay.serve.served import Served
 from roseplay.settings import settings_of
 
@@ -29,7 +29,11 @@ def runtime_config_router(served: Served) -> APIRouter:
     @router.patch("/runtime_config")
     def change(changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         """Change any of them, under either name; all or none. They act from the next step on."""
-        return _document(served.set_knobs(_under_our_names(changes)))
+        ours = _under_our_names(changes)
+        try:
+            return _document(served.set_knobs(ours))
+        except ValueError as error:
+            raise under_their_name(error, {_OURS.get(given, given): given for given in changes}) from None
 
     refuse_other_methods(router)
     return router

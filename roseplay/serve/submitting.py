@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roseplay.config import SamplingParams
+from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
 from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
-from roseplay.serve.errors import ApiError
+from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
 
 if TYPE_CHECKING:  # a replay is served without the engine
     from roseplay.engine.client import Engine
 
-# The API's names of our sampling parameters, for messages.
-_THEIR_NAMES = {"max_new_tokens": "max_tokens"}
 # What the model's author may recommend.
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -49,8 +48,7 @@ def prepare_chat(engine: Engine, body: ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for a chat; raises as ``prepare_completion``."""
     token_ids = _encoded(engine, [message.as_prompt() for message in body.messages], "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    return _prepare(engine, body, [token_ids], most, {"logprobs": logprobs})
+    return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
 
 
 def prompt_texts(engine: Engine, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
@@ -108,7 +106,12 @@ def _prepare(
     for token_ids in prompts:
         info, recommended = engine.info, engine.info.sampling_defaults
         room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size) - len(token_ids)
-        info.check_fits(len(token_ids), max(1, room) if most is None else most)
+        try:
+            info.check_fits(len(token_ids), max(1, room) if most is None else most)
+        except RequestTooLargeError as error:
+            message = str(error).replace("max_new_tokens", body.limit)
+            param = body.limit if room > 0 and body.limit in body.model_fields_set else body.prompt_field
+            raise ApiError(400, message, param=param, code="context_length_exceeded") from None
         at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
         more = {"max_new_tokens": int(at_most), **logprobs}
         requests += [Prepared(token_ids, _params(body, recommended, number, more)) for number in range(body.n)]
@@ -135,7 +138,4 @@ def _params(
     try:
         return SamplingParams(**given)
     except ValueError as error:
-        message = str(error)
-        ours = next((name for name in given if message.startswith(name)), None)
-        theirs = _THEIR_NAMES.get(ours or "", ours)
-        raise ApiError(400, message.replace(ours or "", theirs or "", 1), param=theirs) from None
+        raise under_their_name(error, {**{name: name for name in given}, "max_new_tokens": body.limit}) from None

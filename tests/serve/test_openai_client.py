@@ -198,39 +198,64 @@ def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -
     assert all(math.isfinite(token.logprob) for token in (one.choices[0].logprobs.content or []))  # type: ignore[union-attr]
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are not implemented"),
-    ({"response_format": {"type": "json_schema"}}, "response_format is not supported: JSON schemas"),
-    ({"logit_bias": {"5": 1}}, "logit_bias is not supported"),
-    ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n"),
-    ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text"),
-    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API"),
-    ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API"),
-    ({"temperature": -1}, "temperature"),
-    ({"temperature": "warm"}, "temperature"),
-    ({"top_p": 0}, "top_p"),
-    ({"n": 0}, "n: "),
-    ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": 100_000}, "shorten the prompt"),
-    ({"messages": []}, "messages"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are", "tools"),
+    (
+        {"response_format": {"type": "json_schema"}},
+        "response_format is not supported: JSON schemas",
+        "response_format",
+    ),
+    ({"logit_bias": {"5": 1}}, "logit_bias is not supported", "logit_bias"),
+    ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n", "best_of"),
+    ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text", "echo"),
+    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not a parameter of this API", "min_tokens"),
+    ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API", "prompt_logprobs"),
+    ({"extra_body": {"stop_token_ids": [-1]}}, "stop_token_ids is (-1,): use token ids", "stop_token_ids"),
+    ({"extra_body": {"stop_token_ids": ["a"]}}, "stop_token_ids.0: ", "stop_token_ids.0"),
+    ({"extra_body": {"top_k": -7, "min_p": 2}}, "min_p is 2", "min_p"),
+    ({"stop": ["a"] * 20}, "stop is (", "stop"),
+    ({"stop": [1]}, "stop: ", "stop"),
+    ({"temperature": -1}, "temperature is -1", "temperature"),
+    ({"temperature": "warm"}, "temperature: ", "temperature"),
+    ({"top_p": 0}, "top_p is 0", "top_p"),
+    ({"n": 0}, "n: ", "n"),
+    ({"max_tokens": 0}, "max_tokens is 0", "max_tokens"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens is 0", "max_completion_tokens"),
+    ({"max_tokens": 100_000}, "shorten the prompt or lower max_tokens", "max_tokens"),
+    ({"max_completion_tokens": 100_000}, "or lower max_completion_tokens", "max_completion_tokens"),
+    ({"messages": [{"role": "user", "content": "x " * 9000}], "max_tokens": None}, "shorten the prompt", "messages"),
+    ({"messages": []}, "messages: ", "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: ", "messages.0.role"),
+    ({"messages": [{"role": "user", "content": "x", "name": 5}]}, "messages.0.name: ", "messages.0.name"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         "content of type 'image_url' is not supported: this server reads text",
+        "messages.0.content",
     ),
-    ({"top_logprobs": 3}, "top_logprobs needs logprobs"),
-    ({"stream_options": {"include_usage": True}}, "stream_options are for streams"),
-    ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "needs include_usage"),
-    ({"model": None}, "model"),
+    ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs: ", "top_logprobs"),
+    ({"stream_options": {"include_usage": True}}, "stream_options are for streams", "stream_options"),
+    (
+        {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+        "needs include_usage",
+        "stream_options.continuous_usage_stats",
+    ),
+    ({"model": None}, "model: ", "model"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[next(iter(changes)) for changes, _ in REFUSED])
-def test_what_cannot_be_done_is_refused_by_name(client: openai.OpenAI, changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message", "param"), REFUSED, ids=[f"{param} {number}" for number, (_, _, param) in enumerate(REFUSED)]
+)
+def test_what_cannot_be_done_is_refused_by_name(
+    client: openai.OpenAI, changes: dict[str, Any], message: str, param: str
+) -> None:
+    asked = {"max_tokens": 5} if "max_completion_tokens" not in changes else {}
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(**{"model": MODEL, "messages": QUESTION, "max_tokens": 5, **changes})
+        client.chat.completions.create(**{"model": MODEL, "messages": QUESTION, **asked, **changes})
     assert message in refused.value.message
     assert refused.value.body is not None and refused.value.type == "invalid_request_error"
+    assert refused.value.param == param
 
 
 def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:

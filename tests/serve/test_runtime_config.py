@@ -41,13 +41,14 @@ def test_either_name_changes_them(api: httpx.Client, engine: Engine) -> None:
     ("changes", "says", "param"),
     [
         ({"max_seqs": 3}, "there is no knob 'max_seqs': use prefill_max_tokens", "max_seqs"),
-        ({"max_num_seqs": 0}, "max_batch_size", None),
+        ({"max_num_seqs": 0}, "max_num_seqs is 0: use an integer", "max_num_seqs"),
+        ({"max_batch_size": "3"}, "max_batch_size is '3'", "max_batch_size"),
         ({"\ud800": 1}, "half of a surrogate pair", None),
         ({"max_batch_size": "\ud800"}, "half of a surrogate pair", None),
         ({"slow_motion": float("nan")}, "a number that JSON does not have", None),
         ({"max_num_seqs": 2, "max_batch_size": 3}, "two names of one knob", "max_batch_size"),
         ({"enforce_eager": "yes"}, "enforce_eager must be true or false", "enforce_eager"),
-        ({"enforce_eager": True}, "needs a CUDA device", None),
+        ({"enforce_eager": True}, "enforce_eager needs a CUDA device", "enforce_eager"),
         ([1], "the body", None),
     ],
 )
