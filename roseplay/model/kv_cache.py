@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.upload import to_device
 
 
@@ -36,7 +38,7 @@ class KVCache:
     Blocks are head-major: the tokens of one head in one block are contiguous, as attention reads them. Layers of one shape
     are slices of one tensor, so that one operation copies a block in all of them.
 
-    The memory is zeroed, so that padding never reads NaN.
+    The memory is zeroed, so that padding never reads NaN. Raises ``KVCacheSizeError`` where there is not so much.
 
     Args:
         shapes: by ``layer_idx`` of the attention module.
@@ -65,10 +67,24 @@ class KVCache:
             members.setdefault((shape.num_kv_heads, shape.k_dim), []).append((self.keys, layer))
             members.setdefault((shape.num_kv_heads, shape.v_dim), []).append((self.values, layer))
         for (heads, dim), places in members.items():
-            pool = torch.zeros((len(places), num_blocks, heads, block_size, dim), dtype=dtype, device=device)
+            pool = self._zeros(len(places), heads, dim)
             self._pools.append(pool)
             for i, (tensors, layer) in enumerate(places):
                 tensors[layer] = pool[i]
+
+    def _zeros(self, layers: int, heads: int, dim: int) -> torch.Tensor:
+        shape = (layers, self.num_blocks, heads, self.block_size, dim)
+        size = math.prod(shape) * self.dtype.itemsize
+        try:
+            if size < 2**63:  # torch counts no further
+                return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        raise KVCacheSizeError(
+            f"{self.num_blocks:,} KV blocks need {size / 2**30:,.1f} GiB in one piece, which {self.device} does not have:"
+            " set num_blocks or kv_cache_memory lower"
+        )
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy blocks in all layers, one read and one write per distinct shape.

@@ -9,7 +9,7 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.model import kv_cache
-from roseplay.model.kv_cache import KVCache, LayerShape, bytes_per_token, choose_num_blocks
+from roseplay.model.kv_cache import KVCache, KVCacheSizeError, LayerShape, bytes_per_token, choose_num_blocks
 
 CPU = torch.device("cpu")
 SHAPES = {0: LayerShape(2, 8, 8), 1: LayerShape(4, 6, 3), 5: LayerShape(2, 8, 8)}
@@ -74,6 +74,13 @@ def test_pool_size():
     free = 100 * block_bytes
     with pytest.raises(ValueError, match="set max_model_len lower"):
         choose()
+
+
+@pytest.mark.parametrize("num_blocks", [2**40, 2**70])
+def test_a_pool_that_no_memory_holds_is_one_line(num_blocks: int):
+    with pytest.raises(KVCacheSizeError, match=r"[\d,]+ GiB .* set num_blocks or kv_cache_memory lower") as refused:
+        KVCache(SHAPES, num_blocks=num_blocks, block_size=16, dtype=torch.float32, device=CPU)
+    assert "\n" not in str(refused.value)
 
 
 def test_files_that_a_container_may_drop_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
