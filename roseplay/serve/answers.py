@@ -63,7 +63,7 @@ class Answer:
 
     def _document(self) -> bytes:
         # Choice by choice: while the encoder runs, no other thread does.
-        choices = b",".join(encode(self._choice(number), allow_nan=False) for number in range(len(self.streams)))
+        choices = b",".join(encode(self._choice(number)) for number in range(len(self.streams)))
         end = encode({"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)})
         return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 

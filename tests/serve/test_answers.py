@@ -1,4 +1,4 @@
-"""Events of an answer, from streams that advance when a test says so."""
+"""Events and log-probabilities of an answer, from streams that advance when a test says so."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
+
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
+from roseplay.core.step import TokenLogprobs
 from roseplay.serve.answers import Answer
 from tests.play.fake_engine import FakeEngine
 
@@ -53,3 +56,18 @@ def test_an_answer_without_tokens_has_its_role() -> None:
     role, end, _ = asyncio.run(read(whole.events("none")))
     assert parsed(role)["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert parsed(end)["choices"][0]["delta"] == {} and parsed(end)["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
+    impossible = TokenLogprobs(float("-inf"), [(5, -0.5), (6, float("-inf"))])
+    asked = answer(FakeEngine(), chat=chat, logprobs=2)
+    asked.streams[0].push(1, 0, impossible)
+    asked.streams[0].finish(FinishReason.LENGTH, 0)
+    logprobs = parsed(asyncio.run(asked.whole()))["choices"][0]["logprobs"]
+    if chat:
+        (entry,) = logprobs["content"]
+        found = [entry["logprob"], *(top["logprob"] for top in entry["top_logprobs"])]
+    else:
+        found = [*logprobs["token_logprobs"], *logprobs["top_logprobs"][0].values()]
+    assert found == [-9999.0, -0.5, -9999.0]

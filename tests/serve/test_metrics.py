@@ -21,7 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
-from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.telemetry import LoadEvent, StepEvent, Telemetry
 from roseplay.serve import follower
 from roseplay.serve.monitor import Monitor
 from tests.play.fake_engine import FakeEngine
@@ -136,6 +137,30 @@ def test_counters_and_histograms_tell_what_happened(fresh: tuple[Engine, str]) -
     assert value("request_prefill_kv_computed_tokens_sum") == 3 * len(prompt) - cached
     assert value("iteration_tokens_total_sum") >= generated - 3
     assert value("num_requests_running") == value("num_requests_waiting") == value("kv_cache_usage_perc") == 0
+
+
+def test_blocks_that_requests_share_are_hits_and_count_once_as_used(fresh: tuple[Engine, str]) -> None:
+    engine, address = fresh
+    engine.set_knobs(slow_motion=30.0)  # so that all of them run when the engine is paused
+    prompt = list(range(100, 140))
+    engine.pause()
+    streams = [engine.submit(prompt, SamplingParams(max_new_tokens=200, ignore_eos=True)) for _ in range(3)]
+    engine.resume()  # and one step computes them all
+    assert all(stream.wait_for_first_token(60) for stream in streams)
+    engine.pause()
+    engine.inspect_block(1)  # answered after the last step
+    scrape, record = Scrape(address), last_step(engine)
+    shared = sum(stream.metrics.shared_tokens for stream in streams)
+    found = shared + sum(stream.metrics.cached_tokens for stream in streams)
+    assert shared >= 2 * 32 and record.running == 3 and record.blocks_shared >= 2  # so that something is tested
+    assert scrape.value("prefix_cache_hits_total") == scrape.value("prompt_tokens_cached_total") == found
+    assert scrape.value("prompt_tokens_by_source_total", source="local_compute") == 3 * len(prompt) - found
+    used = record.blocks_active + record.blocks_shared
+    assert scrape.value("kv_cache_usage_perc") == used / (engine.info.num_blocks - 1)
+
+
+def last_step(engine: Engine) -> StepRecord:
+    return [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)][-1]
 
 
 def test_methods_that_no_one_knows_are_one_label(address: str) -> None:

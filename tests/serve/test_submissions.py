@@ -1,0 +1,96 @@
+"""Submits that nobody waits for any more: what they have enqueued is aborted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from roseplay.engine.stream import Stream
+from roseplay.serve.app import ServedEngine, create_app
+from roseplay.serve.drain import Drain
+from roseplay.serve.submissions import Submissions
+from tests.play.fake_engine import FakeEngine
+
+
+async def wait_for(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 30)
+
+
+def test_what_is_submitted_after_its_sender_has_gone_is_cancelled() -> None:
+    begun, go_on, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    def submit() -> str:
+        begun.set()
+        assert go_on.wait(30)
+        return "a request"
+
+    async def leave() -> None:
+        asked = asyncio.ensure_future(
+            Submissions().ask(submit, lambda made: cancelled.set() if made == "a request" else None)
+        )
+        await wait_for(begun)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not cancelled.is_set()
+        go_on.set()
+        await wait_for(cancelled)
+
+    asyncio.run(leave())
+
+
+def test_what_was_submitted_when_its_sender_goes_is_cancelled() -> None:
+    cancelled: list[str] = []
+
+    async def leave() -> None:
+        submissions, made = Submissions(), threading.Event()
+        asked = asyncio.ensure_future(submissions.ask(lambda: made.set() or "a request", cancelled.append))
+        while not made.is_set():
+            await asyncio.sleep(0)
+        for thread in threading.enumerate():  # without a turn of the loop, so that the result is there and not taken
+            if thread.name.startswith("AnyIO worker"):
+                thread.join(0.05)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(leave())
+    assert "a request" in cancelled
+
+
+class HeldEngine(FakeEngine):
+    """Its ``submit`` begins when a test says so, and its requests end only when they are aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.free = threading.Event(), threading.Event()
+
+    def submit(self, *args: Any, **named: Any) -> Stream:
+        self.asked.set()
+        assert self.free.wait(30)
+        return super().submit(*args, **named)
+
+
+def test_a_request_of_the_api_that_is_given_up_while_it_is_submitted_is_aborted() -> None:
+    engine = HeldEngine()
+    app = create_app(ServedEngine(engine), {"127.0.0.1"}, drain=Drain())  # type: ignore[arg-type]
+
+    async def leave() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            body = {"model": "fake-chat", "prompt": [1, 2], "n": 2}
+            asking = asyncio.ensure_future(client.post("/v1/completions", json=body))
+            await wait_for(engine.asked)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        engine.free.set()
+        deadline = asyncio.get_running_loop().time() + 30
+        while len(engine.streams) < 2 or engine.num_unfinished:
+            assert asyncio.get_running_loop().time() < deadline, engine.streams
+            await asyncio.sleep(0.01)
+
+    asyncio.run(leave())
