@@ -22,17 +22,16 @@ class _Arrival:
     """A request that was let in and takes a place of the queue that the engine does not know of yet."""
 
     def __init__(self, gate: AdmissionGate) -> None:
-        self._gate: AdmissionGate | None = gate
+        self._gate, self._over = gate, False
         with gate.lock:
             gate.arriving += 1
 
     def over(self) -> None:
-        gate = self._gate
-        if gate is None:
-            return
-        with gate.lock:
-            gate.arriving -= self._gate is not None
-            self._gate = None
+        """Give the place back; may be called again, from any thread."""
+        with self._gate.lock:
+            if not self._over:
+                self._gate.arriving -= 1
+            self._over = True
 
 
 def submits(scope: Any) -> None:

@@ -313,13 +313,12 @@ def test_a_client_that_leaves_aborts_its_request(address: str, engine: Engine, s
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             asked = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=4, stream=stream)
             asking = asyncio.ensure_future(asked)
+            while not running(engine):
+                await asyncio.sleep(0.01)
             if stream:
                 await (await asking).close()  # type: ignore[union-attr]
             else:
-                while not running(engine):
-                    await asyncio.sleep(0.01)
                 asking.cancel()
-            assert running(engine) == 1
 
     engine.pause()  # so that it cannot end by itself
     try:
