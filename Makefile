@@ -33,7 +33,7 @@ play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --por
 
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
 	@$(BIN)/python -m tests.chromium
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance

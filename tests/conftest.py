@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if item.get_closest_marker("browser")]
     if not wanted:
         return
+    # Last: their servers stay until all of them have run, and tests of faults want no other engine in their process.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
     config.stash[_browser] = chromium.find()
     if config.stash[_browser] is None and not _on_ci():
         config.stash[_skipped] = len(wanted)

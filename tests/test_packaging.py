@@ -25,6 +25,7 @@ COMES_WITH = {
     "anyio": "gradio",
     "llvmlite": "numba",
     "pydantic": "gradio",
+    "pydantic_core": "gradio",
     "fastapi": "gradio",
     "PIL": "gradio",
     "gradio_client": "gradio",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PHONE, Served, ask, ready, reload, state, text
+from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, ready, reload, state, text
 from tests.browser.modules import bare_page
 from tests.play.fake_engine import WORDS
 
@@ -401,12 +402,18 @@ def test_a_token_without_text_changes_nothing(bare: Page) -> None:
 
 def slow_answer(mock: Served, page: Page) -> None:
     """An answer of lane 1 with one token that had to wait."""
+    before = set(mock.engine.streams)
+
+    def hold() -> None:
+        while not any(len(mock.engine.streams[rid].token_ids) >= 20 for rid in set(mock.engine.streams) - before):
+            time.sleep(0.01)
+        with mock.engine._lock:
+            time.sleep(1.0)
+
+    holding = threading.Thread(target=hold, daemon=True)  # beside the page, which may be slower than the answer
+    holding.start()
     ask_lane_1(page, "hello", tokens=120)
-    (stream,) = (stream for stream in mock.engine.streams.values() if not stream.finished)
-    while len(stream.token_ids) < 20:
-        time.sleep(0.01)
-    with mock.engine._lock:
-        time.sleep(1.0)
+    holding.join(TIMEOUT_MS / 1000)
     expect(state(page, 1)).to_have_text(ENDED)
 
 
