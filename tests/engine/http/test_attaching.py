@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -202,3 +202,36 @@ def test_a_key_that_cannot_be_sent_is_not_repeated(address: str, key: str) -> No
 def test_a_key_from_a_file_may_end_with_a_line_feed(engine: Engine) -> None:
     with serving(engine, key="right") as address, HttpEngine(address, api_key="right\n") as remote:
         assert remote.health().ok
+
+
+def test_health_that_does_not_come_in_time_is_bad() -> None:
+    answer = threading.Event()
+    script = Script(words("Hi"))
+
+    @script.app.get("/health")
+    def health() -> Response:
+        if remotes:
+            answer.wait(30)
+        return Response()
+
+    remotes: list[HttpEngine] = []
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.health().ok
+        remotes.append(remote)
+        late = remote.health(timeout=0.05)
+        answer.set()
+    assert (late.ok, late.detail) == (False, f"{address} did not answer in time")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/runtime_config", "/openapi.json", "/health"])
+def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -> None:
+    def half() -> Iterator[bytes]:
+        yield b"{"
+        raise OSError("the route is broken")
+
+    app = FastAPI(openapi_url=None)
+    app.get("/v1/models")(lambda: {"data": [{"id": "named"}]})
+    app.get(path)(lambda: StreamingResponse(half()))
+    with at_a_port(app) as address, HttpEngine(address) as remote:
+        assert remote.model == "named" and remote.health().ok
+        assert not (remote.capabilities.queue or remote.capabilities.knobs or remote.capabilities.clear_cache)

@@ -64,6 +64,7 @@ def test_cached_tokens_are_the_engines(engine: Engine, remote: HttpEngine) -> No
 @pytest.mark.parametrize("of", ["stream", "engine", "all", "close"])
 def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> None:
     with HttpEngine(address) as remote:
+        cursor = engine.telemetry.next_cursor
         stream = remote.submit(CHAT, ENDLESS)
         assert stream.wait_for_first_token(timeout=60)
         assert engine.num_unfinished == 1
@@ -75,6 +76,8 @@ def test_an_abort_reaches_the_server(engine: Engine, address: str, of: str) -> N
         }[of]()
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
         wait_until(lambda: engine.num_unfinished == 0, seconds=5)
+        theirs = [event for event in engine.telemetry.since(cursor)[1] if isinstance(event, RequestEvent)][-1].stream
+        assert theirs is not None and theirs.finish_reason is FinishReason.ABORT  # it had not come to its end
         assert (remote.num_unfinished, remote.abort(stream.request_id), stream.cancel()) == (0, False, False)
 
 
