@@ -1,0 +1,131 @@
+"""The flags of a server and what they make of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from roseplay.config import EngineConfig
+from roseplay.serve.main import parse, warn_if_open
+from roseplay.serve.options import ServerOptions
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROSEPLAY_API_KEY", "SPACE_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def options(flags: str) -> ServerOptions:
+    return parse(flags.split()).server
+
+
+def refused(flags: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        parse(flags.split())
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_what_no_flag_says() -> None:
+    assert options("") == ServerOptions(port=8000)
+    parsed = parse([])
+    assert (parsed.model, parsed.replicas, parsed.round_robin) == ("tiny-chat", None, False)
+    assert (parsed.config.worker, parsed.config.threads, parsed.config.kv_events) == ("process", 1, False)
+
+
+def test_what_flags_say() -> None:
+    pytest.importorskip("zmq")
+    flags = "--host 0.0.0.0 --port 65535 --allow-host a --allow-host b --api-key k --log-level debug --log-requests"
+    publish = "--kv-events-port 5557 --forward-pass-port 0 --publish-host 127.0.0.2"
+    assert options(f"{flags} --grace 0 {publish}") == ServerOptions(
+        *("0.0.0.0", 65535, ("a", "b"), "k", "debug", True, 0.0, 5557, 0, "127.0.0.2")
+    )
+    assert options("--grace 3600").grace_s == 3600
+    parsed = parse("--model other --worker thread --max-batch-size 3".split())
+    assert (parsed.model, parsed.config.worker, parsed.config.threads) == ("other", "thread", None)
+    assert parsed.knobs.max_batch_size == 3
+    assert parse(["--threads", "4"]).config.threads == 4
+
+
+def test_kv_events_are_kept_where_they_are_published() -> None:
+    assert ServerOptions(kv_events_port=0).for_engine(EngineConfig()).kv_events
+    assert ServerOptions().for_engine(EngineConfig(kv_events=True)).kv_events
+    assert not ServerOptions(forward_pass_port=0).for_engine(EngineConfig()).kv_events
+    assert [ServerOptions(**port).publishes for port in ({}, {"kv_events_port": 0}, {"forward_pass_port": 0})] == [
+        *(False, True, True)
+    ]
+
+
+def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROSEPLAY_API_KEY", "from-there")
+    assert options("").api_key == "from-there"
+    assert options("--api-key mine").api_key == "mine"
+    monkeypatch.setenv("ROSEPLAY_API_KEY", "")
+    assert options("").api_key is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--port 65536", "no port"),
+        ("--port -1", "no port"),
+        ("--api-key schlüssel", "printable ASCII"),
+        ("--api-key \x7f", "printable ASCII"),
+        ("--grace 3601", "no time"),
+        ("--kv-events-port x", "no port"),
+        ("--replicas 2", "--replicas needs --ray"),
+        ("--autoscale 1..2", "--autoscale needs --ray"),
+        ("--routing prefix", "--routing needs --ray"),
+        ("--ray --replicas 0", "no number of replicas"),
+        ("--ray --replicas two", "no number of replicas"),
+        ("--ray --autoscale 2..2", "no range"),
+        ("--ray --autoscale 0..2", "no range"),
+        ("--ray --autoscale 2", "no range"),
+        ("--ray --replicas 2 --autoscale 1..2", "not both"),
+    ],
+)
+def test_flags_that_are_refused(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert says in refused(flags, capsys)
+
+
+@pytest.mark.parametrize(
+    ("server", "warned"),
+    [
+        (ServerOptions("0.0.0.0"), True),
+        (ServerOptions("0.0.0.0", api_key="k"), False),
+        (ServerOptions("127.0.0.1"), False),
+    ],
+)
+def test_a_server_that_anyone_may_use_says_so(
+    server: ServerOptions, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_if_open(server)
+    assert capsys.readouterr().err.count("0.0.0.0 is open to other machines") == warned
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    root, requests = logging.getLogger(), logging.getLogger("roseplay.requests")
+    handlers, level, other = list(root.handlers), root.level, requests.level
+    root.handlers.clear()
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    requests.setLevel(other)
+
+
+def test_what_is_logged(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    ServerOptions(log_level="error", log_requests=True).configure_logging()
+    logging.getLogger("roseplay.requests").info("one request")
+    logging.getLogger("roseplay.engine").warning("unheard")
+    logging.getLogger("roseplay.engine").error("bad")
+    ServerOptions(log_level="info").configure_logging()
+    logging.getLogger("httpx").info("chatty")
+    said = capsys.readouterr().err
+    assert "INFO roseplay.requests: one request" in said and "ERROR roseplay.engine: bad" in said
+    assert "unheard" not in said and "chatty" not in said
