@@ -84,3 +84,10 @@ sys.exit(main(["import", "x.jsonl", "--out", "y.jsonl"]))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr == f"roseplay import: {missing} is not installed: pip install 'roseplay[wire]'\n"
+
+
+def test_the_recording_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["import", "x.jsonl"])
+    assert ended.value.code == 2
+    assert "--out" in capsys.readouterr().err

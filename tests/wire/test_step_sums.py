@@ -1,0 +1,97 @@
+"""Forward pass metrics of steps and requests that were written by hand: what waits, and how much context is read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+
+from roseplay.engine.messages import EntryRecord, StepRecord
+from roseplay.engine.telemetry import RequestEvent, StepEvent
+from roseplay.wire import step_sums
+from roseplay.wire.forward_pass import QueuedRequests
+from roseplay.wire.step_sums import StepSums
+
+
+class Stream(SimpleNamespace):
+    """A request with a prompt of some tokens, as events know it."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        super().__init__(metrics=SimpleNamespace(prompt_tokens=prompt_tokens))
+
+    __hash__ = object.__hash__
+
+
+@pytest.fixture
+def sums() -> StepSums:
+    return StepSums("w", "a scope")
+
+
+class Requests:
+    """Says what becomes of requests; keeps their streams."""
+
+    def __init__(self, sums: StepSums) -> None:
+        self._sums, self.streams = sums, dict[int, Any]()
+
+    def __call__(self, kind: Literal["submitted", "finished"], request_id: int, prompt: int = 0) -> None:
+        stream = self.streams.setdefault(request_id, Stream(prompt))
+        assert self._sums.take(RequestEvent(kind, request_id, 0, stream)) is None
+
+
+def decode(request_id: int, prompt: int) -> EntryRecord:
+    return EntryRecord(request_id, 0, 1, prompt, prompt, 0, 0)
+
+
+def queued(sums: StepSums, waiting: int, *entries: EntryRecord, **more: Any) -> QueuedRequests:
+    """What waits after a step; a step has an entry at least."""
+    counts = [0] * 8 + [waiting] + [0] * 8 + [2_500_000_000]
+    record = StepRecord(*counts, entries=[*entries] or [decode(99, 3)], **more)
+    metrics = sums.take(StepEvent(record, []))
+    assert metrics is not None
+    assert (metrics.worker_id, metrics.timing_scope, metrics.wall_time) == ("w", "a scope", 2.5)
+    return metrics.queued_requests
+
+
+def test_waiting_prompts_are_counted_until_a_step_admits_them_or_they_end(sums: StepSums) -> None:
+    request = Requests(sums)
+    for request_id, prompt in enumerate((10, 30, 50), 1):
+        request("submitted", request_id, prompt)
+    assert queued(sums, 3) == QueuedRequests(3, 90, pytest.approx(800 / 3))
+    assert queued(sums, 2) == QueuedRequests(2, 40, 100.0)  # the worker had not seen the third
+    assert queued(sums, 2, admitted=[1]) == QueuedRequests(2, 80, 100.0)
+    request("finished", 2)
+    assert queued(sums, 1) == QueuedRequests(1, 50)
+    assert queued(sums, 0) == QueuedRequests()
+
+
+def test_a_request_that_nobody_holds_any_more_has_no_length(sums: StepSums) -> None:
+    request = Requests(sums)
+    stream = Stream(10)
+    event = RequestEvent("submitted", 1, 0, stream)  # type: ignore[arg-type]
+    del stream
+    sums.take(event)
+    request("submitted", 2, 20)
+    assert queued(sums, 2) == QueuedRequests(2, 20, 100.0)
+
+
+def test_preempted_requests_wait_with_their_context_until_they_are_admitted_or_end(sums: StepSums) -> None:
+    request = Requests(sums)
+    request("submitted", 4, 40)
+    queued(sums, 0, decode(1, 7), decode(2, 20), decode(3, 5), admitted=[1, 2, 3])
+    found = queued(sums, 4, preempted=[1, 2, 3])
+    assert found == QueuedRequests(1, 40, 0.0, 3, 8 + 21 + 6, pytest.approx(398 / 9))
+    assert queued(sums, 3, decode(1, 8), admitted=[1]) == QueuedRequests(1, 40, 0.0, 2, 27, 56.25)
+    request("finished", 2)
+    assert queued(sums, 2) == QueuedRequests(1, 40, 0.0, 1, 6)
+    assert queued(sums, 1) == QueuedRequests(0, 0, 0.0, 1, 6)
+
+
+def test_contexts_of_requests_that_were_in_no_step_for_longest_are_forgotten(
+    sums: StepSums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_sums, "MOST_CONTEXTS", 2)
+    for request_id in (1, 2, 1, 3):
+        queued(sums, 0, decode(request_id, 10))
+    assert queued(sums, 1, decode(3, 10), preempted=[1]).sum_decode_kv_tokens == 12
+    assert queued(sums, 2, decode(3, 10), preempted=[2]).sum_decode_kv_tokens == 12 + 0
