@@ -43,7 +43,10 @@ def asked(
         sent.append(message)
 
     asyncio.run(BodyLimits(repeat, lambda path: 10)(scope, receive, send))
-    return (sent[0]["status"], sent[1]["body"], left) if sent else (0, b"", left)
+    if not sent:
+        return 0, b"", left
+    assert (sent[0]["status"] >= 400) == ((b"connection", b"close") in sent[0]["headers"])
+    return sent[0]["status"], sent[1]["body"], left
 
 
 def test_a_body_arrives_whole_and_then_what_follows() -> None:

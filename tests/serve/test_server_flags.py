@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from roseplay.config import EngineConfig
-from roseplay.serve.main import parse, warn_if_open
+from roseplay.serve.listening import listen
+from roseplay.serve.main import main, parse, warn_if_open
 from roseplay.serve.options import ServerOptions
 
 
@@ -74,6 +76,11 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("--port 65536", "no port"),
         ("--port -1", "no port"),
+        ("--port many", "no port"),
+        ("--api-key=", "printable ASCII"),
+        ("--grace -1", "no time"),
+        ("--grace soon", "no time"),
+        ("--log-level loud", "invalid choice"),
         ("--api-key schlüssel", "printable ASCII"),
         ("--api-key \x7f", "printable ASCII"),
         ("--grace 3601", "no time"),
@@ -117,6 +124,23 @@ def root_logger() -> Iterator[logging.Logger]:
     root.handlers[:] = handlers
     root.setLevel(level)
     requests.setLevel(other)
+
+
+@pytest.fixture
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handler", "root_logger")
+def test_a_port_in_use_is_one_line_and_sigterm_ends_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"roseplay: port {port} of 127.0.0.1 cannot be used") and said.count("\n") == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
 def test_what_is_logged(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

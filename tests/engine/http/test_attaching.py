@@ -234,4 +234,5 @@ def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -
     app.get(path)(lambda: StreamingResponse(half()))
     with at_a_port(app) as address, HttpEngine(address) as remote:
         assert remote.model == "named" and remote.health().ok
+        assert remote.info.server == f"OpenAI API at {address.removeprefix('http://')}"
         assert not (remote.capabilities.queue or remote.capabilities.knobs or remote.capabilities.clear_cache)
