@@ -285,3 +285,15 @@ def test_a_replay_has_no_requests_to_trace(capsys: pytest.CaptureFixture[str]) -
         parse(["--replay", "x.jsonl", "--otlp-traces-endpoint", "http://127.0.0.1:4318"])
     assert "leave out --otlp-traces-endpoint" in capsys.readouterr().err
     assert ServerOptions().traces() is None
+
+
+def test_a_request_that_runs_on_does_not_hold_up_the_end(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.serve.traces.ABORT_S", 0.05)
+    engine, traces = FakeEngine(), Traces(collector.address)
+    stream = engine.submit([1, 2, 3], SamplingParams(max_new_tokens=4))
+    traces.follow(Answer([stream], "tiny-chat", False, 1, None), {})
+    closing = threading.Thread(target=traces.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive() and not stream.finished
+    assert collector.spans.empty()

@@ -1,0 +1,128 @@
+"""Traffic of one's own in an experiment: what is taken, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
+from roseplay.lab.spec import parse_experiment
+from roseplay.traffic.own import OwnRequest
+from roseplay.traffic.scenario import MAX_RATE_PER_S
+from roseplay.traffic.scenarios import SCENARIOS
+
+ROWS = [[10.0, "Hi", 5], [12.5, 7, 9], [11.0, 7, 3]]
+PARSED = (OwnRequest(0.0, "Hi", 5), OwnRequest(1.0, 7, 3), OwnRequest(2.5, 7, 9))
+TEXT = "arrival_s,prompt_tokens,answer_tokens\n0,4,2\n1,4,2\n3,4,2\n"
+
+
+def test_requests_of_a_result_are_read_as_they_are_written() -> None:
+    traffic = parse_own_traffic({"name": "x" * 80, "requests": ROWS}, 0)
+    assert traffic == OwnTraffic("x" * 80, PARSED)
+    assert parse_own_traffic(traffic.document(), 3) == traffic
+    assert traffic.answer_tokens == 17
+    assert traffic.figures() == {"name": "x" * 80, "requests": 3, "span_s": 2.5}
+    assert [request.arrival_s for request in traffic.at_rate(4.0).requests] == pytest.approx([0, 0.2, 0.5])
+
+
+def test_a_text_may_have_its_rate() -> None:
+    assert [request.arrival_s for request in parse_own_traffic({"text": TEXT}, 0).requests] == [0, 1, 3]
+    fast, other = (parse_own_traffic({"text": TEXT, "rate_per_s": MAX_RATE_PER_S}, seed) for seed in (1, 2))
+    assert fast.requests[-1].arrival_s < 1
+    assert fast != other
+    assert fast == parse_own_traffic({"text": TEXT, "rate_per_s": MAX_RATE_PER_S}, 1)
+    assert parse_own_traffic({"text": TEXT, "rate_per_s": 0.1}, 1).requests[-1].arrival_s > 3
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "traffic must be a JSON object"),
+        ({1: 2}, "traffic must be a JSON object"),
+        ({"file": "x"}, "traffic cannot have file: use name, text, requests, rate_per_s"),
+        ({"text": TEXT, "name": "x" * 81}, "at most 80 characters"),
+        ({"text": TEXT, "name": 5}, "at most 80 characters"),
+        ({}, "either the text of a file, or requests"),
+        ({"text": TEXT, "requests": ROWS}, "either the text of a file, or requests"),
+        ({"text": 5}, "must be text"),
+        ({"text": TEXT, "rate_per_s": 0.05}, "rate_per_s is 0.05"),
+        ({"text": TEXT, "rate_per_s": MAX_RATE_PER_S + 1}, "rate_per_s is"),
+        ({"requests": ROWS, "rate_per_s": 2}, "requests have arrivals"),
+        ({"requests": []}, "a list of 1 to"),
+    ],
+)
+def test_what_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_own_traffic(given, 0)
+
+
+def test_objects_are_checked_for_their_keys() -> None:
+    assert checked_object(None, "it", ("a",)) == {}
+    assert checked_object({"b": 1}, "it") == {"b": 1}
+    with pytest.raises(ValueError, match="it cannot have b, c: use a"):
+        checked_object({"c": 1, "a": 1, "b": 1}, "it", ("a",))
+
+
+def test_it_takes_the_place_of_a_scenarios_requests() -> None:
+    traffic = {"name": "mine.csv", "requests": ROWS}
+    experiment = parse_experiment({"traffic": traffic})
+    scenario = experiment.scenario
+    assert (scenario.name, scenario.title, scenario.num_requests) == (OWN.name, "Own traffic: mine.csv", 3)
+    assert (scenario.max_new_tokens, scenario.arrivals, scenario.rate_per_s) == (9, "burst", None)
+    named = parse_experiment({"traffic": {**traffic, "name": ""}, "scenario": "poisson"})
+    assert named.scenario.title == f"{SCENARIOS['poisson'].title}, own traffic"
+    assert named.scenario.rate_per_s is None and named.scenario.prompt is None
+    assert named.arms["B"].knobs == SCENARIOS["poisson"].arms()["after"]
+    assert parse_experiment({"traffic": traffic, "scenario": OWN.name}).traffic == OwnTraffic("mine.csv", PARSED)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"length": 4}, "length is for a scenario"),
+        ({"params": {"num_requests": 3}}, "traffic of your own has no num_requests"),
+        ({"repeats": 20, "traffic": {"requests": [[0, 1, 4096]] * 2}}, "327,680 tokens, at most 200,000"),
+    ],
+)
+def test_what_does_not_go_with_it(body: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_experiment({"traffic": {"requests": ROWS}, **body})
+
+
+def test_as_many_tokens_as_a_result_holds_may_be_asked_for() -> None:
+    rows = [[0, 1, 4000]] * 5
+    assert parse_experiment({"repeats": 5, "traffic": {"requests": rows}}).repeats == 5
+    with pytest.raises(ValueError, match="at most 200,000"):
+        parse_experiment({"repeats": 5, "traffic": {"requests": [*rows, [0, 1, 1]]}})
+    spread = parse_experiment({"max_spread_pct": 5, "repeats": 2, "traffic": {"requests": rows[:1]}})
+    assert (spread.max_spread_pct, spread.most_repeats) == (5, 20)
+    assert parse_experiment({"max_spread_pct": 0.1, "traffic": {"requests": rows}}).most_repeats == 5
+    assert parse_experiment({"repeats": 3, "traffic": {"requests": rows}}).most_repeats == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "taken", "refused"),
+    [
+        ("length", (1, 4, 10, None), (2, True, "4")),
+        ("max_spread_pct", (0.1, 100, None), (0.09, 101)),
+        ("seed", (0, 2**31 - 1, None), (2**31,)),
+        ("name", ("x" * 80, "", None), ("x" * 81, 5)),
+        ("limits", ({"ttft_ms": 1e6}, {"itl_ms": 0.1}, None), ({"ttft_ms": 1.1e6}, {"itl_ms": True}, {"itl_ms": "1"})),
+    ],
+)
+def test_fields_of_an_experiment(field: str, taken: tuple[Any, ...], refused: tuple[Any, ...]) -> None:
+    for value in taken:
+        parse_experiment({"scenario": "dedup", field: value})
+    for value in refused:
+        with pytest.raises(ValueError, match=field.rstrip("s")):
+            parse_experiment({"scenario": "dedup", field: value})
+
+
+def test_length_and_limits_are_taken_over() -> None:
+    plain = parse_experiment({"scenario": "dedup"})
+    longer = parse_experiment({"scenario": "dedup", "length": 4, "limits": {"itl_ms": 7}, "name": "n"})
+    assert longer.scenario.num_requests == 4 * plain.scenario.num_requests
+    assert plain.limits == {"ttft_ms": 500.0, "itl_ms": 50.0}
+    assert longer.limits == {"ttft_ms": 500.0, "itl_ms": 7.0}
+    assert (plain.name, longer.name, parse_experiment({"scenario": "dedup", "name": ""}).name) == (None, "n", None)
