@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 import uvicorn
@@ -14,7 +15,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain, DrainGate, DrainingServer
+from tests.play.fake_engine import FakeEngine
 
 
 def test_the_gate_counts_the_apis_requests_and_refuses_new_ones() -> None:
@@ -95,3 +98,18 @@ def test_the_server_ends_after_its_requests_or_its_grace_time(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert "ending once 1 request of the API finished" in capsys.readouterr().err
+
+
+def test_a_server_that_ends_is_well_but_not_ready(drain: Drain) -> None:
+    served: Any = ServedEngine(FakeEngine())  # type: ignore[arg-type]
+    client = TestClient(create_app(served, {"testserver"}, drain=drain))
+    assert client.get("/ready").json()["status"] == client.get("/health").json()["status"] == "ok"
+    drain.begin()
+    ready, health = client.get("/ready"), client.get("/health")
+    assert (ready.status_code, health.status_code) == (503, 200)
+    assert ready.json()["detail"] == ready.json()["status"] == "the server ends, and takes no new requests"
+    assert (health.json()["status"], health.json()["model"]) == ("ok", "fake-chat")
+    assert ready.headers["cache-control"] == "no-store"
+    served.engine.wrong = "the worker stands"
+    assert client.get("/health").status_code == 503
+    assert client.get("/ready").json()["detail"] == "the worker stands"
