@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain, DrainGate, DrainingServer
+from roseplay.serve.interrupts import Interrupts
 from tests.play.fake_engine import FakeEngine
 
 
@@ -43,22 +44,13 @@ def test_the_gate_counts_the_apis_requests_and_refuses_new_ones() -> None:
     assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
 
 
-def test_a_drain_waits_for_what_runs_or_until_its_time_is_over() -> None:
-    drain = Drain()
-    assert drain.wait(0)
-    drain.running = 1
-    assert not drain.wait(0.01)
-    threading.Timer(0.05, setattr, (drain, "running", 0)).start()
-    assert drain.wait(30)
-
-
 @pytest.fixture
 def drain() -> Drain:
     return Drain()
 
 
 def server(drain: Drain, grace_s: float) -> DrainingServer:
-    return DrainingServer(uvicorn.Config(Starlette()), drain, grace_s)
+    return DrainingServer(uvicorn.Config(Starlette()), drain, grace_s, Interrupts())
 
 
 def test_a_signal_ends_a_server_without_requests_at_once(drain: Drain) -> None:

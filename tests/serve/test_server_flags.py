@@ -128,9 +128,10 @@ def root_logger() -> Iterator[logging.Logger]:
 
 @pytest.fixture
 def handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("handler", "root_logger")
@@ -140,7 +141,8 @@ def test_a_port_in_use_is_one_line_and_sigterm_ends_the_start(capsys: pytest.Cap
         assert main(["--port", str(port)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"roseplay: port {port} of 127.0.0.1 cannot be used") and said.count("\n") == 1
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_what_is_logged(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
