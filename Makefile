@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
-JOBS ?= 2
+# More than the two cores it is meant for: many tests wait for a browser, a process or a time limit.
+JOBS ?= 3
 ARGS ?=
 
 BIN := $(VENV)/bin
