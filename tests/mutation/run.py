@@ -1,7 +1,8 @@
 """Changes a seeded sample of roseplay's code, one place at a time, and counts what the tests notice: ``make mutate``.
 
-The mutants are mutmut's (operators, constants, arguments, assignments, branches), without those of texts and of what is
-logged, and those that drop a call. Those that are known to pass are in ``survivors.toml``, each with its reason.
+The mutants are mutmut's (operators, constants, arguments, assignments, branches), without those of texts, of what is
+logged and of the looks of charts, and those that drop a call. Those that are known to pass are in ``survivors.toml``, each
+with its reason.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ only_mutate = {changed}
 do_not_mutate = {unchanged}
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = {arguments}
-do_not_mutate_patterns = ["logger\\\\.", "_log_failure\\\\("]
+do_not_mutate_patterns = ["logger\\\\.", "_log_failure\\\\(", "COLOURS\\\\["]
 process_isolation = "forkserver"
 timeout_multiplier = 2.0
 timeout_constant = 10.0
