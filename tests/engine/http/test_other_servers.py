@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -20,6 +21,7 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.http import connection, exchange
 from roseplay.engine.http.engine import HttpEngine
+from roseplay.engine.http.sentences import failure
 from roseplay.engine.http.stream import HttpStream
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import LoadEvent, TokensEvent
@@ -412,3 +414,8 @@ def test_load_is_followed_while_requests_run() -> None:
         wait_until(lambda: loads()[-1].total.running == 1)
         stream.cancel()
         assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
+
+
+def test_a_failure_of_no_known_kind_is_named() -> None:
+    said = failure(httpx.DecodingError("not\ngzip"), "http://host")
+    assert said == "the request to http://host failed (DecodingError: not gzip)"
