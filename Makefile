@@ -3,8 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
-# More than the two cores it is meant for: many tests wait for a browser, a process or a time limit.
-JOBS ?= 3
+JOBS ?= 2
 ARGS ?=
 
 BIN := $(VENV)/bin

@@ -53,6 +53,10 @@ FACTS = """(burst) => {
 }"""
 
 
+# What the first demo says before its end; a busy page may be looked at only after the first of these.
+UNDER_WAY = re.compile("Four people read along|Now 20 prompts|The ringed dot|goes down to 64")
+
+
 def caption(page: Page) -> Any:
     return page.locator(".rp-story-text p").first
 
@@ -152,7 +156,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
 def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, open_page: Open) -> None:
     page = open_page(live)
     page.keyboard.press("d")
-    expect(caption(page)).to_contain_text("Four people read along.")
+    expect(caption(page)).to_contain_text(UNDER_WAY)
     page.locator("#max-batch input[type=number]").fill("7")
     page.locator("#max-batch input[type=number]").press("Enter")
     expect(page.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
@@ -166,7 +170,7 @@ def test_on_a_phone_the_caption_is_a_sheet(live: Served, open_page: Open) -> Non
     ask(page, "What is TTFT?")
     page.get_by_role("button", name="Show me", exact=True).click()
     page.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
-    expect(caption(page)).to_contain_text("Four people read along.")
+    expect(caption(page)).to_contain_text(UNDER_WAY)
     box = page.locator(".rp-strip").bounding_box()
     assert box and box["y"] + box["height"] == pytest.approx(844, abs=1)
     for name in ("Next", "Stop"):
