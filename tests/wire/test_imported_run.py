@@ -113,3 +113,15 @@ def test_times_that_are_none_are_left_out(timestamp: dict[str, Any], t: float | 
     record = {**timestamp, "event": {"fpm": msgspec.to_builtins(step(0.02, 1))}}
     run = read_files([written(tmp_path / "a.jsonl", [record, record])])
     assert [row.t1 for row in Run(recorded(run)).steps] == ([0, 20] if t is not None else [20, 40])
+
+
+def test_times_have_two_decimals_and_what_a_worker_says_of_itself_is_cut() -> None:
+    run = ImportedRun(Problems(), "s" * 1001)
+    run.take_metrics(10.12345, step(0.00123456, 1, timing_scope="t" * 101, worker_id="w" * 201))
+    recording = recorded(run)
+    (frame,) = recording.frames
+    (row,) = Run(recording).steps
+    assert (frame["t"], row.t0, row.t1, row.device_ms) == (10.12, 8.89, 10.12, 1.23)
+    environment = recording.header["environment"]
+    assert (environment["imported"], environment["wall_time"]) == ("s" * 1000, "t" * 100)
+    assert recording.info.model == "w" * 200

@@ -1,0 +1,60 @@
+"""Numbers of messages that a subscription misses, repeats or sees begin anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roseplay.wire.problems import Problems
+from roseplay.wire.subscription import Subscription
+from tests.wire.common import wait_until
+from tests.wire.test_reader import Lossy, stored
+
+
+def subscribed(lossy: Lossy, context: Any, problems: Problems) -> tuple[Subscription, list[bytes | None]]:
+    """A subscription that has heard a message, and what it has received from then on."""
+    subscription = Subscription(context, lossy.endpoint, "events", problems)
+    heard: list[bytes | None] = []
+
+    def hears() -> bool:
+        lossy.send(payload=b"first")
+        heard.extend(subscription.received())
+        return bool(heard)
+
+    wait_until(hears, "a first message")
+    lossy.send(payload=b"last of the first")
+    receive_until(subscription, heard, b"last of the first")
+    heard.clear()
+    return subscription, heard
+
+
+def receive_until(subscription: Subscription, heard: list[bytes | None], payload: bytes) -> None:
+    def arrived() -> bool:
+        heard.extend(subscription.received())
+        return heard[-1:] == [payload]
+
+    wait_until(arrived, "the last message")
+
+
+def test_messages_that_a_new_publisher_lost_are_counted_from_its_first(context: Any) -> None:
+    lossy, problems = Lossy(context), Problems()
+    subscription, heard = subscribed(lossy, context, problems)
+    for _ in range(3):
+        lossy.send(payload=b"more")
+    lossy.publisher.publication.next = 0
+    lossy.send(stored(1), arrives=False)
+    lossy.send(payload=b"of the new one")
+    receive_until(subscription, heard, b"of the new one")
+    assert heard == [b"more"] * 3 + [None, b"of the new one"]
+    assert problems.lost == {"events": 1}
+
+
+def test_a_gap_without_a_replay_is_counted_once(context: Any) -> None:
+    lossy, problems = Lossy(context), Problems()
+    subscription, heard = subscribed(lossy, context, problems)
+    for arrives in (False, False, True, True, False, True):
+        lossy.send(payload=b"x" if arrives else b"lost", arrives=arrives)
+    lossy.send(payload=b"end")
+    receive_until(subscription, heard, b"end")
+    assert heard == [b"x"] * 3 + [b"end"]
+    assert problems.lost == {"events": 3}
+    assert problems.fetched == {} and problems.skipped == {}
