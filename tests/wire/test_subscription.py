@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from typing import Any
 
+import pytest
+
+from roseplay.core.cache_events import Removed
+from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.problems import Problems
 from roseplay.wire.subscription import Subscription
 from tests.wire.common import wait_until
@@ -58,3 +64,27 @@ def test_a_gap_without_a_replay_is_counted_once(context: Any) -> None:
     assert heard == [b"x"] * 3 + [b"end"]
     assert problems.lost == {"events": 3}
     assert problems.fetched == {} and problems.skipped == {}
+
+
+def ipv6_is_here() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as free:
+        free.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not ipv6_is_here(), reason="needs an address of IPv6")
+def test_messages_come_over_ipv6(context: Any) -> None:
+    publisher = KvEventPublisher(context, "tcp://[::1]:*", "tcp://[::1]:*", block_size=2)
+    problems = Problems()
+    endpoint = publisher.publication.endpoint
+    subscription = Subscription(context, endpoint, "events", problems, publisher.replay_endpoint)
+    heard: list[bytes | None] = []
+
+    def hears() -> bool:
+        publisher.publish([Removed(1)])
+        heard.extend(subscription.received())
+        return bool(heard)
+
+    wait_until(hears, "a first message")
+    assert problems.lines() == []

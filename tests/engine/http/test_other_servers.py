@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -419,3 +420,37 @@ def test_load_is_followed_while_requests_run() -> None:
 def test_a_failure_of_no_known_kind_is_named() -> None:
     said = failure(httpx.DecodingError("not\ngzip"), "http://host")
     assert said == "the request to http://host failed (DecodingError: not gzip)"
+
+
+def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.engine.http.monitor.LOOK_S", 0.02)
+    monkeypatch.setattr("roseplay.engine.http.monitor.IDLE_LOOKS", 10**9)  # no other look while it is idle
+    remotes: list[HttpEngine] = []
+    goes_on = threading.Event()
+
+    async def until_told() -> AsyncIterator[bytes]:
+        for part in words("Yes"):
+            yield part
+            while not goes_on.is_set():
+                await asyncio.sleep(0.01)
+
+    script = Script(until_told, metrics="tgi_queue_size 0\ntgi_batch_current_size 0\n")
+
+    @script.app.middleware("http")
+    async def count(request: Any, call_next: Any) -> Any:
+        running = remotes[0].num_unfinished if remotes else 0
+        script.metrics = f"tgi_queue_size 0\ntgi_batch_current_size {running}\n"
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+
+        def running() -> list[int | None]:
+            events = remote.telemetry.since(0)[1]
+            return [event.total.running for event in events if isinstance(event, LoadEvent)]
+
+        remotes.append(remote)
+        stream = remote.submit(CHAT)
+        wait_until(lambda: running()[-1:] == [1])
+        goes_on.set()
+        stream.result(timeout=30)
+        wait_until(lambda: running()[-1:] == [0])
