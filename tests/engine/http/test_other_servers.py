@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -423,23 +422,27 @@ def test_a_failure_of_no_known_kind_is_named() -> None:
 
 
 def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.engine.http.monitor.LOOK_S", 0.02)
+    monkeypatch.setattr("roseplay.engine.http.monitor.LOOK_S", 0.1)
     monkeypatch.setattr("roseplay.engine.http.monitor.IDLE_LOOKS", 10**9)  # no other look while it is idle
     remotes: list[HttpEngine] = []
-    goes_on = threading.Event()
+    told = asyncio.Event()  # that a request runs
 
     async def until_told() -> AsyncIterator[bytes]:
-        for part in words("Yes"):
+        *parts, end = words("Yes")
+        for part in parts:
             yield part
-            while not goes_on.is_set():
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(told.wait(), 30)
+        yield end
 
     script = Script(until_told, metrics="tgi_queue_size 0\ntgi_batch_current_size 0\n")
 
     @script.app.middleware("http")
     async def count(request: Any, call_next: Any) -> Any:
-        running = remotes[0].num_unfinished if remotes else 0
-        script.metrics = f"tgi_queue_size 0\ntgi_batch_current_size {running}\n"
+        if request.url.path == "/metrics":
+            running = remotes[0].num_unfinished if remotes else 0
+            script.metrics = f"tgi_queue_size 0\ntgi_batch_current_size {running}\n"
+        elif script.metrics.endswith("1\n"):
+            told.set()  # a look asks for metrics first: the next one has to say that the request has ended
         return await call_next(request)
 
     with at_a_port(script.app) as address, HttpEngine(address) as remote:
@@ -449,8 +452,5 @@ def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypat
             return [event.total.running for event in events if isinstance(event, LoadEvent)]
 
         remotes.append(remote)
-        stream = remote.submit(CHAT)
-        wait_until(lambda: running()[-1:] == [1])
-        goes_on.set()
-        stream.result(timeout=30)
-        wait_until(lambda: running()[-1:] == [0])
+        remote.submit(CHAT).result(timeout=30)
+        wait_until(lambda: running()[-2:] == [1, 0])
