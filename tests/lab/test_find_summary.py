@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,3 +205,9 @@ def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
         "Not sure: at prefill budget 16, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."
         in said
     )
+
+
+def test_the_last_sentence_says_what_the_answer_holds_for() -> None:
+    document = json.loads((Path(__file__).with_name("find.json")).read_text())
+    last = find_summary(document)["sentences"][-1]
+    assert f", {document['tries'][0]['requests']} requests, seed {document['seed']}, " in last
