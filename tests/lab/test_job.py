@@ -227,3 +227,11 @@ def test_what_is_left_is_estimated_from_the_runs_of_the_same_arm() -> None:
         run.seconds = seconds
     assert seconds_left(runs[:1] + runs[2:]) == 6.0
     assert seconds_left(runs) == 13.0
+
+
+def test_a_limit_that_is_lifted_is_named_so(engine: FakeEngine) -> None:
+    lab = fake_lab(engine)
+    arms = {"a": {"knobs": {"prefill_max_tokens": 64}}, "b": {"knobs": {"prefill_max_tokens": None}}}
+    document = lab.store.get(ended(lab.start({"scenario": "token-budget", "params": QUICK, **arms}))["result"])
+    assert document is not None
+    assert "unlimited" in document["arms"]["B"]["label"] and "64" in document["arms"]["A"]["label"]

@@ -54,3 +54,9 @@ def test_values_of_a_knob_are_on_a_logarithmic_axis_with_few_words() -> None:
     words = [float(word) for word in axis["ticktext"] if word]
     assert words[0] == 1 and all(high / low >= least for low, high in itertools.pairwise(words))
     assert 6 < len(words) < len(axis["tickvals"])
+
+
+def test_settings_that_only_a_gpu_has_are_off_elsewhere() -> None:
+    report = points_report(measured(BATCHES))
+    assert "<td>cuda_graphs</td><td>off</td>" in report
+    assert "<td>max_batch_size</td>" not in report  # it is what varies

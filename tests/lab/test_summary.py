@@ -259,3 +259,13 @@ def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(docu
         arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
     report = result_report(parse_document(json.dumps(document).encode()))
     assert report.count('<tr class="differs">') == 1
+
+
+def test_the_promised_price_is_said_once(document) -> None:
+    paid = made(document, [[30.0], [31.0]], [[10.0], [11.0]])
+    for run in paid["runs"]:
+        for one in run["requests"]:
+            one["ttft_ms"] = 900.0 if run["arm"] == "B" else 100.0
+    second = summary(paid)["sentences"][1]
+    assert second.startswith("The price: TTFT p95 is 900 ms in B and 100 ms in A (9.00×); ")
+    assert second.count("TTFT p95") == 1
