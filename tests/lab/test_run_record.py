@@ -1,0 +1,90 @@
+"""A run as a result holds it, from times that were set by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.messages import StepRecord
+from roseplay.engine.stream import Stream
+from roseplay.lab.measuring import run_record
+from roseplay.traffic.driver import Outcome, Played
+from tests.play.fake_engine import FakeEngine
+
+US = 1000
+ZERO = 5_000_000 * US  # ns; times below are in µs after it
+
+
+def outcome(begin: int, tokens: tuple[int, ...], end: int, *, due: int, **counts: int) -> Outcome:
+    stream: Stream = FakeEngine().submit([1, 2, 3], SamplingParams(max_new_tokens=8))
+    metrics = stream.metrics
+    metrics.submitted_ns, metrics.scheduled_ns = ZERO + begin * US, ZERO + (begin + 250) * US
+    for at in tokens:
+        metrics.took(ZERO + at * US)
+    for name, count in counts.items():
+        setattr(metrics, name, count)
+    stream.finish(FinishReason.LENGTH, ZERO + end * US)
+    arrival: Any = None
+    return Outcome(arrival, stream, ZERO + due * US, ZERO + begin * US, ZERO + (begin + 42) * US)
+
+
+PLAYED = Played(
+    [
+        outcome(0, (1234, 3579, 13_590), 13_600, due=-100, cached_tokens=5, num_preemptions=2),
+        outcome(2000, (4000,), 25_000, due=1900, cached_tokens=1, shared_tokens=3),
+    ]
+)
+
+
+def test_times_are_milliseconds_since_the_first_submit() -> None:
+    record = run_record("B", 3, PLAYED, [])
+    assert (record["arm"], record["repeat"], record["seconds"], record["steps"]) == ("B", 3, 0.025, [])
+    assert record["itl_ms"] == [2.35, 10.01]
+    assert (record["saved_tokens"], record["preemptions"]) == (9, 2)
+    first, second = record["requests"]
+    assert first == {
+        "index": 0,
+        "arrival_ms": 0.0,
+        "intended_arrival_ms": -0.1,
+        "prompt_tokens": 3,
+        "completion_tokens": 3,
+        "submit_ms": 0.042,
+        "queue_ms": 0.25,
+        "ttft_ms": 1.23,
+        "ttft_from_arrival_ms": 1.33,
+        "tpot_ms": 6.18,
+        "e2e_ms": 13.6,
+        "itl_p99_ms": 9.93,
+        "itl_max_ms": 10.01,
+        "reason": "length",
+    }
+    assert (second["index"], second["arrival_ms"], second["ttft_ms"], second["e2e_ms"]) == (1, 2.0, 2.0, 23.0)
+    assert (second["tpot_ms"], second["itl_p99_ms"], second["itl_max_ms"]) == (None, None, None)
+
+
+def test_steps_are_rows() -> None:
+    counts = dict.fromkeys([one.name for one in dataclasses.fields(StepRecord)][:18], 0)
+    times = {"start_ns": ZERO - 1234 * US, "end_ns": ZERO + 5678 * US + 900}
+    work = {"prompt_tokens": 10, "decode_tokens": 4, "running": 3, "waiting": 2, "blocks_active": 6, "blocks_shared": 1}
+    record = run_record("A", 1, PLAYED, [StepRecord(**{**counts, **times, **work})])
+    assert record["steps"] == [[-1.23, 5.68, 10, 4, 3, 2, 7]]
+
+
+def test_what_the_engine_does_not_report_is_unknown() -> None:
+    told = Capabilities.without({"cached_tokens": "it does not say", "steps": "nor this"})
+    record = run_record("A", 1, PLAYED, [], told)
+    assert (record["saved_tokens"], record["preemptions"]) == (None, None)
+
+
+def test_the_same_tokens_have_the_same_digest() -> None:
+    def digest(*token_ids: list[int]) -> str:
+        for one, ids in zip(PLAYED.outcomes, token_ids, strict=True):
+            assert one.stream is not None
+            one.stream.token_ids[:] = ids
+        return str(run_record("A", 1, PLAYED, [])["tokens_sha256"])
+
+    assert digest([1, 2], [3]) == digest([1, 2], [3])
+    assert len({digest([1, 2], [3]), digest([1], [2, 3]), digest([1, 2], [4])}) == 3
