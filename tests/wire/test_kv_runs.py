@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from roseplay.core.cache_events import Cleared, Removed, Stored
+from roseplay.wire.extra import zmq
 from roseplay.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from roseplay.wire.kv_publisher import MEDIUM, KvEventPublisher, kv_events_of
 from roseplay.wire.problems import MOST_REASONS, Problems
 from roseplay.wire.sockets import endpoint_of, sequence_bytes
+from tests.wire.common import TIMEOUT_S, wait_until
 
 LOOPBACK = "tcp://127.0.0.1:*"
 
@@ -77,3 +79,23 @@ def test_reasons_beyond_so_many_are_counted_together() -> None:
         "skipped 3 × reason 0",
     ]
     assert len(lines) == 2 + MOST_REASONS + 1
+
+
+def test_requests_for_replays_that_are_none_are_ignored(context: Any) -> None:
+    publisher = KvEventPublisher(context, LOOPBACK, LOOPBACK, block_size=2)
+    publisher.publish([Removed(1)])
+    client = context.socket(zmq.DEALER)
+    client.rcvtimeo = int(1000 * TIMEOUT_S)
+    client.connect(publisher.replay_endpoint)
+    for rubbish in ([b"x"], [b"", b"x"], [b"x", bytes(8)], [b"", b"", b""], [b"", bytes(8), b""], [b"", bytes(9)]):
+        client.send_multipart(rubbish)
+    client.send_multipart([b"", sequence_bytes(0)])
+
+    def answered() -> bool:
+        publisher.serve_replays()
+        return bool(client.poll(0))
+
+    wait_until(answered, "the request is answered")
+    assert [client.recv_multipart()[:2] for _ in range(2)] == [[b"", sequence_bytes(0)], [b"", sequence_bytes(-1)]]
+    publisher.serve_replays()
+    assert not client.poll(0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from typing import Any
 
 import pytest
 
 from roseplay.core.cache_events import Removed
+from roseplay.wire.extra import zmq
 from roseplay.wire.kv_publisher import KvEventPublisher
 from roseplay.wire.problems import Problems
 from roseplay.wire.subscription import Subscription
@@ -88,3 +90,22 @@ def test_messages_come_over_ipv6(context: Any) -> None:
 
     wait_until(hears, "a first message")
     assert problems.lines() == []
+
+
+def test_a_replay_may_leave_out_the_empty_frame(context: Any) -> None:
+    replay = context.socket(zmq.ROUTER)
+    replay.bind("tcp://127.0.0.1:*")
+    publisher = KvEventPublisher(context, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", block_size=2)
+    endpoint, problems = publisher.publication.endpoint, Problems()
+    subscription = Subscription(context, endpoint, "events", problems, replay.last_endpoint.decode())
+    found: list[bytes] = []
+    asking = threading.Thread(target=lambda: found.extend(subscription.history()))
+    asking.start()
+    client, empty, number = replay.recv_multipart()
+    assert (empty, number) == (b"", bytes(8))
+    for frames in ([bytes(7) + b"\x00", b"first"], [b"", bytes(7) + b"\x01", b"second"], [b"odd"]):
+        replay.send_multipart([client, *frames])
+    replay.send_multipart([client, b"\xff" * 8, b""])
+    asking.join(30)
+    assert found == [b"first", b"second"]
+    assert problems.skipped == {"events: no message of number and payload in a replay": 1}

@@ -454,3 +454,10 @@ def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypat
         remotes.append(remote)
         remote.submit(CHAT).result(timeout=30)
         wait_until(lambda: running()[-2:] == [1, 0])
+
+
+def test_an_answer_that_comes_at_once_has_a_time() -> None:
+    choice = {"message": {"role": "assistant", "content": "All at once"}, "finish_reason": "stop"}
+    metrics = ask(Script([], refuse=lambda body: JSONResponse({"choices": [choice]}))).metrics
+    assert metrics.first_token_ns is not None and metrics.first_byte_ns is not None and metrics.finished_ns is not None
+    assert metrics.submitted_ns < metrics.first_byte_ns <= metrics.first_token_ns <= metrics.finished_ns
