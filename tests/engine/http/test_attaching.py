@@ -236,3 +236,14 @@ def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -
         assert remote.model == "named" and remote.health().ok
         assert remote.info.server == f"OpenAI API at {address.removeprefix('http://')}"
         assert not (remote.capabilities.queue or remote.capabilities.knobs or remote.capabilities.clear_cache)
+
+
+def test_closing_ends_the_threads() -> None:
+    before = set(threading.enumerate())
+    with at_a_port(Script(words("Hi")).app) as address:
+        with HttpEngine(address):
+            found = {
+                thread for thread in set(threading.enumerate()) - before if thread.name.startswith("roseplay-http")
+            }
+        assert len(found) == 2
+        assert not any(thread.is_alive() for thread in found)
