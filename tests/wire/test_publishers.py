@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections import deque
@@ -309,3 +310,27 @@ def test_only_this_machine_can_subscribe_unless_told_otherwise(engine: Engine) -
         assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in endpoints)
         publishers.close()
         publishers.close()
+
+
+def two_free_ports() -> int:
+    """A port that is free, as the next one is."""
+    for _ in range(100):
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                other.bind(("127.0.0.1", port + 1))
+                return port
+    raise AssertionError("no two free ports")
+
+
+def test_replays_are_at_the_next_port_unless_told_otherwise(engine: Engine) -> None:
+    port = two_free_ports()
+    with Publishers(engine, kv_events_port=port) as publishers:
+        assert publishers.kv is not None
+        assert publishers.kv.publication.endpoint == f"tcp://127.0.0.1:{port}"
+        assert publishers.kv.replay_endpoint == f"tcp://127.0.0.1:{port + 1}"
+    other = two_free_ports()
+    with Publishers(engine, kv_events_port=0, kv_replay_port=other) as publishers:
+        assert publishers.kv is not None
+        assert publishers.kv.replay_endpoint == f"tcp://127.0.0.1:{other}"

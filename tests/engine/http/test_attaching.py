@@ -247,3 +247,12 @@ def test_closing_ends_the_threads() -> None:
             }
         assert len(found) == 2
         assert not any(thread.is_alive() for thread in found)
+
+
+def test_metrics_may_be_at_another_path() -> None:
+    script = Script(words("Hi"), metrics="process_threads 8\n")
+    script.app.get("/prometheus/metrics")(lambda: Response("trtllm_num_requests_running 2\n"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert (remote.server.metrics_path, remote.server.load.total.running) == ("/prometheus/metrics", 2)
+    with at_a_port(Script(words("Hi"), metrics="process_threads 8\n").app) as address, HttpEngine(address) as remote:
+        assert (remote.server.metrics_path, remote.server.names) == ("/metrics", None)
