@@ -17,7 +17,7 @@ from roseplay.lab.document import experiment_of, parse_document
 from roseplay.lab.flags import experiment_body, parser
 from roseplay.lab.spec import parse_experiment
 from roseplay.traffic.arrivals import poisson
-from tests.lab.fake_arms import FakeArms
+from tests.lab.fake_arms import QUICK, FakeArms
 from tests.play.fake_engine import FakeEngine
 
 RESULT = Path(__file__).with_name("result.json")
@@ -231,3 +231,17 @@ def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
     file.write_text(file.read_text() + "6,,many,1\n")
     assert main(["--traffic", str(file)]) == 2
     assert "day.csv: line 5, prompt_tokens: 'many'" in capsys.readouterr().err
+
+
+def test_a_name_is_written_as_it_is(pretend: FakeArms, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "result.json"
+    spec = written_spec(tmp_path, {"scenario": "admission", "params": QUICK, "name": "für 🌹"})
+    assert main(["--spec", spec, "--json", "--save", str(saved)]) == 0
+    for text in (capsys.readouterr().out, saved.read_text(encoding="utf-8")):
+        assert '"für 🌹"' in text and text.endswith("}\n")
+
+
+def written_spec(folder: Path, experiment: dict[str, Any]) -> str:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(experiment))
+    return str(path)

@@ -207,7 +207,22 @@ def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     )
 
 
-def test_the_last_sentence_says_what_the_answer_holds_for() -> None:
+def test_the_sentences_of_a_search() -> None:
     document = json.loads((Path(__file__).with_name("find.json")).read_text())
-    last = find_summary(document)["sentences"][-1]
-    assert f", {document['tries'][0]['requests']} requests, seed {document['seed']}, " in last
+    assert find_summary(document)["sentences"] == [
+        "Prefill budget 32 is the smallest that keeps both promises: ITL p99 is 24.8 ms (23.4–26.2) of 70, TTFT p95 is"
+        " 1\u202f116 ms (1\u202f043–1\u202f190) of 1\u202f500.",
+        "Prefill budget 24 misses TTFT p95 by 47.2 %.",
+        "The price of prefill budget 32, against no limit: TTFT p95 3.49×, TTFT p99 3.38×, E2E p99 2.39×, throughput 0.48×."
+        " In return: ITL p99 0.19×.",
+        "This holds for Token budget, 12 requests, seed 0, tiny-chat on cpu, medians of 2 to 6 runs.",
+    ]
+
+
+def test_the_sentences_of_a_search_without_an_answer() -> None:
+    document = json.loads((Path(__file__).with_name("find.json")).read_text())
+    document["promises"] = {"itl_p99_ms": 5.0, "ttft_p95_ms": 100.0}
+    first, *_, last = find_summary(document)["sentences"]
+    assert first.startswith("No value between 16 and 512 keeps both: ")
+    assert " of 5, TTFT p95 is " in first and first.endswith(" of 100.")
+    assert last.startswith("This holds for Token budget, 12 requests")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,13 @@ def test_a_curve_of_many_gaps_is_thinned_but_not_its_tail(document: dict[str, An
     (trace,) = (trace for trace in chart["traces"] if trace["name"] == run["arm"])
     assert trace["x"] == [*range(1, 4001, 4), *range(4001, 5001)]
     assert len(trace["y"]) == len(trace["x"])
+
+
+def test_settings_that_differ_come_first(document: dict[str, Any]) -> None:
+    document["arms"]["B"]["knobs"]["prefill_max_tokens"] = None
+    report = result_report(document)
+    table = report[report.index("<h2>Settings ") :]
+    names = re.findall(r"<tr[^>]*><td>(\w+)</td>", table)
+    differs = document["arms"]["A"]["differs"]
+    assert differs and names[: len(differs)] == differs
+    assert "<td>unlimited</td>" in table

@@ -9,6 +9,7 @@ import pytest
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.arms import arm_configs
+from roseplay.lab.lab import Lab
 from roseplay.lab.spec import Experiment, arms_in_turn, parse_experiment
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.play.fake_engine import FakeEngine
@@ -100,3 +101,13 @@ def test_a_knob_that_the_device_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="arm B: cuda_graphs needs a CUDA device"):
         arm_configs(FakeEngine(), parsed(b=arm).arms)
     assert arm_configs(FakeEngine(), parsed(b={**arm, "config": {"device": "cuda"}}).arms)["B"].device == "cuda"
+
+
+def test_the_page_is_told_what_may_be_asked_of_a_short_model() -> None:
+    live = FakeEngine()
+    live.info = dataclasses.replace(live.info, max_model_len=64)
+    told = {one["name"]: one["params"] for one in Lab(live).describe()["scenarios"]}
+    for params in told.values():
+        assert (params["max_new_tokens"]["min"], params["max_new_tokens"]["max"]) == (1, 32)
+        assert 1 <= params["max_new_tokens"]["default"] <= 32
+        assert params["num_requests"]["max"] > 64

@@ -92,7 +92,7 @@ PACKAGES = {
     ),
     "lab": Package(
         "lab/*",
-        ["tests/lab"],
+        ["tests/lab", "tests/play/test_lab_routes.py"],
         deselected=_tests_in(
             "tests/lab",
             "engines::every_scenario_is_the_same_work_in_both_arms_and_all_repeats",
@@ -104,8 +104,8 @@ PACKAGES = {
         "serve/*",
         _tests_in(
             "tests/serve",
-            *("admission", "bodies_in_parts", "draining", "echo", "generation_config", "hosts_and_origins", "keys"),
-            *("listening", "metrics", "openai_client", "prompt_text", "request_phases", "runtime_config"),
+            *("admission", "bodies_in_parts", "draining", "echo", "errors", "generation_config", "hosts_and_origins"),
+            *("keys", "listening", "metrics", "openai_client", "prompt_text", "request_phases", "runtime_config"),
             *("server_flags", "traces"),
         ),
         deselected=_tests_in(

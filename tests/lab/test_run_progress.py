@@ -1,0 +1,68 @@
+"""What is told of runs while an experiment goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from roseplay.lab import points
+from roseplay.lab.measuring import RunError
+from roseplay.lab.progress import RunProgress, seconds_left
+from roseplay.traffic.driver import Outcome
+from tests.lab.fake_arms import ended, fake_lab
+from tests.play.fake_engine import FakeEngine
+
+BODY = {"scenario": "poisson", "repeats": 2, "params": {"num_requests": 2, "max_new_tokens": 3}}
+
+
+def lasted(arm: str, seconds: float | None, elapsed: float | None = None) -> RunProgress:
+    started = None if elapsed is None else time.monotonic() - elapsed
+    return RunProgress(arm, 1, 3, started=started, seconds=seconds)
+
+
+def test_a_run_waits_runs_and_ends() -> None:
+    run = RunProgress("B", 2, 3)
+    assert run.status() == {"arm": "B", "repeat": 2, "done": 0, "total": 3, "seconds": 0.0, "state": "waiting"}
+    run.start()
+    assert run.status()["state"] == "running"
+    arrival: Any = None
+    going = FakeEngine().submit([1])
+    run.sent += [Outcome(arrival, None, 0, 0, 0, "refused"), Outcome(arrival, going, 0, 0, 0)]
+    assert run.status()["done"] == 1
+    run.finish()
+    assert (run.status()["state"], run.status()["done"], run.sent) == ("done", 1, [])
+    assert run.seconds == run.elapsed
+    run.finish(cut=True)
+    assert run.status()["state"] == "stopped"
+
+
+def test_the_time_left_is_that_of_finished_runs_of_the_same_arm() -> None:
+    assert seconds_left([lasted("A", None), lasted("B", None)]) is None
+    runs = [lasted("A", 10.0), lasted("A", 20.0), lasted("B", 4.0)]
+    assert seconds_left(runs) == 0
+    assert seconds_left([*runs, lasted("A", None), lasted("B", None)]) == 15 + 4
+    assert seconds_left([*runs, lasted("A", None, elapsed=5.0)]) == pytest.approx(10, abs=0.5)
+    assert seconds_left([*runs, lasted("A", None, elapsed=500.0)]) == 0
+    assert seconds_left([lasted("A", 10.0), lasted("B", None)]) == 10
+
+
+@pytest.mark.parametrize("kind", ["sweep", "find"])
+def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    measure = points.measure_run
+
+    def fails(*args: Any, **how: Any) -> Any:
+        runs.append(1)
+        if len(runs) == 3:
+            raise RunError("the third run fails")
+        return measure(*args, **how)
+
+    monkeypatch.setattr(points, "measure_run", fails)
+    asked: dict[str, Any] = {"setting": "max_batch_size", "from": 1, "to": 16}
+    more = {"points": 3} if kind == "sweep" else {"itl_p99_ms": 40, "ttft_p95_ms": 300}
+    status = ended(fake_lab(FakeEngine()).start({**BODY, kind: {**asked, **more}}))
+    assert status["state"] == "error" and "the third run fails" in status["error"]
+    states = [run["state"] for run in status["progress"]]
+    assert states.count("stopped") == 1 and "running" not in states
