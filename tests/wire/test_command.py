@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from roseplay.engine.client import Engine
 from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.reader import read
 from roseplay.wire.publishers import Publishers
+from roseplay.wire.reader import SocketReader
 from tests.wire.common import envelope, step, traffic, written
 
 
@@ -91,3 +93,48 @@ def test_the_recording_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> No
         main(["import", "x.jsonl"])
     assert ended.value.code == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_every_endpoint_is_listened_to(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: it listens until both have been heard."""
+    traffic(engine, 2)
+    out, take = tmp_path / "run.jsonl", SocketReader.read
+
+    def until_heard(reader: SocketReader, seconds: float) -> None:
+        deadline = time.monotonic() + 60
+        while not (reader.run.steps and reader.run.blocks):
+            assert time.monotonic() < deadline
+            traffic(engine, 1)
+            take(reader, 0.05)
+
+    monkeypatch.setattr(SocketReader, "read", until_heard)
+    with Publishers(engine, kv_events_port=0, forward_pass_port=0, worker_id="theirs") as publishers:
+        assert publishers.kv is not None and publishers.forward_pass is not None
+        flags = ["--kv-events", publishers.kv.publication.endpoint, "--kv-replay", publishers.kv.replay_endpoint]
+        flags += ["--forward-pass", publishers.forward_pass.publication.endpoint, "--out", str(out)]
+        assert main(["import", *flags]) == 0
+    recording = read(out)
+    assert (recording.info.model, recording.info.block_size) == ("theirs", engine.info.block_size)
+    assert ", ".join(flags[1::4]) == recording.header["environment"]["imported"]
+    assert capsys.readouterr().out.startswith(f"{out}: ")
+
+
+def test_ctrl_c_ends_listening_and_keeps_what_was_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds: list[float] = []
+
+    def interrupted(reader: SocketReader, within_s: float) -> None:
+        seconds.append(within_s)
+        reader.run.take_metrics(0, step(0.02, 9))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SocketReader, "read", interrupted)
+    for number, more in enumerate(([], ["--seconds", "2.5"], ["--name", "named"])):
+        out = tmp_path / f"{number}.jsonl"
+        assert main(["import", "--forward-pass", "tcp://127.0.0.1:1", "--out", str(out), *more]) == 0
+        assert read(out).info.model == ("named" if "named" in more else "w")
+    assert seconds[1] == 2.5 and min(seconds[0], seconds[2]) > 1e6
+    assert "1 steps, at most 0 cached blocks, 0.0 s" in capsys.readouterr().out

@@ -234,3 +234,17 @@ def test_whatever_arrives_is_read_or_refused(payload: bytes) -> None:
             decode(payload)
         except WireError as error:
             assert len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (5, "a KV event batch is neither an array nor a map"),
+        ([1.5], "a KV event batch has no list of events"),
+        ({"ts": 1.5, "events": {}}, "a KV event batch has no list of events"),
+        (["now", []], "KvEventBatch: Expected `float`, got `str`"),
+    ],
+)
+def test_batches_that_are_refused(sent: Any, why: str) -> None:
+    with pytest.raises(WireError, match=why):
+        decode_kv_events(msgspec.msgpack.encode(sent))

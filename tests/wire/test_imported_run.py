@@ -10,6 +10,7 @@ import pytest
 
 from roseplay.recording.reader import Recording, parse
 from roseplay.recording.run import Run
+from roseplay.wire import block_numbers
 from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
 from roseplay.wire.imported_run import ImportedRun
 from roseplay.wire.kv_events import BlockRemoved, BlockStored, KvEventBatch
@@ -125,3 +126,22 @@ def test_times_have_two_decimals_and_what_a_worker_says_of_itself_is_cut() -> No
     environment = recording.header["environment"]
     assert (environment["imported"], environment["wall_time"]) == ("s" * 1000, "t" * 100)
     assert recording.info.model == "w" * 200
+
+
+def test_blocks_elsewhere_and_beyond_the_most_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_numbers, "MAX_BLOCKS", 4)
+    run = ImportedRun(Problems(), "test")
+    elsewhere = BlockStored([1, 2, 3], None, [1] * 24, 8, None, "CPU", None)
+    run.take_kv_events(0, KvEventBatch(0.0, [elsewhere, BlockRemoved([1, 2], "DISK"), BlockRemoved([9], "gpu")]))
+    assert run.blocks == 0
+    run.take_kv_events(1, stored(1, 2, 3, 4, 5))
+    assert run.blocks == 3  # numbers are from 1 on
+    run.take_kv_events(2, KvEventBatch(0.0, [BlockRemoved([2], None)]))
+    run.take_kv_events(3, stored(6))
+    assert run.problems.skipped == {
+        "KV events: blocks in 'CPU'": 3,
+        "KV events: blocks in 'DISK'": 2,
+        "KV events: removed blocks that were stored before the import began": 1,
+        "KV events: more blocks than a recording holds": 2,
+    }
+    assert recorded(run).info.num_blocks == 4
