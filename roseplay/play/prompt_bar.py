@@ -39,7 +39,7 @@ class PromptBar:
                 elem_classes="rp-drop", interactive=True, **settings,
             )  # fmt: skip
             self.prompt = gr.Textbox(
-                placeholder="Ask all lanes…", label="Prompt", show_label=False, container=False, lines=1, max_lines=1,
+                placeholder="Ask all four lanes…", label="Prompt", show_label=False, container=False, lines=1, max_lines=1,
                 min_width=0, elem_id="prompt", interactive=True,
             )  # fmt: skip
             self.sampling = gr.Button("Sampling", min_width=0, elem_id="sampling")

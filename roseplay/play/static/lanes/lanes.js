@@ -100,6 +100,7 @@ function show() {
   for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
   const prompt = document.querySelector("#prompt input");
   if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : to}…`;
+  else requestAnimationFrame(show); // Gradio mounts it later
 }
 
 /** For the drop-down list of lane counts; returns what "send to" should be then. */

@@ -83,6 +83,7 @@ export function mount(element) {
     rename();
   });
   on("absent", rename);
+  rename(); // the first reply may have come before
 
   /* Without steps it shows requests. */
   function rename() {
