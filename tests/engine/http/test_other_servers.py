@@ -461,3 +461,28 @@ def test_an_answer_that_comes_at_once_has_a_time() -> None:
     metrics = ask(Script([], refuse=lambda body: JSONResponse({"choices": [choice]}))).metrics
     assert metrics.first_token_ns is not None and metrics.first_byte_ns is not None and metrics.finished_ns is not None
     assert metrics.submitted_ns < metrics.first_byte_ns <= metrics.first_token_ns <= metrics.finished_ns
+
+
+def test_a_load_that_has_not_changed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.engine.http.monitor.LOOK_S", 0.01)
+    monkeypatch.setattr("roseplay.engine.http.monitor.IDLE_LOOKS", 2)
+    script = Script(words("Yes"), metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
+    scraped: list[bool] = []
+
+    @script.app.middleware("http")
+    async def count(request: Any, call_next: Any) -> Any:
+        if request.url.path == "/metrics":
+            scraped.append(True)
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        wait_until(lambda: len(scraped) > 6)
+        loads = [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+    assert len(loads) == 1
+
+
+def test_nothing_is_kept_of_requests_that_ended() -> None:
+    with at_a_port(Script(words("Yes")).app) as address, HttpEngine(address) as remote:
+        for _ in range(3):
+            remote.submit(CHAT).result(timeout=30)
+        wait_until(lambda: not remote._connection._tasks)

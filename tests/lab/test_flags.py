@@ -1,0 +1,115 @@
+"""What the flags of ``roseplay lab`` make of servers, files and single settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roseplay.lab.flags import experiment_body, parser
+from roseplay.traffic.scenarios import SCENARIOS
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROSEPLAY_URL_API_KEY", "ROSEPLAY_URL_B_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def body(*flags: str) -> dict[str, Any]:
+    return experiment_body(parser().parse_args(flags))
+
+
+def test_one_server_has_the_scenarios_knobs_in_both_arms() -> None:
+    found = body("token-budget", "--url", "http://a")
+    arms = SCENARIOS["token-budget"].arms()
+    for arm, side in (("a", "before"), ("b", "after")):
+        assert found[arm]["config"] == {"url": "http://a"}
+        assert found[arm]["knobs"]["prefill_max_tokens"] == arms[side].prefill_max_tokens
+    changed = body("token-budget", "--url", "http://a", "--b", "max_batch_size=3")
+    assert changed["b"]["knobs"]["max_batch_size"] == 3
+    assert changed["a"] == found["a"]
+
+
+def test_two_servers_keep_their_own_settings() -> None:
+    found = body("token-budget", "--url", "http://a", "--url-b", "http://b", "--b", "max_batch_size=3")
+    assert found["a"] == {"knobs": {}, "config": {"url": "http://a"}}
+    assert found["b"]["config"]["url"] == "http://b"
+    assert found["b"]["knobs"]["max_batch_size"] == 3
+
+
+def test_a_sweep_has_one_arm() -> None:
+    sweep = ("--sweep", "batch", "--from", "1", "--to", "8")
+    found = body("poisson", *sweep, "--url", "http://a")
+    assert found["a"] == {"knobs": {}, "config": {"url": "http://a"}}
+    assert "b" not in found
+    assert found["sweep"] == {"setting": "max_batch_size", "from": 1, "to": 8, "points": None, "seconds": None}
+    with pytest.raises(ValueError, match="measures one server"):
+        body("poisson", *sweep, "--url", "http://a", "--url-b", "http://b")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--points 3", "--points is for --sweep"),
+        ("--itl-p99 3", "--itl-p99 is for --find"),
+        ("--from 3", "--from is for --sweep or --find"),
+        ("--sweep batch --from 1 --to 8 --ttft-p95 3", "--ttft-p95 is for --find"),
+        ("--find batch --itl-p99 3 --ttft-p95 3 --seconds 3", "--seconds is for --sweep"),
+        ("--sweep batch --find batch", "use either --sweep or --find"),
+        ("--sweep batch --from 1 --to 8 --b max_batch_size=2", "--b is for a comparison"),
+        ("--b max_batch_size", "write NAME=VALUE, with a name of "),
+        ("--b =3", "write NAME=VALUE"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        body("poisson", *flags.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("prefill-max-tokens=64", ("knobs", "prefill_max_tokens", 64)),
+        ("prefill_max_tokens = unlimited", ("knobs", "prefill_max_tokens", None)),
+        ("prefix_cache=OFF", ("knobs", "prefix_cache", False)),
+        ("prefix_cache=on", ("knobs", "prefix_cache", True)),
+        ("block_size=8", ("config", "block_size", 8)),
+    ],
+)
+def test_settings_of_an_arm(text: str, value: tuple[str, str, Any]) -> None:
+    part, name, wanted = value
+    assert body("poisson", "--b", text)["b"][part][name] == wanted
+    assert "a" not in body("poisson", "--b", text)
+
+
+def test_traffic_from_a_file_has_its_name_and_its_rate(tmp_path: Path) -> None:
+    file = tmp_path / f"{'x' * 90}.csv"
+    file.write_text("arrival_s,prompt_tokens,answer_tokens\n0,4,2\n1,4,2\n")
+    found = body("--traffic", str(file), "--num-requests", "3", "--rate-per-s", "50", "--seed", "2")
+    assert found["traffic"]["name"] == "x" * 80
+    assert 0 < found["traffic"]["requests"][1][0] < 1
+    assert found["params"] == {"num_requests": 3}  # which is refused later, the rate is the traffic's
+    with pytest.raises(ValueError, match="^rate_per_s is 0"):
+        body("--traffic", str(file), "--rate-per-s", "0")
+    file.write_text("nothing")
+    with pytest.raises(ValueError, match=r"x\.csv: "):
+        body("--traffic", str(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "holds no experiment: write a JSON object"),
+        (json.dumps({"roseplay_sweep": 1}), "only a comparison can be repeated"),
+        (json.dumps({"scenario": 5}), "there is no scenario 5"),
+    ],
+)
+def test_files_that_are_no_experiment(content: str, says: str, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text(content)
+    with pytest.raises(ValueError, match=says):
+        body("--spec", str(spec))
