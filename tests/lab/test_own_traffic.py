@@ -8,6 +8,7 @@ import pytest
 
 from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
 from roseplay.lab.spec import parse_experiment
+from roseplay.lab.sweep import parse_sweep
 from roseplay.traffic.own import OwnRequest
 from roseplay.traffic.scenario import MAX_RATE_PER_S
 from roseplay.traffic.scenarios import SCENARIOS
@@ -126,3 +127,16 @@ def test_length_and_limits_are_taken_over() -> None:
     assert plain.limits == {"ttft_ms": 500.0, "itl_ms": 50.0}
     assert longer.limits == {"ttft_ms": 500.0, "itl_ms": 7.0}
     assert (plain.name, longer.name, parse_experiment({"scenario": "dedup", "name": ""}).name) == (None, "n", None)
+
+
+def test_seconds_give_each_value_of_a_sweep_its_requests() -> None:
+    def requests(setting: str, first: float, last: float, **more: Any) -> list[tuple[int, float | None]]:
+        varied = {"setting": setting, "from": first, "to": last, "points": 2, **more}
+        found = parse_sweep({"scenario": "poisson", "params": {"rate_per_s": 8}, "sweep": varied}).questions
+        return [(question.scenario.num_requests, question.scenario.rate_per_s) for question in found.values()]
+
+    assert requests("max_batch_size", 1, 8, seconds=3) == [(24, 8.0)] * 2
+    assert requests("rate_per_s", 2, 6, seconds=3) == [(6, 2.0), (18, 6.0)]
+    plain = SCENARIOS["poisson"].num_requests
+    assert requests("rate_per_s", 2, 6) == [(plain, 2.0), (plain, 6.0)]
+    assert requests("max_batch_size", 1, 8) == [(plain, 8.0)] * 2

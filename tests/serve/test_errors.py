@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
@@ -29,6 +30,7 @@ from tests.play.fake_engine import FakeEngine
         (EngineBusyError("full"), 429, "rate_limit_error", "queue_full"),
         (RequestTooLargeError("too long"), 400, "invalid_request_error", "context_length_exceeded"),
         (ValueError("wrong"), 400, "invalid_request_error", None),
+        (HTTPException(403, "not yours"), 403, "invalid_request_error", None),
         (KeyError("a bug"), 500, "server_error", "server_error"),
     ],
 )
@@ -37,11 +39,16 @@ def test_errors_have_openais_shape(error: Exception, status: int, kind: str, cod
     assert response.status_code == status
     told = json.loads(bytes(response.body))["error"]
     assert (told["type"], told["code"], told["param"]) == (kind, code, None)
-    assert told["message"] == ("the server failed; its log says why" if status == 500 else str(error))
+    assert told["message"] == (
+        "the server failed; its log says why" if status == 500 else getattr(error, "detail", str(error))
+    )
     assert response.headers.get("retry-after") == ("1" if status == 429 else None)
 
 
 def test_an_error_of_the_api_stays_as_it_is() -> None:
+    assert (
+        api_error(HTTPException(400, "There was an error")).message == "the body cannot be parsed: send a JSON object"
+    )
     error = ApiError(404, "two\nlines", param="model", code="c")
     assert api_error(error) is error
     assert error.document()["error"] == {

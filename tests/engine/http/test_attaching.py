@@ -241,11 +241,11 @@ def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -
 def test_closing_ends_the_threads() -> None:
     before = set(threading.enumerate())
     with at_a_port(Script(words("Hi")).app) as address:
-        with HttpEngine(address):
+        with HttpEngine(address) as remote:
             found = {
                 thread for thread in set(threading.enumerate()) - before if thread.name.startswith("roseplay-http")
             }
-        assert {thread.name for thread in found} >= {"roseplay-http", "roseplay-http-monitor"}
+        assert {thread.name for thread in found} >= {"roseplay-http", "roseplay-http-monitor"} and not remote.alive
         assert not any(thread.is_alive() for thread in found)
 
 
