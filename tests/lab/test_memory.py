@@ -11,6 +11,7 @@ import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
+from roseplay.lab.memory import need
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab
 from tests.play.fake_engine import INFO, FakeEngine
 
@@ -184,3 +185,12 @@ def test_an_arm_in_another_dtype_has_weights_and_keys_of_its_own_size(engine: Fa
     wide = {"config": {"dtype": "float32"}}
     told, _ = run(engine, {**KNOBS_DIFFER, "a": wide, "b": wide})
     assert "29.8 GiB of weights" in told["error"]
+
+
+@pytest.mark.parametrize(
+    ("device", "place"),
+    [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cpu", "cpu"), ("cuda:1", None)],
+)
+def test_the_memory_that_an_arm_needs_is_its_devices(engine: FakeEngine, device: str, place: str | None) -> None:
+    on_a_gpu(engine)
+    assert need(engine, EngineConfig(device=device, num_blocks=100)).place == place
