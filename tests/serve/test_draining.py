@@ -40,7 +40,8 @@ def test_the_gate_counts_the_apis_requests_and_refuses_new_ones() -> None:
     drain.begin()
     assert [client.request(*ask).status_code for ask in asks] == [503, 200, 200, 200]
     refused = client.post("/v1/x")
-    assert refused.json()["error"]["code"] == "draining"
+    told = refused.json()["error"]
+    assert (told["code"], told["type"]) == ("draining", "service_unavailable_error")
     assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
 
 

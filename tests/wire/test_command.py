@@ -117,6 +117,7 @@ def test_every_endpoint_is_listened_to(
         assert main(["import", *flags]) == 0
     recording = read(out)
     assert (recording.info.model, recording.info.block_size) == ("theirs", engine.info.block_size)
+    assert recording.frames[-1]["t"] > 1  # in milliseconds since it began
     assert ", ".join(flags[1::4]) == recording.header["environment"]["imported"]
     assert capsys.readouterr().out.startswith(f"{out}: ")
 

@@ -248,3 +248,9 @@ def test_whatever_arrives_is_read_or_refused(payload: bytes) -> None:
 def test_batches_that_are_refused(sent: Any, why: str) -> None:
     with pytest.raises(WireError, match=why):
         decode_kv_events(msgspec.msgpack.encode(sent))
+
+
+def test_what_is_no_msgpack_is_said_to_be_none() -> None:
+    for decode in (decode_kv_events, decode_forward_pass):
+        with pytest.raises(WireError, match="a message is not msgpack"):
+            decode(b"\xc1")
