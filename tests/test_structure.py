@@ -108,6 +108,15 @@ def test_the_command_line_loads_only_what_is_asked_for() -> None:
     assert not loaded & {"torch", "gradio", "transformers", "roseplay.play", "roseplay.bench", "roseplay.engine"}
 
 
+def test_the_process_beside_a_worker_loads_no_torch() -> None:
+    loaded = modules_after(
+        "from roseplay.config import EngineConfig\n"
+        "from roseplay.engine.start import open_tokenizer\n"
+        "assert open_tokenizer('tiny-chat', EngineConfig(worker='process')).encode('KV block')"
+    )
+    assert not loaded & {"torch", "numba", "gradio"}
+
+
 def test_a_benchmarks_bad_flag_is_told_before_torch_is_loaded() -> None:
     loaded = modules_after(
         "from roseplay.cli import main\nassert main(['bench', 'streaming', '--max-batch-size', '0']) == 2"

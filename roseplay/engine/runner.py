@@ -68,8 +68,8 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> R
 
         return load_parallel_runner(model, config, reporter)
     except ValueError as error:
+        from roseplay.model.errors import UnsupportedModelError
         from roseplay.model.kv_cache import KVCacheSizeError
-        from roseplay.model.loader import UnsupportedModelError
         from roseplay.model.states import StateSlotsError
 
         if isinstance(error, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):

@@ -53,7 +53,7 @@ def check_worker(config: EngineConfig, model: Any, clock: Clock) -> None:
 
 def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
     """Returns the model's tokenizer, ``None`` if it has none; raises ``EngineStartError`` if there is no such model."""
-    from roseplay.model.loader import UnsupportedModelError
+    from roseplay.model.errors import UnsupportedModelError
     from roseplay.model.tokenizer import load_tokenizer
 
     try:

@@ -16,10 +16,10 @@ from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
 from roseplay.model.states import StatePool
-from roseplay.model.support import UnsupportedModelError
 
 Forward = Callable[[PagedBatch], torch.Tensor]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.model.support import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError
 
 
 def choose_device(device: str) -> torch.device:

@@ -21,6 +21,7 @@ from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
+from roseplay.model.errors import UnsupportedModelError, refuse
 from roseplay.model.generation import sampling_defaults
 from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import attach_states, record_layout
@@ -34,16 +35,13 @@ from roseplay.model.source import cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
 from roseplay.model.stateful import keeps_states
 from roseplay.model.support import (
-    UnsupportedModelError,
     check_class,
     check_config,
     class_config,
     find_class,
     needs_probe,
-    refuse,
 )
 from roseplay.model.text_part import KEYS, NOT_TEXT, text_part
-from roseplay.model.tokenizer import load_tokenizer
 from roseplay.model.weights_progress import (
     checkpoint_files,
     converted_bytes,
@@ -51,8 +49,6 @@ from roseplay.model.weights_progress import (
     counting_random,
     download_bar,
 )
-
-__all__ = ["LoadedModel", "UnsupportedModelError", "load_model", "load_tokenizer"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _log = logging.getLogger(__name__)

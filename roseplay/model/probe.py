@@ -21,13 +21,13 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import ATTENTION_NAME, Paged, default_backend, make_backend
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.batch import build_batch
+from roseplay.model.errors import refuse
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.shrink import VOCABULARY, WINDOW, shrink
 from roseplay.model.stateful import StatefulForward, keeps_states
 from roseplay.model.states import StatePool, StateShapes
-from roseplay.model.support import refuse
 
 MOST_PARAMETERS = 400_000_000
 BLOCK_SIZE = 4

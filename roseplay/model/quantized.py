@@ -19,7 +19,7 @@ from transformers.quantizers import auto
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 from roseplay.core.info import Choice
-from roseplay.model.support import refuse
+from roseplay.model.errors import refuse
 
 # Methods that transformers dequantizes without other packages, with the names of what they store beside the weights.
 DEQUANTIZED = {"fp8": r"weight_scale_inv$", "mxfp4": r"(gate_up|down)_proj_(blocks|scales)$"}

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from roseplay.model.errors import UnsupportedModelError, refuse
 from roseplay.model.ranks import Ranks
 from roseplay.model.stateful import keeps_states
-from roseplay.model.support import UnsupportedModelError, refuse
 
 # Styles of a plan that leave a module as it is here: whole on every process, or of concern to training only.
 WHOLE = frozenset(

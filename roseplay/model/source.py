@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from transformers.utils import logging as transformers_logging
 
 from roseplay.model import shapes
-from roseplay.model.support import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError
 
 EMBEDDED = "tiny-chat"
 T = TypeVar("T")

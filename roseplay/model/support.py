@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
+from roseplay.model.errors import refuse
 from roseplay.model.stateful import keeps_only_states, keeps_states
 
 # Families whose packed, paged and chunked logits the tests compare with eager attention. Others are probed when loaded.
@@ -22,23 +23,6 @@ ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_at
 
 
 _CAUSAL = (None, False, "vision")  # values of ``use_bidirectional_attention``
-
-
-class UnsupportedModelError(ValueError):
-    """The model was not found, or it is refused; the message is one line and says what to do.
-
-    Attributes:
-        untried: it is refused because it could not be tried, not because its family is known to fail.
-    """
-
-    untried = False
-
-
-def refuse(name: str, why: str, *, untried: bool = False) -> UnsupportedModelError:
-    """The error for a model that cannot be served, to be raised."""
-    error = UnsupportedModelError(f"{name} cannot be served: {' '.join(why.split())}")
-    error.untried = untried
-    return error
 
 
 def check_config(config: Any, *, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from roseplay.core.info import Choice
-from roseplay.model.support import refuse
+from roseplay.model.errors import refuse
 
 # Compared in tests with what the whole models generate.
 SERVED = ("gemma3", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl")

@@ -723,7 +723,7 @@ def test_a_tokenizer_that_cannot_be_had_is_said_in_one_line(tmp_path):
 
 
 def test_a_model_that_cannot_be_loaded_is_told(model, caplog):
-    from roseplay.model.loader import UnsupportedModelError
+    from roseplay.model.errors import UnsupportedModelError
 
     model.error = UnsupportedModelError("no such family")
     assert worked(model) == [Failed("no such family", user_error=True)]

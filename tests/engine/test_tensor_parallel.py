@@ -18,7 +18,7 @@ from roseplay import Engine, Knobs, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineStartError
 from roseplay.model.devices import rank_device
-from roseplay.model.support import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError
 from tests.engine.test_engine import LONG, wait_until
 from tests.engine.test_equality import prompts
 from tests.model.families import FAMILIES, tiny_model

@@ -12,10 +12,11 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PreTrained
 
 from roseplay import Engine, SamplingParams
 from roseplay.engine.errors import EngineStartError
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.probe import randomise
 from roseplay.model.shrink import VOCABULARY, shrink
 from roseplay.model.source import quiet
-from roseplay.model.support import UnsupportedModelError, check_class, check_config, class_config
+from roseplay.model.support import check_class, check_config, class_config
 from tests.engine.greedy import assert_greedy, assert_same_until_a_tie, generate
 
 Kind = Literal["equal", "wrong", "refused", "not built"]

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from roseplay.config import EngineConfig
 from roseplay.model import source
 from roseplay.model.accelerator import accelerator_for
-from roseplay.model.loader import UnsupportedModelError, load_model, load_tokenizer
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
+from roseplay.model.tokenizer import load_tokenizer
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens, step_of
 

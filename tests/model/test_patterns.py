@@ -11,7 +11,8 @@ import transformers as tf
 from roseplay.config import EngineConfig
 from roseplay.model import loader, probe
 from roseplay.model.attention.pattern import EVERYTHING, Reach, pattern_of, share_keys
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from roseplay.model.shrink import shrink
 from tests.model.families import tiny_model
 from tests.model.family_check import check_model

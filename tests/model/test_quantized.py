@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress, Reporter
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens

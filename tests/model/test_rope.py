@@ -7,7 +7,8 @@ import torch
 import transformers as tf
 
 from roseplay.config import EngineConfig
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from tests.model.families import VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens
 

@@ -15,10 +15,11 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.model.attention import Paged, default_backend, make_backend
 from roseplay.model.batch import build_batch
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.loaded_model import LoadedModel
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.loader import load_model
 from roseplay.model.ranks import Ranks
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 

@@ -8,7 +8,8 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.core.step import StepEntry
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from roseplay.model.shard import check_plan
 from roseplay.model.stateful import StatefulForward, keeps_states
 from roseplay.model.states import (

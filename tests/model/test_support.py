@@ -10,7 +10,8 @@ import torch
 import transformers as tf
 
 from roseplay.config import EngineConfig
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from roseplay.model.shrink import shrink
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import eager_logits, make_runner, random_tokens

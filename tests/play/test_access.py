@@ -21,7 +21,8 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from roseplay.config import EngineConfig
-from roseplay.model.loader import UnsupportedModelError, load_model
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app

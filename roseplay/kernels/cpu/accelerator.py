@@ -19,11 +19,11 @@ from roseplay.kernels.replace_modules import replace_gelus
 from roseplay.model.accelerator import Accelerator, Forward, register_accelerator
 from roseplay.model.attention import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch
+from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.layout import record_layout
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.sampler import likeliest
 from roseplay.model.states import StatePool
-from roseplay.model.support import UnsupportedModelError
 
 try:
     from roseplay.kernels.cpu import argmax, features, fuse
