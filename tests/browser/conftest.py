@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
 
 from roseplay import Engine
 from roseplay.config import EngineConfig, Knobs
@@ -25,6 +25,7 @@ ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
 DESKTOP = {"viewport": {"width": 1440, "height": 900}}
+USUAL: dict[str, Any] = {**DESKTOP, "color_scheme": "light"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 TIMEOUT_MS = 20_000  # the machine may be busy
 expect.set_options(timeout=TIMEOUT_MS)
@@ -84,40 +85,48 @@ def mock(_mock: Served) -> Iterator[Served]:
     _mock.rest()
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    """One for each file: while Playwright runs, its event loop counts as running in the thread that all tests share."""
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    """While it runs, its event loop counts as running in the tests' thread: tests in a browser come last."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
+        yield playwright
 
 
-@pytest.fixture(scope="module")
-def visitor(browser: Browser) -> BrowserContext:
-    """Of the tests of a file, one after the other: the page's files are cached, which takes a third off a page's time."""
-    return new_context(browser)
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright, chromium_path: str) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
+    yield browser
+    browser.close()
 
 
-def new_context(browser: Browser, **options: Any) -> BrowserContext:
-    context = browser.new_context(**{**DESKTOP, "color_scheme": "light", **options})
+@pytest.fixture(scope="session")
+def visitor(
+    playwright: Playwright, chromium_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserContext]:
+    """Of one test after the other. Its cache lies in a folder, with the compiled scripts: a page costs half as much."""
+    context = playwright.chromium.launch_persistent_context(
+        tmp_path_factory.mktemp("chromium"), executable_path=chromium_path, args=list(ARGUMENTS), **USUAL
+    )
     context.set_default_timeout(TIMEOUT_MS)
-    return context
+    yield context
+    context.close()
 
 
 def forget(context: BrowserContext) -> None:
-    """Close a visitor's pages and forget all that they kept, but not the files that they loaded."""
-    for origin in {page.evaluate("origin") for page in context.pages if page.url.startswith("http")}:
-        session = context.new_cdp_session(context.pages[0])
+    """Close a visitor's pages but the empty one, and forget all that they kept, but not the files that they loaded."""
+    empty, *opened = context.pages
+    session = context.new_cdp_session(empty)
+    for origin in {page.evaluate("origin") for page in opened if page.url.startswith("http")}:
         session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    for page in context.pages:
+    for page in opened:
         page.close()
+    session.detach()
     context.clear_cookies()
     context.clear_permissions()
 
 
 @pytest.fixture
-def open_page(browser: Browser, visitor: BrowserContext) -> Iterator[Callable[..., Page]]:
+def open_page(request: pytest.FixtureRequest, visitor: BrowserContext) -> Iterator[Callable[..., Page]]:
     """Opens the page of a server, each time as another visitor; afterwards nobody may have complained."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
@@ -135,7 +144,11 @@ def open_page(browser: Browser, visitor: BrowserContext) -> Iterator[Callable[..
 
     def open_page(served: Any, *, path: str = "", expected: str = "", live: bool = True, **options: Any) -> Page:
         """``expected``: what errors on the console that are no complaint have in common; ``live``: wait until it is."""
-        context = new_context(browser, **options) if options or visitor.pages else visitor
+        if options or visitor in contexts:
+            context = request.getfixturevalue("browser").new_context(**{**USUAL, **options})
+            context.set_default_timeout(TIMEOUT_MS)
+        else:
+            context = visitor
         contexts.append(context)
         page = context.new_page()
         watch(page, served.address, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -119,13 +120,20 @@ def test_a_flag_that_makes_no_sense_is_one_line(flags: str, capsys: pytest.Captu
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def free_ports(count: int) -> list[int]:
+    """Consecutive ports that were free a moment ago, below those that the system gives to others meanwhile."""
+    while True:
+        first = random.randrange(20_000, 30_000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return list(range(first, first + count))
+
+
 def test_telemetry_is_published_where_flags_say() -> None:
     """The API in one process, a subscriber in another: KV events of a request come with its blocks."""
     zmq = pytest.importorskip("zmq")
-    with socket.socket() as one, socket.socket() as other:
-        for free in (one, other):
-            free.bind(("127.0.0.1", 0))
-        kv, passes = one.getsockname()[1], other.getsockname()[1]
+    kv, passes = free_ports(3)[::2]  # KV events are answered at the next port as well
     flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
     with served(*flags) as (_, address), zmq.Context() as context:
         subscribers = []
