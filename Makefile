@@ -39,7 +39,6 @@ conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and gu
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
 servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
-	$(PIP) gguf
 	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/servers $(ARGS)
 
 .PHONY: run-conformance
