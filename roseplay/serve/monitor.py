@@ -62,7 +62,7 @@ class Monitor:
             takers.append(log_request)
         if traces is not None:
             takers.append(traces.take)
-        self._follower = Follower(served, *takers)
+        self._follower = Follower(served, *takers, changed=self._forget)
 
     def start(self) -> None:
         self._follower.start()
@@ -74,6 +74,11 @@ class Monitor:
 
     def _take(self, event: TelemetryEvent) -> None:
         self._engine_metrics().take(event)
+
+    def _forget(self) -> None:
+        """Another engine is there: its figures begin at 0, with its model as their label."""
+        with self._making:
+            self._metrics = None
 
     def _engine_metrics(self) -> Metrics:
         with self._making:  # several threads may be the first
