@@ -11,6 +11,7 @@ from typing import Any
 from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
+from roseplay.serve.guard import is_loopback
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
 # Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
@@ -25,6 +26,7 @@ class Options:
 
     Attributes:
         addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
+        models: that the page offers; without them, those of this machine, where only its owner can reach the page.
     """
 
     model: str
@@ -34,6 +36,13 @@ class Options:
     record: str | None = None
     replay: str | None = None
     addresses: tuple[ServerAddress, ...] = ()
+    models: tuple[str, ...] = ()
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine's users reach the page, or those who have the key."""
+        server = self.server
+        return server.api_key is not None or (is_loopback(server.host) and not server.allow_host)
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
@@ -53,16 +62,22 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     given = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
     if addresses and addresses[0].api_key is None and given:  # not a key of the environment, which is the page's alone
         addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
+    models = _names(arguments["models"])
     return Options(
-        *(arguments["model"] or DEFAULT_MODEL, server, server.for_engine(config), knobs),
-        *(arguments["record"], arguments["replay"], addresses),
+        *(arguments["model"] or next(iter(models), DEFAULT_MODEL), server, server.for_engine(config), knobs),
+        *(arguments["record"], arguments["replay"], addresses, models),
     )
+
+
+def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the names of some lists, each once."""
+    return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
     """A replay has no engine: flags that would set one up are refused rather than ignored."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
-    absent = ("model", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
+    absent = ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given |= {name: 1 for name in absent if arguments[name] is not None}
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -72,7 +87,7 @@ def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
 def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
     """The engine runs elsewhere: flags that would set one up are refused rather than ignored."""
     given: list[str] = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
-    absent = ("replay", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
+    absent = ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given += [name for name in absent if arguments[name] is not None]
     given += ["log_requests"] if arguments["log_requests"] else []
     if given:
@@ -86,6 +101,13 @@ def _parser() -> Parser:
         description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
     )
     add_model_flag(parser)
+    parser.add_argument(
+        "--models",
+        action="append",
+        metavar="NAME,NAME",
+        help="the models that the page offers to load, and no others; may be repeated. Without it, those found on this"
+        " machine, where the page is on the loopback address or asks for a key",
+    )
     parser.add_argument(
         "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"
     )
