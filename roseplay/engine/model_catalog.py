@@ -16,7 +16,7 @@ from typing import Any
 from roseplay.engine.model_entry import MAX_JSON, ModelEntry, of_directory, of_gguf
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf_names import first_part
-from roseplay.model.source import Source, find_source
+from roseplay.model.source import Source, find_source, hub_answers
 from roseplay.own_models import EMBEDDED, SMOLLM2
 
 MOST_MODELS = 500
@@ -24,6 +24,7 @@ MOST_SEEN = 20_000  # entries of folders
 SEARCH_S = 4.0
 DEPTH = 6  # of folders below a place
 FRESH_S = 5.0
+HUB_S = 10.0  # for the hub to say whether it has a model
 _BLOB = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _log = logging.getLogger(__name__)
@@ -199,6 +200,23 @@ def _of_hub_id(source: Source, model: str) -> ModelEntry:
     config = None if source.gguf is not None else try_to_load_from_cache(source.place, "config.json")
     cached = isinstance(config, str) and of_directory(Path(config).parent, name=source.name, model=model, source="hub")
     return cached or ModelEntry(source.name, model, "download")
+
+
+def check_download(entry: ModelEntry) -> None:
+    """Ask the hub for a model that would have to be downloaded.
+
+    Raises ``UnsupportedModelError`` where it does not answer, has no such model, or keeps it from this user.
+    """
+    from huggingface_hub import HfApi
+
+    if not hub_answers():
+        raise UnsupportedModelError(
+            f"{entry.name} is not on this machine, and the Hugging Face hub cannot be reached: give a directory or a GGUF file"
+        )
+    try:
+        HfApi().model_info(find_source(entry.model).place, timeout=HUB_S)
+    except Exception as error:  # of several libraries
+        raise UnsupportedModelError(f"{entry.name} cannot be downloaded: {str(error).splitlines()[0]}") from None
 
 
 class ModelCatalog:

@@ -79,7 +79,7 @@ def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEn
         type=method or kind,
         architecture=str(config.get("model_type") or ""),
         parameters=parameters,
-        context=next((text[key] for key in _LENGTHS if isinstance(text.get(key), int)), None),
+        context=_context(text),
         weight_bytes=None if parameters is None else parameters * (4 if wide else 2),
         refused=_refused(folder, files, method),
     )
@@ -197,6 +197,16 @@ def _method(config: Mapping[str, Any]) -> str | None:
     """Returns by which method the weights are quantized; None where they are not."""
     found = config.get("quantization_config")
     return str(found.get("quant_method") or "quantized") if isinstance(found, Mapping) else None
+
+
+def _context(config: Mapping[str, Any]) -> int | None:
+    """Returns the most tokens of a request; dynamic rotary embeddings raise it by their factor."""
+    length = next((config[key] for key in _LENGTHS if isinstance(config.get(key), int)), None)
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    if length is not None and isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic":
+        factor = rope.get("factor")
+        return int(length * factor) if isinstance(factor, int | float) else None
+    return length
 
 
 def _dtype(*configs: Mapping[str, Any]) -> str:

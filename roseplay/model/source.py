@@ -130,7 +130,7 @@ def cached_first(source: Source, load: Callable[[bool], T]) -> T:
             raise
         cause = error
     where = "not on the Hugging Face hub"
-    if not _hub_answers():
+    if not hub_answers():
         where = "the Hugging Face hub cannot be reached"
     else:
         try:
@@ -143,7 +143,7 @@ def cached_first(source: Source, load: Callable[[bool], T]) -> T:
     ) from cause
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether the hub can be reached: without a network its client retries for half a minute, printing each attempt."""
     if constants.HF_HUB_OFFLINE:
         return False

@@ -9,7 +9,7 @@ from typing import Any
 from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
-from roseplay.engine.model_catalog import ModelCatalog, given
+from roseplay.engine.model_catalog import ModelCatalog, check_download, given
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.play.engine_host import EngineHost
 from roseplay.settings import settings_of
@@ -131,6 +131,13 @@ class ModelPicker:
             raise ValueError(f"there is no {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
         entry = self._checked(body.get("model"))
         config = self._config(entry.model, {name: body[name] for name in SETTINGS if name in body})
+        longest = config.max_model_len
+        if longest is not None and entry.context is not None and longest > entry.context:
+            raise ValueError(
+                f"max_model_len is {longest:,}, {entry.name} goes up to {entry.context:,}: use that or less"
+            )
+        if entry.source == "download":
+            check_download(entry)
         self._host.switch(entry.model, config, name=entry.name)
         return entry.name
 

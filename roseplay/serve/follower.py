@@ -30,11 +30,13 @@ class Follower:
     engine takes the first one's place, the rest of the first one's events come before those of the other.
 
     Args:
-        changed: called between the two.
+        begin: called with each engine, before its first event.
     """
 
-    def __init__(self, followed: Followed, *takers: Taker, changed: Callable[[], object] = lambda: None) -> None:
-        self._followed, self._takers, self._changed = followed, takers, changed
+    def __init__(
+        self, followed: Followed, *takers: Taker, begin: Callable[[Any], object] = lambda engine: None
+    ) -> None:
+        self._followed, self._takers, self._begin = followed, takers, begin
         self._telemetry: Telemetry | None = None
         self._cursor = 0
         self._failed: set[Taker] = set()
@@ -54,23 +56,16 @@ class Follower:
     def catch_up(self) -> None:
         """Read what has come until now. Raises ``EngineError`` while the engine starts."""
         with self._lock:
-            telemetry = self._now()
             if self._telemetry is not None:
-                self._read(self._telemetry)
-            if telemetry is not self._telemetry:
-                if self._telemetry is not None:
-                    self._changed()
-                self._telemetry, self._cursor = telemetry, 0
-                self._read(telemetry)
-
-    def _now(self) -> Telemetry:
-        try:
-            telemetry: Telemetry = self._followed.engine.telemetry
-        except EngineError:
-            if self._telemetry is not None:  # of an engine that has ended
-                self._read(self._telemetry)
-            raise
-        return telemetry
+                self._read(self._telemetry)  # that of an engine that has ended, too
+            engine = self._followed.engine
+            if engine.telemetry is self._telemetry:
+                return
+            if self._telemetry is not None:
+                self._read(self._telemetry)  # it may have ended just now
+            self._begin(engine)
+            self._telemetry, self._cursor = engine.telemetry, 0
+            self._read(engine.telemetry)
 
     def _read(self, telemetry: Telemetry) -> None:
         self._cursor, events = telemetry.since(self._cursor)

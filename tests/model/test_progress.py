@@ -168,7 +168,7 @@ class TestDownload:
                     bar.update(1000)
             return real_model(checkpoint, **settings)
 
-        monkeypatch.setattr(source, "_hub_answers", lambda: True)
+        monkeypatch.setattr(source, "hub_answers", lambda: True)
         monkeypatch.setattr(loader.AutoConfig, "from_pretrained", lambda name, **_: real_config(checkpoint))
         monkeypatch.setattr(loader.AutoModelForCausalLM, "from_pretrained", fetched)
         monkeypatch.setattr(weights_progress, "checkpoint_files", lambda *_: [checkpoint / "model.safetensors"])

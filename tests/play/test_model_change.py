@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.engine.errors import EngineError
+from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.source import embedded_model
 from roseplay.play.engine_host import LoadBusyError
 from roseplay.play.engine_start import host_engine
@@ -36,7 +38,8 @@ def models() -> Iterator[ModelHost]:
 
 @pytest.fixture
 def client(models: ModelHost) -> Iterator[TestClient]:
-    picker = ModelPicker(models.host, trusted=True, models=[FIRST, "other", "broken"])
+    catalog: Any = SimpleNamespace(find=lambda name: ModelEntry(name, name, "directory"))
+    picker = ModelPicker(models.host, trusted=True, models=[FIRST, "other"], catalog=catalog)
     app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=picker)
     with TestClient(app, base_url="http://127.0.0.1:7860") as client:
         yield client
@@ -180,7 +183,7 @@ class TestServer:
         for _ in range(2):
             stream = models.host.ask("hello", SamplingParams(max_new_tokens=3)).stream
             stream.result(30)
-            assert value("generation_tokens_total") == {models.host.model: 3}
+            wait_until(lambda: value("generation_tokens_total") == {models.host.model: 3})
             models.switch("other" if models.host.model == FIRST else FIRST)
             assert value("generation_tokens_total") == {models.host.model: 0}
 

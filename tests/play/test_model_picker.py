@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from huggingface_hub import constants
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import FreeMemory
@@ -84,12 +85,17 @@ def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tm
         ({"model": "tiny-chat", "max_batch_size": 4}, "there is no 'max_batch_size'"),
         ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
         ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
+        ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, tiny-chat goes up to 2,048"),
+        ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
         ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
         ({"model": "tiny-chat", "quantization": "int8", "dtype": "float16"}, "quantization int8 computes"),
         ([], "must be a JSON object"),
     ],
 )
-def test_bad_input_is_one_line_and_ends_nothing(models: ModelHost, body: Any, reason: str) -> None:
+def test_bad_input_is_one_line_and_ends_nothing(
+    models: ModelHost, body: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with client_of(models) as client:
         reply = client.post("/ui/models/load", json=body)
         assert reply.status_code == 422 and reason in reply.json()["detail"] and "\n" not in reply.json()["detail"]
@@ -126,16 +132,16 @@ class TestWho:
     def test_elsewhere_the_list_is_the_operators(self, models: ModelHost, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "mine.gguf")
         places = Places(llama_cpp=[tmp_path])
-        with client_of(models, places, trusted=False, models=[FIRST, "smollm2", "org/name"]) as client:
+        with client_of(models, places, trusted=False, models=[FIRST, "smollm2"]) as client:
             found = client.get("/ui/models").json()
-            assert [model["model"] for model in found["models"]] == [FIRST, "smollm2", "org/name"]
+            assert [model["model"] for model in found["models"]] == [FIRST, "smollm2"]
             assert found["free"] is False and found["settings"] is None
             for body in ({"model": str(file)}, {"model": "org/other"}, {"model": FIRST, "dtype": "float32"}):
                 reply = client.post("/ui/models/load", json=body)
                 assert reply.status_code == 403, body
             assert len(models.starts) == 1
-            assert client.post("/ui/models/load", json={"model": "org/name"}).status_code == 202
-            assert models.host.wait(30) and models.host.model == "org/name"
+            assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
+            assert models.host.wait(30) and models.host.model == "smollm2"
 
     def test_where_nothing_is_offered_there_is_no_picker(self, models: ModelHost) -> None:
         with client_of(models, trusted=False) as client:
