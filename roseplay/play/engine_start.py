@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL
-from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineError
 from roseplay.engine.http.address import ServerAddress
+from roseplay.own_models import called
 from roseplay.play.options import Options
 from roseplay.play.start_status import StartStatus
 from roseplay.texts import one_line
-
-# With the embedded model a pool of the usual size would look empty. These blocks fill seven rows of the block map,
-# and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` override it.
-WATCHABLE_BLOCKS = 449
-# Its matrices are too small for a second thread to help, and the browser needs a core. ``--threads`` overrides it.
-EMBEDDED_THREADS = 1
 
 TELL_PAGES_S = 3.0  # that the server goes on after a failed start; hidden pages ask once a second
 PAGE_OPENS_WITHIN_S = 10.0  # after it was asked for; until then its first poll may still come
@@ -160,15 +152,9 @@ class StartingPlayground:
 
 def start_engine(options: Options, command: str) -> EngineStart:
     """Returns a start, not yet begun, of the engine that the command line asks for."""
-    config = options.config
-    if options.model == DEFAULT_MODEL:
-        if config.num_blocks is None and config.kv_cache_memory is None:
-            config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
-        if config.threads is None:
-            config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
 
     def make(start: EngineStart) -> Any:
-        engine = _attach(options.addresses[0]) if options.addresses else _load(options, config, start)
+        engine = _attach(options.addresses[0]) if options.addresses else _load(options, start)
         start.page_is_made.wait()
         try:
             from roseplay.play.playground import Playground
@@ -184,15 +170,15 @@ def start_engine(options: Options, command: str) -> EngineStart:
             engine.close()
             raise
 
-    return EngineStart(make, options.addresses[0].url if options.addresses else options.model, command)
+    return EngineStart(make, options.addresses[0].url if options.addresses else called(options.model), command)
 
 
-def _load(options: Options, config: EngineConfig, start: EngineStart) -> Any:
+def _load(options: Options, start: EngineStart) -> Any:
     from roseplay.engine.client import Engine
 
     return Engine(
         options.model,
-        config=config,
+        config=options.config,
         knobs=options.knobs,
         cancelled=start.cancelled,
         on_progress=start.status.take,

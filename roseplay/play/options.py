@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
+from roseplay.own_models import choose_model, defaults_for
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
 # Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
@@ -24,6 +25,7 @@ class Options:
     """What the command line asked for.
 
     Attributes:
+        chosen: what there is to say of the model where none was asked for.
         addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
     """
 
@@ -34,6 +36,7 @@ class Options:
     record: str | None = None
     replay: str | None = None
     addresses: tuple[ServerAddress, ...] = ()
+    chosen: str | None = None
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
@@ -44,18 +47,22 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         _check_replay(parser, arguments)
     if arguments["url"] is not None:
         _check_url(parser, arguments)
+    model, said = choose_model(arguments["model"])
+    given = given_fields(EngineConfig, arguments)
     try:
-        config = EngineConfig(**{**_DEFAULTS, **given_fields(EngineConfig, arguments)})
+        config = EngineConfig(**{**_DEFAULTS, **defaults_for(model, given, watched=True), **given})
         knobs = Knobs(**given_fields(Knobs, arguments))
         server, addresses = server_options(arguments), server_addresses(arguments)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
-    given = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
-    if addresses and addresses[0].api_key is None and given:  # not a key of the environment, which is the page's alone
+    own_key = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
+    if (
+        addresses and addresses[0].api_key is None and own_key
+    ):  # not a key of the environment, which is the page's alone
         addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
     return Options(
-        *(arguments["model"] or DEFAULT_MODEL, server, server.for_engine(config), knobs),
-        *(arguments["record"], arguments["replay"], addresses),
+        *(model, server, server.for_engine(config), knobs),
+        *(arguments["record"], arguments["replay"], addresses, said),
     )
 
 
