@@ -90,7 +90,7 @@ class EngineHost(Hosted):
         name: str | None = None,
     ) -> None:
         self.page_is_made = threading.Event()
-        self.began_with = model, config
+        self.first_model = model
         self._make, self._command = make, command
         self._start = Start(model, name or model, config, dict(knobs), itertools.count(), self.page_is_made)
         self._before: Start | None = None  # what a start that fails goes back to

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.arguments import DEFAULT_MODEL
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import Knobs
 from roseplay.engine.http.address import ServerAddress
-from roseplay.own_models import SMOLLM2, SMOLLM2_NAME
+from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.options import Options
 
 if TYPE_CHECKING:  # a start imports it after the page
     from roseplay.play.playground import Playground
 
-# With the embedded model a pool of the usual size would look empty. These blocks fill seven rows of the block map,
-# and a large burst runs out of them. ``--num-blocks`` and ``--kv-cache-memory`` override it.
-WATCHABLE_BLOCKS = 449
-# Its matrices are too small for a second thread to help, and the browser needs a core. ``--threads`` overrides it.
-EMBEDDED_THREADS = 1
 _log = logging.getLogger(__name__)
 
 
@@ -42,23 +35,7 @@ def host_engine(options: Options, command: str) -> EngineHost:
     knobs = options.knobs.to_dict()
     if options.addresses:
         return EngineHost(make, options.addresses[0].url, options.config, knobs, command)
-    return EngineHost(make, options.model, options.config, knobs, command, name=_name(options.model))
-
-
-def _name(model: str) -> str:
-    """Returns a model's name for people; one that is not there is called as it was given."""
-    path = Path(model).expanduser()
-    return path.resolve().name.removesuffix(".gguf") if path.exists() else SMOLLM2_NAME if model == SMOLLM2 else model
-
-
-def watchable(model: str, config: EngineConfig) -> EngineConfig:
-    """Returns the settings of a model's engine, with those that suit a page where the user has chosen none."""
-    if model == DEFAULT_MODEL:
-        if config.num_blocks is None and config.kv_cache_memory is None:
-            config = dataclasses.replace(config, num_blocks=WATCHABLE_BLOCKS)
-        if config.threads is None:
-            config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
-    return config
+    return EngineHost(make, options.model, options.config, knobs, command, name=called(options.model))
 
 
 def _playground(engine: Any, options: Options, start: Start) -> Playground:
@@ -92,7 +69,7 @@ def _load(start: Start) -> Any:
 
     return Engine(
         start.model,
-        config=watchable(start.model, start.config),
+        config=start.config,
         knobs=Knobs(**start.knobs),
         cancelled=start.cancelled,
         on_progress=start.status.take,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL
 from roseplay.engine.errors import EngineError
+from roseplay.own_models import EMBEDDED
 from roseplay.play.allocator import return_freed_memory
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.engine_start import host_engine
@@ -59,6 +59,8 @@ def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> 
     """Serve the page of an engine, from before it is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
+    if options.chosen is not None and not options.addresses:
+        print(f"roseplay: {options.chosen}", file=sys.stderr)
     if options.config.worker == "process":  # else this process computes
         return_freed_memory()
     host = host_engine(options, _command_to_try(options))
@@ -147,7 +149,7 @@ def _follow_changes(host: EngineHost, address: str, server: Any, ended: threadin
 def _command_to_try(options: Options) -> str:
     """Returns what may well start where these options do not: the embedded model, without settings."""
     program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
-    return f"{program} --model {DEFAULT_MODEL}"
+    return f"{program} --model {EMBEDDED}"
 
 
 def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
@@ -196,7 +198,7 @@ def make_server(playground: Any, options: Options, interrupts: Interrupts) -> An
     hosts = allowed_hosts(asked.host, asked.allow_host)
     picker = None
     if isinstance(playground, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
-        picker = ModelPicker(playground, trusted=options.is_private, models=options.models)
+        picker = ModelPicker(playground, trusted=options.is_private, models=options.models, asked=options.asked)
     app = create_app(
         playground,
         hosts,

@@ -12,11 +12,13 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.model_catalog import ModelCatalog, check_download, given
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.play.engine_host import EngineHost
+from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
 from roseplay.texts import shown
 
 # Of ``EngineConfig``, what goes with a model.
 SETTINGS = ("dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len")
+_POOL = ("num_blocks", "kv_cache_memory")
 MAX_NAME = 4096
 _LOOK_S = 2.0  # for a running engine to say how much memory is free
 
@@ -34,13 +36,20 @@ class ModelPicker:
             or asks for a key.
         models: what the operator offers; then nothing else is listed or loaded. Without, all of this machine's models,
             and whatever path or hub id is typed, where visitors are ``trusted``.
+        asked: the engine's settings that the command line names.
         catalog: of this machine.
     """
 
     def __init__(
-        self, host: EngineHost, *, trusted: bool, models: Sequence[str] = (), catalog: ModelCatalog | None = None
+        self,
+        host: EngineHost,
+        *,
+        trusted: bool,
+        models: Sequence[str] = (),
+        asked: Mapping[str, Any] | None = None,
+        catalog: ModelCatalog | None = None,
     ) -> None:
-        self._host, self._trusted, self._models = host, trusted, tuple(models)
+        self._host, self._trusted, self._models, self._asked = host, trusted, tuple(models), dict(asked or {})
         self._catalog = catalog or ModelCatalog()
 
     @property
@@ -153,15 +162,18 @@ class ModelPicker:
         return entry
 
     def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:
-        """Returns the engine's settings: the command line's, whose own of ``SETTINGS`` are of its model alone."""
+        """Returns the engine's settings: the command line's, whose ``SETTINGS`` are its own model's alone; null is as usual."""
         if changes and not self._trusted:
             raise NotOfferedError("the engine's settings cannot be chosen here: name the model alone")
-        first_model, config = self._host.began_with
-        if model != first_model:
-            config = dataclasses.replace(config, **{name: getattr(EngineConfig(), name) for name in SETTINGS})
-        if "num_blocks" in changes or "kv_cache_memory" in changes:  # one of them takes the place of the other
-            config = dataclasses.replace(config, num_blocks=None, kv_cache_memory=None)
-        return dataclasses.replace(config, **{name: _read(name, value) for name, value in changes.items()})
+        of_first = model == self._host.first_model
+        asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS}
+        if changes.keys() & set(_POOL):  # one of them takes the place of the other
+            changes = {**dict.fromkeys(_POOL), **changes}
+        for name, value in changes.items():
+            asked.pop(name, None)
+            if value not in (None, ""):
+                asked[name] = _read(name, value)
+        return engine_settings(model, asked)
 
     def cancel(self) -> str:
         """Give up the load that runs; returns the model that is loaded again. Raises ``LoadBusyError``."""
@@ -169,10 +181,8 @@ class ModelPicker:
 
 
 def _read(name: str, value: Any) -> Any:
-    """Returns a setting's value; null is the default."""
+    """Returns a setting's value, also from text."""
     setting = settings_of(EngineConfig)[name]
-    if value is None or value == "":
-        return getattr(EngineConfig(), name)
     try:
         return setting.read(value) if isinstance(value, str) else value
     except ValueError:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
+from roseplay.own_models import choose_model, defaults_for
 from roseplay.serve.guard import is_loopback
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
@@ -25,7 +26,9 @@ class Options:
     """What the command line asked for.
 
     Attributes:
+        chosen: what there is to say of the model where none was asked for.
         addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
+        asked: the engine's settings that the command line names.
         models: that the page offers; without them, those of this machine, where only its owner can reach the page.
     """
 
@@ -36,7 +39,9 @@ class Options:
     record: str | None = None
     replay: str | None = None
     addresses: tuple[ServerAddress, ...] = ()
+    chosen: str | None = None
     models: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_private(self) -> bool:
@@ -53,20 +58,35 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         _check_replay(parser, arguments)
     if arguments["url"] is not None:
         _check_url(parser, arguments)
+    models = _names(arguments["models"])
+    model, said = choose_model(arguments["model"] or next(iter(models), None))
+    given = given_fields(EngineConfig, arguments)
     try:
-        config = EngineConfig(**{**_DEFAULTS, **given_fields(EngineConfig, arguments)})
+        config = engine_settings(model, given)
         knobs = Knobs(**given_fields(Knobs, arguments))
         server, addresses = server_options(arguments), server_addresses(arguments)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
-    given = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
-    if addresses and addresses[0].api_key is None and given:  # not a key of the environment, which is the page's alone
+    own_key = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
+    if (
+        addresses and addresses[0].api_key is None and own_key
+    ):  # not a key of the environment, which is the page's alone
         addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
-    models = _names(arguments["models"])
     return Options(
-        *(arguments["model"] or next(iter(models), DEFAULT_MODEL), server, server.for_engine(config), knobs),
-        *(arguments["record"], arguments["replay"], addresses, models),
+        *(model, server, server.for_engine(config), knobs),
+        *(arguments["record"], arguments["replay"], addresses),
+        chosen=said,
+        models=models,
+        asked={**given, "kv_events": server.for_engine(config).kv_events},
     )
+
+
+def engine_settings(model: str, asked: Mapping[str, Any]) -> EngineConfig:
+    """Returns the settings of a model's engine: those ``asked`` for, and for the rest what suits a page and the model.
+
+    Raises ``ValueError`` for what does not fit together.
+    """
+    return EngineConfig(**{**_DEFAULTS, **defaults_for(model, asked, watched=True), **asked})
 
 
 def _names(lists: Sequence[str] | None) -> tuple[str, ...]:

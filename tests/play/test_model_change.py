@@ -204,7 +204,7 @@ def test_with_real_engines(tmp_path: Path) -> None:
     shutil.copytree(embedded_model(), copy)
     empty.mkdir()
     shutil.copy(embedded_model() / "config.json", empty)
-    options = parse("--worker thread --num-blocks 64 --kv-events-port 0 --max-batch-size 5".split())
+    options = parse("--model tiny-chat --worker thread --num-blocks 64 --kv-events-port 0 --max-batch-size 5".split())
     host = host_engine(options, "roseplay play")
     host.page_is_made.set()
     host.begin()

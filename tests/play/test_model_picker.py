@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import FreeMemory
 from roseplay.engine.model_catalog import ModelCatalog, Places
-from roseplay.play.engine_start import WATCHABLE_BLOCKS, record_name, watchable
+from roseplay.play.engine_start import record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.web.server import create_app
@@ -102,30 +102,23 @@ def test_bad_input_is_one_line_and_ends_nothing(
         assert models.engine.alive and len(models.starts) == 1
 
 
-def test_settings_go_with_the_load_and_the_command_lines_with_its_model() -> None:
-    models = ModelHost(config=EngineConfig(num_blocks=99, dtype="float32", threads=1))
-    try:
-        with client_of(models) as client:
+def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: ModelHost) -> None:
+    asked = {"num_blocks": 99, "dtype": "float32", "device": "cpu"}
+    with client_of(models, asked=asked) as client:
 
-            def load(model: str, **settings: Any) -> EngineConfig:
-                assert client.post("/ui/models/load", json={"model": model, **settings}).status_code == 202
-                assert models.host.wait(30)
-                return models.host.config
+        def load(model: str, **settings: Any) -> EngineConfig:
+            assert client.post("/ui/models/load", json={"model": model, **settings}).status_code == 202
+            assert models.host.wait(30)
+            return models.host.config
 
-            other = load("smollm2", max_model_len="256", quantization="int8")
-            assert (other.num_blocks, other.dtype, other.max_model_len) == (None, "auto", 256)
-            assert (other.quantization, other.threads) == ("int8", 1)
-            assert (load(FIRST).num_blocks, load(FIRST).dtype) == (99, "float32")
-            sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
-            assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
-    finally:
-        models.host.close()
-
-
-def test_the_embedded_model_has_a_pool_to_watch_unless_one_is_chosen() -> None:
-    assert watchable(FIRST, EngineConfig()).num_blocks == WATCHABLE_BLOCKS
-    assert watchable(FIRST, EngineConfig(num_blocks=50)).num_blocks == 50
-    assert watchable("other", EngineConfig()).num_blocks is None
+        other = load("smollm2", max_model_len="256", quantization="int8")
+        assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "int8")
+        assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
+        assert (other.device, other.worker) == ("cpu", "process")
+        first = load(FIRST)
+        assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own threads
+        sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
+        assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
 
 
 class TestWho:

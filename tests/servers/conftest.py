@@ -24,7 +24,7 @@ STARTS_WITHIN_S = 120.0
 @pytest.fixture(scope="module")
 def our_server() -> Iterator[str]:
     """``roseplay serve``."""
-    with running([sys.executable, "-m", "roseplay", "serve", "--threads", "1"]) as url:
+    with running([sys.executable, "-m", "roseplay", "serve", "--model", "tiny-chat", "--threads", "1"]) as url:
         yield url
 
 

@@ -106,49 +106,39 @@ function field(name, ...controls) {
   return make("label", { title: help }, make("span", "", name === "num_blocks" ? "KV pool" : label), ...controls);
 }
 
-function select(name, options, value) {
-  return make(
-    "select",
-    { name, value },
-    ...options.map((one) => make("option", { value: one, selected: one === value }, one)),
-  );
+/** A list of values; the first one, which is sent as nothing, is what there is without a choice. */
+function select(name, options) {
+  return make("select", { name }, ...options.map((one, i) => make("option", { value: i ? one : "" }, one)));
 }
 
-/** @param {NonNullable<Models["settings"]>} now */
-function settingsRows(now) {
-  const { dtype, quantization, num_blocks, kv_cache_memory, max_model_len } = now, { config } = given.settings;
-  const number = (name, value, placeholder) =>
-    make("input", { name, type: "text", inputMode: "numeric", value: value ?? "", placeholder, autocomplete: "off" });
-  const pool = number(
-    "pool",
-    kv_cache_memory === null ? num_blocks : Math.round(Number(kv_cache_memory) / MIB),
-    "as usual",
-  );
-  const unit = select("unit", ["blocks", "MiB"], kv_cache_memory === null ? "blocks" : "MiB");
+function settingsRows() {
+  const { config } = given.settings;
+  const number = (name, placeholder) =>
+    make("input", { name, type: "text", inputMode: "numeric", placeholder, autocomplete: "off" });
+  const unit = select("unit", ["blocks", "MiB"]);
   unit.setAttribute("aria-label", "Unit of the pool");
   return make(
     "div",
     "rp-engine",
-    field("dtype", select("dtype", config.dtype.options, dtype)),
-    field("quantization", select("quantization", config.quantization.options, quantization)),
-    field("num_blocks", make("span", "rp-pool", pool, unit)),
-    field("max_model_len", number("max_model_len", max_model_len, "the model's")),
+    field("dtype", select("dtype", ["as usual", ...config.dtype.options])),
+    field("quantization", select("quantization", ["as usual", ...config.quantization.options])),
+    field("num_blocks", make("span", "rp-pool", number("pool", "as usual"), unit)),
+    field("max_model_len", number("max_model_len", "the model's")),
   );
 }
 
-/** What is to be sent of them. @param {HTMLElement} form @param {NonNullable<Models["settings"]>} now */
-function chosenSettings(form, now) {
+/** What was chosen. @param {HTMLElement} form */
+function chosenSettings(form) {
   const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
-  const pool = of("pool"),
-    found = { dtype: of("dtype"), quantization: of("quantization"), max_model_len: of("max_model_len") || null };
-  const sized = of("unit") === "blocks"
-    ? { num_blocks: pool || null }
-    : { kv_cache_memory: /^\d+$/.test(pool) ? Number(pool) * MIB : pool || null };
-  return Object.fromEntries(
-    Object.entries({ ...found, ...sized }).filter(([name, value]) =>
-      (value ?? "") !== String(now[name] ?? "") || name in sized
-    ),
-  );
+  const pool = of("pool"), inBytes = of("unit") !== "";
+  const found = {
+    dtype: of("dtype"),
+    quantization: of("quantization"),
+    num_blocks: inBytes ? "" : pool,
+    kv_cache_memory: inBytes && /^\d+$/.test(pool) ? Number(pool) * MIB : inBytes ? pool : "",
+    max_model_len: of("max_model_len"),
+  };
+  return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== ""));
 }
 
 // ---- the popover ------------------------------------------------------------------------------------------
@@ -164,7 +154,7 @@ class Picker {
     this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });
     if (models.state === "starting") set(this.button, { disabled: true, title: `${models.name} is being loaded` });
     this.form.append(make("p", "", ...this.purpose()), this.list);
-    if (models.settings) this.form.append(settingsRows(models.settings));
+    if (models.settings) this.form.append(settingsRows());
     this.form.append(make("footer", "", this.said, this.button));
     body.replaceChildren(this.form);
     /** @type {HTMLElement | null} */ (this.list.querySelector("input:checked"))?.focus({ preventScroll: true });
@@ -190,7 +180,7 @@ class Picker {
     this.button.disabled = true;
     write(this.said, "");
     try {
-      await ask("/load", { model, ...(settings ? chosenSettings(this.form, settings) : {}) });
+      await ask("/load", { model, ...(settings ? chosenSettings(this.form) : {}) });
       popover.close();
     } catch (error) {
       write(this.said, error.message);
