@@ -392,11 +392,10 @@ class Engine:
         return self._connection.transport
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
-        """End all requests with ``abort`` and stop the worker. Closing twice is allowed.
+        """End all requests with ``abort``, or with ``reason`` as an error, and stop the worker. Closing twice is allowed.
 
         Args:
             timeout: seconds that the current step may still take; then a worker process is killed.
-            reason: why; requests then end with ``error`` and this as their error.
         """
         with self._lock:
             if self._closed:

@@ -15,12 +15,12 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.http.address import ServerAddress
-from roseplay.json_text import encode, json_object
+from roseplay.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
-from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
+from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, title_of
 from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
@@ -107,10 +107,7 @@ class Playground:
         self._recorder.close()
 
     def end(self, reason: str) -> None:
-        """Close it with its engine. Answers under way end with ``reason`` as their error; chats keep their texts.
-
-        Its recording ends with a sentence of the reason.
-        """
+        """Close it with its engine; answers under way, and the recording, end with ``reason``. Chats keep their texts."""
         self._stop_all()
         self.engine.close(reason=reason)
         if not self._thread.is_alive():
@@ -326,17 +323,3 @@ class Playground:
         if made:
             self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made
-
-
-def title_of(prompt: Any) -> str:
-    """Returns a prompt for people: in a chat, the last message."""
-    if isinstance(prompt, str):
-        return prompt
-    if prompt and isinstance(prompt[-1], Mapping):
-        return str(prompt[-1].get("content", ""))
-    return f"{len(prompt)} token ids"
-
-
-def parse_changes(changes: Any) -> dict[str, Any]:
-    """Returns knob changes from an object, or from JSON text of one."""
-    return {} if changes is None else json_object(changes, "the knobs", '{"prefill_max_tokens": 256}')

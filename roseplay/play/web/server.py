@@ -18,8 +18,6 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
 from roseplay.lab.document import MAX_BYTES
@@ -33,6 +31,7 @@ from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.model_routes import model_router
 from roseplay.play.web.recording_routes import add_recording_routes
+from roseplay.play.web.refusals import add_refusals
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
@@ -41,10 +40,8 @@ from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.app import add_gates, add_program_routes
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain
-from roseplay.serve.errors import refusal
 from roseplay.serve.health import health_router
 from roseplay.serve.monitor import Monitor
-from roseplay.texts import one_line, shown
 from roseplay.traffic import own
 
 if TYPE_CHECKING:
@@ -102,9 +99,7 @@ def create_app(
     page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so nothing is lost with one
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
-    app.add_exception_handler(HTTPException, _say_in_one_line)
-    app.add_exception_handler(EngineError, _say_that_none_is_live)
+    add_refusals(app)
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, playground))
@@ -177,21 +172,3 @@ def _max_body(playground: Playground, path: str) -> int:
     except EngineError:  # another model is being loaded since the request was let in
         return MAX_BODY
     return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))
-
-
-async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
-    """Returns FastAPI's list of faults as one line."""
-    assert isinstance(error, RequestValidationError)
-    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
-    return JSONResponse({"detail": "; ".join(faults)}, 422)
-
-
-async def _say_that_none_is_live(request: Request, error: Exception) -> Response:
-    """Answers what was let in just before the engine ended, because another model is loaded."""
-    return JSONResponse(refusal(request.url.path, 503, one_line(error), "starting"), 503)
-
-
-async def _say_in_one_line(request: Request, error: Exception) -> Response:
-    """Returns a refusal as one line; it may repeat what was sent."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"detail": one_line(error.detail)}, error.status_code)

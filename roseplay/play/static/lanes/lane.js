@@ -167,10 +167,7 @@ export class Lane {
     this.tools.show();
   }
 
-  /**
-   * An engine that was started anew knows nothing of the answer that was under way.
-   * @param {string} [error] why it ended
-   */
+  /** An engine that was started anew knows nothing of the answer that was under way: say why it ended. */
   loseAnswer(error = "The server was restarted while this answer was under way.") {
     this.have = "";
     const last = this.turns[this.turns.length - 1];
