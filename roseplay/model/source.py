@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from roseplay.model import shapes
 from roseplay.model.errors import UnsupportedModelError
-from roseplay.model.gguf_header import is_gguf
+from roseplay.model.gguf_header import GgufError, is_gguf, read_header
 from roseplay.model.gguf_names import first_part, model_name, one_gguf
 from roseplay.own_models import (
     EMBEDDED,
@@ -31,6 +31,7 @@ from roseplay.own_models import (
 )
 
 T = TypeVar("T")
+_DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 _HUB_ID = r"[\w.-]+/[\w.-]+"
 
 
@@ -79,8 +80,16 @@ def find_source(model: str) -> Source:
             raise UnsupportedModelError(
                 f"{model} is a file, but no GGUF file: give one, or the directory of a transformers model"
             )
-        return Source(model_name(path), str(path.parent), True, first_part(path.name))
+        return Source(_name_of(path), str(path.parent), True, first_part(path.name))
     return _on_the_hub(model)
+
+
+def _name_of(file: Path) -> str:
+    """A GGUF file's name, or where that is only a digest, as Ollama's are, what its header calls the model."""
+    if _DIGEST.fullmatch(file.name):
+        with contextlib.suppress(GgufError, OSError):
+            return str(read_header(file).get("general.name") or file.name)
+    return model_name(file)
 
 
 def _in_directory(model: str, path: Path) -> Source:

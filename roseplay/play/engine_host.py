@@ -172,8 +172,8 @@ class EngineHost(Hosted):
             before = self._start
             knobs = self.knobs()
             self._before = before if before.playground is not None else None
-            self._start = self._next(before, model, name or model, config, knobs)
             self._over.clear()
+            self._start = self._next(before, model, name or model, config, knobs)
             self._thread = threading.Thread(target=self._run_switch, args=(before, self._start), name="roseplay-switch")
             self._thread.daemon = True
             self._thread.start()
@@ -182,7 +182,7 @@ class EngineHost(Hosted):
         """Give up the start that runs and return to the model before; returns its name.
 
         Raises:
-            LoadBusyError: no start runs, or none that there is a model before.
+            LoadBusyError: no start runs, or there is no model before it.
         """
         with self._lock:
             before = self.goes_back_to
@@ -245,8 +245,7 @@ class EngineHost(Hosted):
         number = before.number + 1 if before.playground is not None else before.number
         return dataclasses.replace(
             before,
-            model=model,
-            name=name, config=config, knobs=knobs, after=before.playground or before.after, number=number,
+            model=model, name=name, config=config, knobs=knobs, after=before.playground or before.after, number=number,
             cancelled=threading.Event(), resources=contextlib.ExitStack(), playground=None,
         )  # fmt: skip
 

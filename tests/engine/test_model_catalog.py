@@ -16,6 +16,7 @@ from roseplay.engine import model_catalog
 from roseplay.engine.model_catalog import ModelCatalog, Places, Search, describe
 from roseplay.engine.model_entry import ModelEntry
 from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.source import find_source
 from tests.test_structure import modules_after
 
 LLAMA = {
@@ -74,7 +75,7 @@ def write_ollama(home: Path, name: str, digest: str = "ab" * 32) -> Path:
         {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"},
     ]
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
-    return write_gguf(home / "blobs" / f"sha256-{digest}")
+    return write_gguf(home / "blobs" / f"sha256-{digest}", general__name="Llama 3.2 1B")
 
 
 def found(places: Places) -> dict[str, ModelEntry]:
@@ -122,6 +123,7 @@ def test_ollamas_manifests_name_its_models(tmp_path: Path) -> None:
     entries = found(Places(ollama=[tmp_path]))
     assert set(entries) == {"llama3.2:1b", "me/mine:latest", "hf.co/org/repo:Q8_0"}
     assert entries["llama3.2:1b"].model == str(blob) and entries["llama3.2:1b"].source == "Ollama"
+    assert find_source(str(blob)).name == "Llama 3.2 1B"  # as the API names it
 
 
 def test_the_hubs_cache_without_what_is_no_decoder(tmp_path: Path) -> None:
