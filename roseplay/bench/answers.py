@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
+from roseplay.own_models import EMBEDDED
 
 # Off, so that torch alone computes every step.
 PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "reference"}
@@ -63,7 +63,7 @@ def _answers(device: str, dtype: str, settings: dict[str, Any]) -> list[Stream]:
     chance = random.Random(_SEED)
     params = SamplingParams(max_new_tokens=_NEW_TOKENS, temperature=0.0, ignore_eos=True, logprobs=5)
     knobs = Knobs(cuda_graphs=not settings)
-    with Engine(DEFAULT_MODEL, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
+    with Engine(EMBEDDED, device=device, dtype=dtype, num_blocks=96, knobs=knobs, **settings) as engine:
         # The embedded model's first ids are special tokens and single characters.
         prompts = [[chance.randrange(100, engine.info.vocab_size) for _ in range(length)] for length in _PROMPTS]
         streams = [engine.submit(prompt, params) for prompt in prompts]

@@ -91,17 +91,10 @@ def play_in_turn(
 
 def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[int]]:
     """Returns prompts of token ids that the model has."""
-    vocab_size, rng = text_config(model).vocab_size, random.Random(seed)
+    from roseplay.model.loader import decoder_config  # takes seconds
+
+    vocab_size, rng = decoder_config(model).vocab_size, random.Random(seed)
     return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
-
-
-def text_config(model: str) -> Any:
-    """Returns transformers' config of a model's decoder."""
-    from transformers import AutoConfig
-
-    from roseplay.model.source import find_source
-
-    return AutoConfig.from_pretrained(find_source(model)[0]).get_text_config()
 
 
 def _contest(args: argparse.Namespace) -> Contest:

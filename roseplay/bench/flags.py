@@ -7,9 +7,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.arguments import DEFAULT_MODEL, add_field_flags, given_fields
+from roseplay.arguments import add_field_flags, given_fields
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.model import shapes
+from roseplay.own_models import EMBEDDED
 from roseplay.settings import settings_of
 from roseplay.traffic.arrivals import fixed_interval
 from roseplay.traffic.prompts import PromptMix, PromptSource
@@ -32,8 +33,10 @@ def add(group: Any, flag: str, default: Any, help: str, **options: Any) -> None:
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of ``EngineConfig``."""
     group = parser.add_argument_group("engine")
-    help = f"name, path, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
-    add(group, "--model", DEFAULT_MODEL, help, type=str)
+    help = (
+        f"name, path, GGUF file, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
+    )
+    add(group, "--model", EMBEDDED, help, type=str)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS, fill=True)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from roseplay.bench.compare import play_in_turn, random_prompts, text_config
+from roseplay.bench.compare import play_in_turn, random_prompts
 from roseplay.bench.decode import bytes_per_step, decode_batch
 from roseplay.bench.gpu_machine import Machine, Row
 from roseplay.bench.peers import Contest
@@ -160,8 +160,10 @@ def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
 
 def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     """A prompt of 8k tokens: its operations over the device's time, as a share of a large product's rate."""
+    from roseplay.model.loader import decoder_config
+
     length = machine.size(8192, 200)
-    config = text_config(machine.model("qwen3-8b"))
+    config = decoder_config(machine.model("qwen3-8b"))
     head_numbers = config.vocab_size * config.hidden_size  # of the output layer, which one token needs
     numbers = engine.info.weight_bytes // (4 if engine.info.dtype == "float32" else 2)
     flops = 2 * (numbers - head_numbers) * length + 2 * head_numbers

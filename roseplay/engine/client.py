@@ -78,6 +78,7 @@ class Engine:
             the worker.
         import_after: once it is set, the libraries that tokenizers need are imported in this thread's process: a program
             that imports much itself can do so first, while a worker's process loads the model.
+        ids: numbers its requests; engines that share one never use a number twice.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
 
     Raises:
@@ -97,6 +98,7 @@ class Engine:
         cancelled: threading.Event | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         import_after: threading.Event | None = None,
+        ids: Iterator[int] | None = None,
         **settings: Any,
     ) -> None:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
@@ -107,7 +109,7 @@ class Engine:
         self._closed = False
         self._paused = False
         self._broken: str | None = None
-        self._ids = itertools.count()
+        self._ids = itertools.count() if ids is None else ids
         self._inspections: dict[int, queue.SimpleQueue[Any]] = {}
         self._ping: PendingPing | None = None
         self._restarting: str | None = None
@@ -389,8 +391,8 @@ class Engine:
     def _transport(self) -> Transport:
         return self._connection.transport
 
-    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """End all requests with ``abort`` and stop the worker. Closing twice is allowed.
+    def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
+        """End all requests with ``abort``, or with ``reason`` as an error, and stop the worker. Closing twice is allowed.
 
         Args:
             timeout: seconds that the current step may still take; then a worker process is killed.
@@ -401,6 +403,8 @@ class Engine:
             self._closed = True
         self._forgotten.detach()
         atexit.unregister(self._exit_hook)
+        if reason is not None:
+            self._receiver.end_all(FinishReason.ERROR, reason)
         self._connection.end(timeout)
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL
 from roseplay.engine.http.address import server_addresses
 from roseplay.lab import arms
 from roseplay.lab.background import BackgroundJob
@@ -21,6 +20,7 @@ from roseplay.lab.results import html_report
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.servers import Servers
 from roseplay.lab.spec import ARMS, Experiment
+from roseplay.own_models import choose_model
 from roseplay.texts import number_text, range_text, ratio_text
 from roseplay.traffic.figures import FIGURES
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return str(document["id"])
 
         addresses = server_addresses(vars(options))
-        live = Servers.at(addresses) if addresses else arms.ClosedEngine.of(options.model or DEFAULT_MODEL, config)
+        live = Servers.at(addresses) if addresses else arms.ClosedEngine.of(_model(options), config)
         job = make_job(asked, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":
@@ -60,6 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(str(error))
     return 0
+
+
+def _model(options: argparse.Namespace) -> str:
+    model, said = choose_model(options.model)
+    if said is not None:
+        print(f"roseplay lab: {said}", file=sys.stderr)
+    return model
 
 
 def _write_partly(results: list[dict[str, Any]], options: argparse.Namespace) -> None:

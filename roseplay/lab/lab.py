@@ -95,12 +95,18 @@ class Lab:
             ``servers``.
         open_engine: see ``arms.open_engine``.
         servers: further ones, with which it can be compared.
+        store: of results; an empty one by default.
     """
 
     def __init__(
-        self, engine: Any, *, open_engine: OpenEngine = open_engine, servers: Sequence[ServerAddress] = ()
+        self,
+        engine: Any,
+        *,
+        open_engine: OpenEngine = open_engine,
+        servers: Sequence[ServerAddress] = (),
+        store: Store | None = None,
     ) -> None:
-        self.store = Store()
+        self.store = Store() if store is None else store
         self._engine = engine
         if isinstance(engine, HttpEngine):
             self._engine = Servers([engine.address, *servers], engine.info, engine.capabilities)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import logging
@@ -21,8 +22,20 @@ from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.devices import choose_device
+from roseplay.model.downloads import download_bar
 from roseplay.model.errors import UnsupportedModelError, refuse
 from roseplay.model.generation import sampling_defaults
+from roseplay.model.gguf import GgufModel
+from roseplay.model.gguf_hub import on_this_machine
+from roseplay.model.gguf_reading import (
+    adopt_generation_values,
+    counting_gguf,
+    gguf_options,
+    how_converted,
+    open_to_read,
+    read_by_us,
+    stored_dtype,
+)
 from roseplay.model.kv_cache import free_memory
 from roseplay.model.layout import attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel
@@ -31,7 +44,7 @@ from roseplay.model.quantized import check_method, check_stored, dequantizing, h
 from roseplay.model.ranks import Ranks
 from roseplay.model.rope import freeze_rope, rope_parameters
 from roseplay.model.shard import check_plan, shard
-from roseplay.model.source import cached_first, find_source, quiet
+from roseplay.model.source import Source, cached_first, find_source, quiet
 from roseplay.model.speed import FIRST_SIZES
 from roseplay.model.stateful import keeps_states
 from roseplay.model.support import (
@@ -47,7 +60,6 @@ from roseplay.model.weights_progress import (
     converted_bytes,
     counting_checkpoint,
     counting_random,
-    download_bar,
 )
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,7 +74,7 @@ def load_model(
     reporter: Reporter | None = None,
     ranks: Ranks | None = None,
 ) -> LoadedModel:
-    """Load ``"tiny-chat"`` (the embedded model), a directory or a hub id, or take a model in memory.
+    """Load a model that ``find_source`` finds by its name, path or hub id, or take a model in memory.
 
     Only a hub id that is not cached causes a download. With ``config.random_weights`` the model is built from its config
     alone. A model in memory is not changed: a copy of its modules that shares its weights is used (a full copy if
@@ -89,8 +101,9 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
         checked = _check(model.config, type(model), config, name, ranks)
         return _finish(_adopt(model, config), config, name, checked, reporter, ranks)
 
-    source, local = find_source(model)
-    hf_config = _read_config(model, source, local, config)
+    source = on_this_machine(find_source(model), reporter)
+    file = open_to_read(source.file, name=model) if source.file is not None else None
+    hf_config = _read_config(model, source, file, config)
     check_config(hf_config, name=model)
     part = text_part(hf_config, name=model)
     if part is not None:
@@ -106,10 +119,17 @@ def _load(model: str | PreTrainedModel, config: EngineConfig, reporter: Reporter
     if config.random_weights:
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
-        choices += how_read(hf_config, dtype)
+        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype)
         alone = part is not None and part.alone
-        built = _read_weights(model, source, local, hf_config, config, device, dtype, reporter, alone)
-    return _finish(built, config, model, checked, reporter, ranks, choices)
+        built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, alone)
+    return _finish(built, config, source.name, checked, reporter, ranks, choices)
+
+
+def decoder_config(model: str) -> Any:
+    """Returns transformers' config of a model's decoder; ``model`` as for ``load_model``, which says what is raised."""
+    source = on_this_machine(find_source(model))
+    file = open_to_read(source.file, name=model) if source.file is not None else None
+    return _read_config(model, source, file, EngineConfig()).get_text_config()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +229,28 @@ def _adopt(model: PreTrainedModel, config: EngineConfig) -> PreTrainedModel:
     return copy.deepcopy(model).to(device=device, dtype=dtype)
 
 
-def _read_config(name: str, source: str, local: bool, config: EngineConfig) -> Any:
+def _read_config(name: str, source: Source, file: GgufModel | None, config: EngineConfig) -> Any:
     def load(offline: bool) -> Any:
-        return AutoConfig.from_pretrained(source, local_files_only=offline, trust_remote_code=config.trust_remote_code)
+        return AutoConfig.from_pretrained(
+            source.place,
+            local_files_only=offline,
+            trust_remote_code=config.trust_remote_code,
+            **({} if file is None else {"gguf_file": str(source.file)}),
+        )
 
     try:
-        return cached_first(source, local, load)
+        with contextlib.nullcontext() if file is None else read_by_us(file):
+            hf_config = cached_first(source, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise refuse(name, "it brings Python code of its own; set trust_remote_code if you trust it") from error
-        raise refuse(name, f"its config cannot be read ({error})") from error
+        what = "its config" if file is None else f"its architecture {file.first.architecture}"
+        raise refuse(name, f"{what} cannot be read ({error})") from error
+    if file is not None:
+        hf_config.dtype = stored_dtype(file)
+    return hf_config
 
 
 def _build_random(
@@ -242,8 +272,8 @@ def _build_random(
 
 def _read_weights(
     name: str,
-    source: str,
-    local: bool,
+    source: Source,
+    file: GgufModel | None,
     hf_config: Any,
     config: EngineConfig,
     device: torch.device,
@@ -253,14 +283,18 @@ def _read_weights(
 ) -> PreTrainedModel:
     """``text_alone``: read only the text part of a checkpoint that has more."""
     unread = NOT_TEXT if text_alone else None
-    _check_files(name, source, local, hf_config)
-    _check_memory(name, converted_bytes(checkpoint_files(source, local), dtype, unread), dtype)
+    if file is None:
+        _check_files(name, source, hf_config)
+        needed = converted_bytes(checkpoint_files(source), dtype, unread)
+    else:
+        needed = file.converted_bytes(dtype.itemsize)
+    _check_memory(name, needed, dtype)
 
     def load(offline: bool) -> tuple[PreTrainedModel, dict[str, Any]]:
         if not offline:
             reporter.begin("download", unit="bytes")
         return AutoModelForCausalLM.from_pretrained(
-            source,
+            source.place,
             config=hf_config,
             dtype=dtype,
             attn_implementation=ATTENTION_NAME,
@@ -269,11 +303,13 @@ def _read_weights(
             output_loading_info=True,
             key_mapping=KEYS if text_alone else None,
             **({"tqdm_class": download_bar(reporter)} if reporter.heard else {}),
+            **({} if file is None else gguf_options(source.file)),
         )
 
+    counting = counting_checkpoint(reporter, source, unread) if file is None else counting_gguf(reporter, file)
     try:
-        with counting_checkpoint(reporter, source, local, unread), dequantizing(hf_config):
-            model, loading = cached_first(source, local, load)
+        with counting, dequantizing(hf_config):
+            model, loading = cached_first(source, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -282,18 +318,20 @@ def _read_weights(
     if missing:
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
     check_stored(loading["unexpected_keys"], None, name=name)  # scales that were read for nothing
+    if file is not None:
+        adopt_generation_values(model, file)
     return model.to(device)
 
 
-def _check_files(name: str, source: str, local: bool, hf_config: Any) -> None:
+def _check_files(name: str, source: Source, hf_config: Any) -> None:
     """Check what can be known of a checkpoint before its weights are read, or downloaded."""
     patterns = ("*.safetensors", "*.bin", "*.safetensors.index.json")
-    if local and not any(next(Path(source).glob(pattern), None) for pattern in patterns):
+    if source.local and not any(next(Path(source.place).glob(pattern), None) for pattern in patterns):
         raise refuse(name, "it has no weights; set random_weights (--random-weights) to run it with random ones")
     check_method(hf_config, name=name)
-    files = checkpoint_files(source, local)
+    files = checkpoint_files(source)
     absent = [file.name for file in files if not file.is_file()]
-    if absent and local:
+    if absent and source.local:
         raise refuse(name, f"{len(absent)} of its {len(files)} files of weights are missing, {absent[0]} for one")
     method = method_of(hf_config)
     check_stored((key for file in files for key in stored_tensors(file)), method, name=name)

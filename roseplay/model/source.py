@@ -1,4 +1,4 @@
-"""Where a model comes from: the embedded one, a bundled shape, a directory, or the Hugging Face hub."""
+"""Where a model comes from: the embedded one, a bundled shape, a directory, a GGUF file, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -17,30 +18,103 @@ from transformers.utils import logging as transformers_logging
 
 from roseplay.model import shapes
 from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.gguf_header import GgufError, is_gguf, read_header
+from roseplay.model.gguf_names import first_part, model_name, one_gguf
+from roseplay.own_models import (
+    EMBEDDED,
+    SMOLLM2,
+    SMOLLM2_HUB_ID,
+    SMOLLM2_NAME,
+    gguf_packages_missing,
+    smollm2_file,
+    smollm2_is_cached,
+)
 
-EMBEDDED = "tiny-chat"
 T = TypeVar("T")
+_DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
+_HUB_ID = r"[\w.-]+/[\w.-]+"
 
 
-def find_source(model: str) -> tuple[str, bool]:
-    """Returns the directory of a model, or its hub id unchanged; and whether it is a directory. Does not use the network.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model's files are.
 
-    Raises ``UnsupportedModelError`` when the name is neither.
+    Attributes:
+        name: what the model is called: its directory's or file's name, or its hub id.
+        place: a directory, or a hub id.
+        local: whether it is a directory.
+        gguf: of a model in GGUF its file there, the first of a split one; of a hub id also a quantization, such as
+            ``Q4_K_M``, or nothing where the repository has one file. None for a model as transformers saves it.
+    """
+
+    name: str
+    place: str
+    local: bool
+    gguf: str | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The GGUF file of a directory."""
+        return Path(self.place, self.gguf) if self.local and self.gguf is not None else None
+
+
+def find_source(model: str) -> Source:
+    """Returns where a model is that is given by its name, path or hub id. Does not use the network.
+
+    Raises ``UnsupportedModelError`` when it is none of these.
     """
     if model == EMBEDDED:
-        return str(embedded_model()), True
+        return Source(EMBEDDED, str(embedded_model()), True)
+    if model == SMOLLM2:
+        packaged = smollm2_file()
+        if packaged is not None and not (gguf_packages_missing() and smollm2_is_cached()):
+            return Source(SMOLLM2_NAME, str(packaged.parent), True, packaged.name)
+        return Source(SMOLLM2_NAME, SMOLLM2_HUB_ID, False)
     path = Path(model).expanduser()
     if not path.exists():
         path = Path(shapes.resolve(model))
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")
-        return str(path), True
+        return _in_directory(model, path)
     if path.is_file():
-        raise UnsupportedModelError(f"{model} is a file: give the directory of a transformers model")
-    if model.startswith(("/", ".", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
-        raise UnsupportedModelError(f"model {model!r} not found: there is no such directory")
-    return model, False
+        if not is_gguf(path):
+            raise UnsupportedModelError(
+                f"{model} is a file, but no GGUF file: give one, or the directory of a transformers model"
+            )
+        return Source(_name_of(path), str(path.parent), True, first_part(path.name))
+    return _on_the_hub(model)
+
+
+def _name_of(file: Path) -> str:
+    """A GGUF file's name, or where that is only a digest, as Ollama's are, what its header calls the model."""
+    if _DIGEST.fullmatch(file.name):
+        with contextlib.suppress(GgufError, OSError):
+            return str(read_header(file).get("general.name") or file.name)
+    return model_name(file)
+
+
+def _in_directory(model: str, path: Path) -> Source:
+    name = path.resolve().name
+    if (path / "config.json").is_file():
+        return Source(name, str(path), True)
+    files = [file.name for file in path.glob("*") if file.suffix.lower() == ".gguf"]
+    if not files:
+        raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")
+    chosen = one_gguf(files, "", model, lambda file: str(Path(model, file)))
+    return Source(model_name(chosen), str(path), True, chosen)
+
+
+def _on_the_hub(model: str) -> Source:
+    """``org/name`` or ``name``; with a GGUF file ``org/name/file.gguf``, ``org/name:file.gguf`` or ``org/name:Q4_K_M``."""
+    in_gguf = re.fullmatch(rf"({_HUB_ID})(?:/(.+\.gguf)|:([\w./-]+))", model, re.IGNORECASE)
+    outside = model.startswith(("/", ".", "~"))
+    if in_gguf and not outside:
+        place, file = in_gguf[1], in_gguf[2] or in_gguf[3]
+        return Source(model, place, False, first_part(file) if file.lower().endswith(".gguf") else file)
+    if outside or not re.fullmatch(rf"[\w.-]+|{_HUB_ID}", model) or model.lower().endswith(".gguf"):
+        raise UnsupportedModelError(f"model {model!r} not found: there is no such directory or file")
+    if "gguf" in model.lower().partition("/")[2]:  # the custom of repositories that have nothing else
+        return Source(model, model, False, "")
+    return Source(model, model, False)
 
 
 def embedded_model() -> Path:
@@ -52,7 +126,7 @@ def embedded_model() -> Path:
     raise UnsupportedModelError(f"the embedded model {EMBEDDED} is missing: reinstall roseplay, or give another model")
 
 
-def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
+def cached_first(source: Source, load: Callable[[bool], T]) -> T:
     """Returns ``load(local_files_only)``, with files on this machine or, if that fails, from the hub with progress bars.
 
     Raises ``UnsupportedModelError`` when a hub id is neither cached nor found.
@@ -61,11 +135,11 @@ def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
         with quiet():
             return load(True)
     except OSError as error:
-        if local:
+        if source.local:
             raise
         cause = error
     where = "not on the Hugging Face hub"
-    if not _hub_answers():
+    if not hub_answers():
         where = "the Hugging Face hub cannot be reached"
     else:
         try:
@@ -73,11 +147,12 @@ def cached_first(source: str, local: bool, load: Callable[[bool], T]) -> T:
         except OSError as error:
             cause = error
     raise UnsupportedModelError(
-        f"model {source!r} not found: it is no directory, and {where}; give {EMBEDDED}, a directory, or a hub id"
+        f"model {source.name!r} not found: it is no directory, and {where}; give {EMBEDDED}, a directory, a GGUF file, "
+        "or a hub id"
     ) from cause
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether the hub can be reached: without a network its client retries for half a minute, printing each attempt."""
     if constants.HF_HUB_OFFLINE:
         return False

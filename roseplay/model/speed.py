@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from roseplay.core.info import Choice
 from roseplay.core.step import Step
 from roseplay.model.loaded_model import LoadedModel
+from roseplay.own_models import EMBEDDED
 
 # A step on a CPU should not take longer than this many seconds: its prompt tokens are limited accordingly.
 STEP_S = 10.0
@@ -16,6 +18,8 @@ STEP_S = 10.0
 FIRST_SIZES = (1, 2, 64)
 # Step sizes measured at the start, in tokens, while the next one is expected to end within MEASURE_S seconds in all.
 MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 0.3
+# Tokens a second of one answer below which it is too slow to be watched.
+WATCHABLE = 8.0
 # Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step
 # counts with: the estimate follows a machine that slows down, and ignores a step during which it was suspended.
 _SLOWER, _FASTER, _MAX_FACTOR = 0.5, 0.125, 4.0
@@ -90,6 +94,15 @@ class StepTimes:
             work = sum(entry.num_tokens * self._cost(entry.start + entry.num_tokens / 2) for entry in step.entries)
             self._last = step, work
         return work
+
+
+def too_slow(name: str, decode_s: float) -> tuple[Choice, ...]:
+    """Returns what there is to say of a model whose answers come too slowly to be watched; nothing of others."""
+    if decode_s * WATCHABLE <= 1:
+        return ()
+    rate, faster = f"{1 / decode_s:.1f} tokens/s", "" if name == EMBEDDED else f": --model {EMBEDDED} is faster"
+    said = f"an answer comes at {rate} on this machine, too slow to be watched{faster}"
+    return (Choice("one answer", rate, "measured at the start", said),)
 
 
 def even_context(loaded: LoadedModel) -> float:

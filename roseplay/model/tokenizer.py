@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from roseplay.config import EngineConfig
 from roseplay.model.errors import UnsupportedModelError
-from roseplay.model.source import cached_first, find_source
+from roseplay.model.gguf_hub import on_this_machine
+from roseplay.model.gguf_tokenizer import gguf_tokenizer
+from roseplay.model.source import Source, cached_first, find_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -30,18 +32,20 @@ def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTra
             return load_tokenizer(origin, config)
         except UnsupportedModelError:
             return None
-    source, local = find_source(model)
-    if local and not any((Path(source) / name).is_file() for name in _FILES):
+    source = find_source(model)
+    if source.gguf is None and source.local and not any(Path(source.place, name).is_file() for name in _FILES):
         return None
 
     def load(offline: bool) -> PreTrainedTokenizerFast:
-        tokenizer_class = _tokenizer_class(source, local)
+        tokenizer_class = _tokenizer_class(source)
         return tokenizer_class.from_pretrained(
-            source, local_files_only=offline, trust_remote_code=config.trust_remote_code
+            source.place, local_files_only=offline, trust_remote_code=config.trust_remote_code
         )
 
     try:
-        return cached_first(source, local, load)
+        if source.gguf is not None:
+            return gguf_tokenizer(on_this_machine(source), name=model)
+        return cached_first(source, load)
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -50,7 +54,7 @@ def load_tokenizer(model: str | PreTrainedModel, config: EngineConfig) -> PreTra
         ) from error
 
 
-def _tokenizer_class(source: str, local: bool) -> Any:
+def _tokenizer_class(source: Source) -> Any:
     """The class to load: the generic one where the directory's files name it, since ``AutoTokenizer`` imports torch for that.
 
     A server whose model is in another process then starts seconds earlier, and needs less memory.
@@ -58,7 +62,7 @@ def _tokenizer_class(source: str, local: bool) -> Any:
     import transformers
 
     try:
-        named = json.loads((Path(source) / "tokenizer_config.json").read_text("utf-8")) if local else {}
+        named = json.loads(Path(source.place, "tokenizer_config.json").read_text("utf-8")) if source.local else {}
     except (OSError, ValueError):
         named = {}  # AutoTokenizer says what is wrong
     generic = named.get("tokenizer_class") == "TokenizersBackend" and "auto_map" not in named

@@ -1,4 +1,4 @@
-"""Counts the bytes of a model's weights while they are downloaded, read or made."""
+"""Counts the bytes of a model's weights while they are read or made."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from huggingface_hub import try_to_load_from_cache
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from tqdm import tqdm
 
 from roseplay.core.progress import Reporter
 from roseplay.model.quantized import stored_tensors
+from roseplay.model.source import Source
 
 _PAGE = 4096  # bytes
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}  # in safetensors
@@ -24,11 +24,11 @@ _ONE_FILE = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
-def checkpoint_files(source: str, local: bool) -> list[Path]:
+def checkpoint_files(source: Source) -> list[Path]:
     """Returns the files with the weights of a directory, or of a hub id in the cache; none where they are not known."""
-    directory: Path | None = Path(source)
-    if not local:
-        config = try_to_load_from_cache(source, "config.json")
+    directory: Path | None = Path(source.place)
+    if not source.local:
+        config = try_to_load_from_cache(source.place, "config.json")
         directory = Path(config).parent if isinstance(config, str) else None
     if directory is None:
         return []
@@ -101,10 +101,16 @@ def counting(put: Callable[[torch.Tensor], None]) -> Iterator[None]:
         handle.remove()
 
 
+def begin_weights(reporter: Reporter, total: int | None, where: str) -> None:
+    """Begin the stage of reading ``total`` bytes; where nothing was downloaded, that stage says ``where`` they are."""
+    if reporter.stage != "download":
+        reporter.begin("download", total, "bytes", where)
+        reporter.count(total or 0, total)
+    reporter.begin("weights", total, "bytes")
+
+
 @contextlib.contextmanager
-def counting_checkpoint(
-    reporter: Reporter, source: str, local: bool, unread: re.Pattern[str] | None = None
-) -> Iterator[None]:
+def counting_checkpoint(reporter: Reporter, source: Source, unread: re.Pattern[str] | None = None) -> Iterator[None]:
     """While entered, reports the weights that are read from a checkpoint, in the bytes that they take in its files.
 
     The stage begins with the first weight, since a download may come before. Weights that are mapped from a file are
@@ -124,12 +130,9 @@ def counting_checkpoint(
         reporter.advance(round(weight.numel() * ratio))
 
     def begin(otherwise: int) -> float:
-        files = checkpoint_files(source, local)
+        files = checkpoint_files(source)
         total = sum(_size(file, unread) for file in files) or None
-        if reporter.stage != "download":
-            reporter.begin("download", total, "bytes", "from disk" if local else "from the cache on disk")
-            reporter.count(total or 0, total)
-        reporter.begin("weights", total, "bytes")
+        begin_weights(reporter, total, "from disk" if source.local else "from the cache on disk")
         return bytes_per_number(files, otherwise, unread)
 
     with counting(put):
@@ -147,35 +150,3 @@ def counting_random(reporter: Reporter, build: Callable[[], torch.nn.Module]) ->
         reporter.count(0, sum(weight.nbytes for weight in build().parameters()))
     with counting(lambda weight: reporter.advance(weight.nbytes)):
         yield
-
-
-class _Nowhere:
-    """A file that forgets what is written to it."""
-
-    def write(self, text: str) -> None: ...
-    def flush(self) -> None: ...
-
-
-def download_bar(reporter: Reporter) -> type[tqdm]:
-    """Returns a class of progress bars that draw nothing, and report the bytes of the hub's downloads.
-
-    The hub's client makes several for one download, of bytes and of files; the largest one of bytes is all of it.
-    """
-    bars: list[tqdm] = []
-
-    class DownloadBar(tqdm):
-        monitor_interval = 0  # no thread that draws it again
-
-        def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, **{**settings, "file": _Nowhere()})
-            if self.unit == "B":
-                bars.append(self)
-
-        def update(self, n: float | None = 1) -> bool | None:
-            drawn = super().update(n)
-            if bars:
-                largest = max(bars, key=lambda bar: bar.total or 0)
-                reporter.count(int(largest.n), int(largest.total) if largest.total else None)
-            return drawn
-
-    return DownloadBar

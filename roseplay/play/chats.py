@@ -232,6 +232,15 @@ def as_prompt(messages: Sequence[Message], engine: Any) -> Any:
     return [1 + byte % (engine.info.vocab_size - 1) for byte in text.encode()]
 
 
+def title_of(prompt: Any) -> str:
+    """Returns a prompt for people: in a chat, the last message."""
+    if isinstance(prompt, str):
+        return prompt
+    if prompt and isinstance(prompt[-1], Mapping):
+        return str(prompt[-1].get("content", ""))
+    return f"{len(prompt)} token ids"
+
+
 def next_prompt(
     turns: Sequence[Turn],
     *,

@@ -208,7 +208,7 @@ class FrameBuilder:
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
         frame["demo"] = demo
-        if not any(value for name, value in frame.items() if name not in ("seq", "t")):
+        if not any(value for name, value in frame.items() if name not in ("seq", "t")) and not self._story.has_more:
             return False
         frame["story"] = self._story.take(frame)
         encoded = self._ring.append(frame)

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL
+from roseplay.engine.errors import EngineError
+from roseplay.own_models import EMBEDDED
 from roseplay.play.allocator import return_freed_memory
-from roseplay.play.engine_start import EngineStart, StartingPlayground, start_engine
+from roseplay.play.engine_host import EngineHost
+from roseplay.play.engine_start import host_engine
 from roseplay.play.options import Options, parse
 from roseplay.play.start_console import StartConsole
 from roseplay.serve.interrupts import Interrupts
@@ -21,6 +23,7 @@ from roseplay.serve.listening import address_of, announce, answers, listen
 from roseplay.serve.main import warn_if_open
 
 READY_PATHS = ("/health", "/")  # what must answer before the page counts as ready
+LOOK_S = 0.2  # how often it is looked whether another model is being loaded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,74 +59,97 @@ def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> 
     """Serve the page of an engine, from before it is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
         return _refuse(f"{options.record!r} is there already: name a new file with --record, or remove it")
+    if options.chosen is not None and not options.addresses:
+        print(f"roseplay: {options.chosen}", file=sys.stderr)
     if options.config.worker == "process":  # else this process computes
         return_freed_memory()
-    start = start_engine(options, _command_to_try(options))
-    console = StartConsole(start.status)
-    with contextlib.closing(start):
-        start.begin()
+    host = host_engine(options, _command_to_try(options))
+    console = StartConsole(host.status)
+    with contextlib.closing(host):
+        host.begin()
         console.start()
         try:
-            return _serve_from_the_start(start, console, listener, options, interrupts)
+            return _serve_from_the_start(host, console, listener, options, interrupts)
         finally:
             console.stop()
 
 
 def _serve_from_the_start(
-    start: EngineStart, console: StartConsole, listener: socket.socket, options: Options, interrupts: Interrupts
+    host: EngineHost, console: StartConsole, listener: socket.socket, options: Options, interrupts: Interrupts
 ) -> int:
-    """Serve the page until it is interrupted or the start has failed."""
-    playground = StartingPlayground(start, options.knobs.to_dict())
-    server = make_server(playground, options, interrupts, start)  # imports Gradio, for some seconds
+    """Serve the page until it is interrupted or the first start has failed."""
+    server = make_server(host, options, interrupts)  # imports Gradio, for some seconds
     interrupts.check()
-    start.page_is_made.set()
+    host.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
     # Else the model is among this process's objects.
     lasting = bool(options.addresses) or options.config.worker == "process"
-    follow = threading.Thread(target=_follow, args=(start, console, server, address, ended, lasting), daemon=True)
+    follow = threading.Thread(target=_follow, args=(host, console, server, address, ended, lasting), daemon=True)
     follow.start()
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
-        if not start.live and start.status.failure is None:
+        if host.state == "starting":
             raise
     finally:
         ended.set()
-    return 2 if start.status.failure is not None else 0
+    return 2 if host.state == "failed" else 0
 
 
 def _follow(
-    start: EngineStart, console: StartConsole, server: Any, address: str, ended: threading.Event, lasting: bool
+    host: EngineHost, console: StartConsole, server: Any, address: str, ended: threading.Event, lasting: bool
 ) -> None:
-    """Report the address of the page, and when the engine is live; end the server if it could not be started.
+    """Report the address of the page, and when an engine is live; end the server if the first could not be started.
 
     Args:
         lasting: whether what this process has loaded by then lasts as long as the process.
     """
-    if not start.over and answers(address + "/", server):
+    if not host.over and answers(address + "/", server):
         console.say(f"roseplay: the page is at {address}, the engine is not live yet")
-    while not start.wait(0.1) and not ended.is_set():
+    while not host.wait(0.1) and not ended.is_set():
         pass
     console.stop()
-    if start.live:
+    if host.live:
         if lasting:
             from roseplay.engine.transport import freeze_objects  # takes long before the engine is there
 
             freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
-        info = start.playground.engine.info
-        where = info.server or f"{info.device}, {info.dtype}"
-        said = f"is live at {address} ({info.model}, {where})"
-        announce(address, READY_PATHS, said, server)
-    elif start.status.failure is not None:
-        _refuse(start.status.failure.message)
-        start.tell_pages(ended)
+        _announce_live(host, address, server)
+        _follow_changes(host, address, server, ended)
+    elif host.status.failure is not None:
+        _refuse(host.status.failure.message)
+        host.tell_pages(ended)
         server.should_exit = True
+
+
+def _announce_live(host: EngineHost, address: str, server: Any) -> None:
+    info = host.engine.info
+    where = info.server or f"{info.device}, {info.dtype}"
+    announce(address, READY_PATHS, f"is live at {address} ({info.model}, {where})", server)
+
+
+def _follow_changes(host: EngineHost, address: str, server: Any, ended: threading.Event) -> None:
+    """Show the start of each further model, and report what came of it."""
+    while not ended.wait(LOOK_S):
+        if host.over:
+            continue
+        status = host.status
+        console = StartConsole(status)
+        console.start()
+        while host.status is status and not host.wait(LOOK_S) and not ended.is_set():
+            pass
+        console.stop()
+        if status.failure is not None:
+            _refuse(f"{status.model} could not be loaded: {status.failure.message}")
+        elif host.live:
+            with contextlib.suppress(EngineError):  # it is replaced already
+                _announce_live(host, address, server)
 
 
 def _command_to_try(options: Options) -> str:
     """Returns what may well start where these options do not: the embedded model, without settings."""
     program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
-    return f"{program} --model {DEFAULT_MODEL}"
+    return f"{program} --model {EMBEDDED}"
 
 
 def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
@@ -145,10 +171,6 @@ def _refuse(message: str) -> int:
     return 2
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def _serve(
     playground: Any,
     listener: socket.socket,
@@ -163,21 +185,24 @@ def _serve(
     server.run(sockets=[listener])
 
 
-def make_server(playground: Any, options: Options, interrupts: Interrupts, start: EngineStart | None = None) -> Any:
+def make_server(playground: Any, options: Options, interrupts: Interrupts) -> Any:
     """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
-    from roseplay.engine.errors import EngineError
+    from roseplay.play.model_picker import ModelPicker
     from roseplay.play.web.server import create_app
     from roseplay.serve.drain import Drain, DrainingServer
     from roseplay.serve.guard import allowed_hosts
 
     asked, drain = options.server, Drain()
     hosts = allowed_hosts(asked.host, asked.allow_host)
+    picker = None
+    if isinstance(playground, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
+        picker = ModelPicker(playground, trusted=options.is_private, models=options.models, asked=options.asked)
     app = create_app(
         playground,
         hosts,
-        start,
+        picker=picker if picker is not None and picker.offers else None,
         key=asked.api_key,
         drain=drain,
         log_requests=asked.log_requests,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
+from roseplay.own_models import choose_model, defaults_for
+from roseplay.serve.guard import is_loopback
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 
 # Defaults that differ from the library's. In a process of its own the engine does not compete with serving the page for
@@ -24,7 +26,10 @@ class Options:
     """What the command line asked for.
 
     Attributes:
+        chosen: what there is to say of the model where none was asked for.
         addresses: of the server that is shown in place of an engine of our own, and of one that the lab compares with it.
+        asked: the engine's settings that the command line names.
+        models: that the page offers; without them, those of this machine, where only its owner can reach the page.
     """
 
     model: str
@@ -34,6 +39,15 @@ class Options:
     record: str | None = None
     replay: str | None = None
     addresses: tuple[ServerAddress, ...] = ()
+    chosen: str | None = None
+    models: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine's users reach the page, or those who have the key."""
+        server = self.server
+        return server.api_key is not None or (is_loopback(server.host) and not server.allow_host)
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
@@ -44,25 +58,46 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         _check_replay(parser, arguments)
     if arguments["url"] is not None:
         _check_url(parser, arguments)
+    models = _names(arguments["models"])
+    model, said = choose_model(arguments["model"] or next(iter(models), None))
+    given = given_fields(EngineConfig, arguments)
     try:
-        config = EngineConfig(**{**_DEFAULTS, **given_fields(EngineConfig, arguments)})
+        config = engine_settings(model, given)
         knobs = Knobs(**given_fields(Knobs, arguments))
         server, addresses = server_options(arguments), server_addresses(arguments)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
-    given = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
-    if addresses and addresses[0].api_key is None and given:  # not a key of the environment, which is the page's alone
+    own_key = server.api_key is not None and server.api_key != os.environ.get(KEY_VARIABLE)
+    if (
+        addresses and addresses[0].api_key is None and own_key
+    ):  # not a key of the environment, which is the page's alone
         addresses = (dataclasses.replace(addresses[0], api_key=server.api_key), *addresses[1:])
     return Options(
-        *(arguments["model"] or DEFAULT_MODEL, server, server.for_engine(config), knobs),
+        *(model, server, server.for_engine(config), knobs),
         *(arguments["record"], arguments["replay"], addresses),
+        chosen=said,
+        models=models,
+        asked={**given, "kv_events": server.for_engine(config).kv_events},
     )
+
+
+def engine_settings(model: str, asked: Mapping[str, Any]) -> EngineConfig:
+    """Returns the settings of a model's engine: those ``asked`` for, and for the rest what suits a page and the model.
+
+    Raises ``ValueError`` for what does not fit together.
+    """
+    return EngineConfig(**{**_DEFAULTS, **defaults_for(model, asked, watched=True), **asked})
+
+
+def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the names of some lists, each once."""
+    return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
 def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
     """A replay has no engine: flags that would set one up are refused rather than ignored."""
     given = {**given_fields(EngineConfig, arguments), **given_fields(Knobs, arguments)}
-    absent = ("model", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
+    absent = ("model", "models", "record", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given |= {name: 1 for name in absent if arguments[name] is not None}
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -72,7 +107,7 @@ def _check_replay(parser: Parser, arguments: dict[str, Any]) -> None:
 def _check_url(parser: Parser, arguments: dict[str, Any]) -> None:
     """The engine runs elsewhere: flags that would set one up are refused rather than ignored."""
     given: list[str] = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
-    absent = ("replay", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
+    absent = ("replay", "models", "kv_events_port", "forward_pass_port", "otlp_traces_endpoint")
     given += [name for name in absent if arguments[name] is not None]
     given += ["log_requests"] if arguments["log_requests"] else []
     if given:
@@ -86,6 +121,13 @@ def _parser() -> Parser:
         description="Open the page: chats stream from a live engine, a burst loads it, sliders steer it.",
     )
     add_model_flag(parser)
+    parser.add_argument(
+        "--models",
+        action="append",
+        metavar="NAME,NAME",
+        help="the models that the page offers to load, and no others; may be repeated. Without it, those found on this"
+        " machine, where the page is on the loopback address or asks for a key",
+    )
     parser.add_argument(
         "--record", default=None, metavar="FILE", help="write the run to a new file as it goes, with the texts of all"
     )

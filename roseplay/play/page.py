@@ -43,10 +43,10 @@ def page_head(playground: Playground) -> str:
     return f'{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
 
 
-def build_page(playground: Playground) -> gr.Blocks:
-    """The page of one playground, with its private wiring and its named endpoints."""
+def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
+    """The page of one playground, with its private wiring and its named endpoints; ``picks``: its model can be chosen."""
     with gr.Blocks(title="roseplay", fill_width=True, analytics_enabled=False) as page:
-        _header()
+        _header(picks)
         with gr.Tabs(elem_id="rp-tabs"):
             with gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"):
                 with gr.Column(elem_id="rp-rail", min_width=0):
@@ -70,11 +70,15 @@ def build_page(playground: Playground) -> gr.Blocks:
     return page
 
 
-def _header() -> None:
+def _header(picks: bool) -> None:
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
     html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
-    chips = '<span class="rp-chip rp-model-chip" hidden></span><span class="rp-chip rp-slow-chip" hidden></span>'
+    model = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
+    chips = (
+        f'<{model} class="rp-chip rp-model-chip" hidden></{model.split()[0]}>'
+        '<span class="rp-chip rp-slow-chip" hidden></span>'
+    )
     html(chips + LAB_CHIP, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)

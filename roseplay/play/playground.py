@@ -5,6 +5,7 @@ Every method is thread-safe, and none waits for the model (unless ``admission`` 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -14,12 +15,12 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.http.address import ServerAddress
-from roseplay.json_text import encode, json_object
+from roseplay.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
-from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt
+from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, title_of
 from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
@@ -27,6 +28,7 @@ from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.session import Tabs
 from roseplay.play.settings import checked_system
 from roseplay.play.story.story import Story
+from roseplay.play.story.text import segments
 from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
@@ -47,17 +49,30 @@ class Playground:
         tabs: with a clock of their own in tests.
         record: a new file for the run. Raises ``OSError`` if it cannot be made.
         servers: with which the lab may compare the engine, where that is a server.
+        after: the playground of the engine before, which has ended: its tabs and the lab's results are kept.
+
+    Attributes:
+        notice: a line for every page until its reader dismisses it.
     """
 
     replaying: str | None = None  # the recording's name where ``ReplayServer`` shows one
 
     def __init__(
-        self, engine: Any, *, tabs: Tabs | None = None, record: str | None = None, servers: Sequence[ServerAddress] = ()
+        self,
+        engine: Any,
+        *,
+        tabs: Tabs | None = None,
+        record: str | None = None,
+        servers: Sequence[ServerAddress] = (),
+        after: Playground | None = None,
     ) -> None:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
-        self.tabs = Tabs() if tabs is None else tabs
-        self.lab = Lab(engine, servers=servers)
+        self.notice: str | None = None
+        if tabs is None:
+            tabs = Tabs() if after is None else after.tabs
+        self.tabs: Tabs = tabs
+        self.lab: Lab = Lab(engine, servers=servers, store=None if after is None else after.lab.store)
         self.submissions = Submissions()
         self._registry = RequestRegistry(engine.info.block_size)
         self._time = PageTime(engine.clock)
@@ -88,13 +103,27 @@ class Playground:
 
     def close(self) -> None:
         """Stop the lab, all traffic and making frames. The engine stays open."""
+        self._stop_all()
+        self._recorder.close()
+
+    def end(self, reason: str) -> None:
+        """Close it with its engine; answers under way, and the recording, end with ``reason``. Chats keep their texts."""
+        self._stop_all()
+        self.engine.close(reason=reason)
+        if not self._thread.is_alive():
+            self._story.say("model", self._time.now(), [segments(f"**{reason[0].upper()}{reason[1:]}.**")])
+            with contextlib.suppress(Exception):
+                self.tick()  # the last frame: how each request ended
+        self._recorder.close()
+        self.tabs.leave_engine()
+
+    def _stop_all(self) -> None:
         self.lab.close()
         self.demos.stop()
         self._stop_traffic()
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
-        self._recorder.close()
 
     # -- what people and programs do
 
@@ -227,6 +256,7 @@ class Playground:
         head["health"] = self.engine.overdue or self.engine.client_delay
         head["lab"] = self.lab.running
         head["demo"] = self.demos.status(tab_id)
+        head["notice"] = self.notice
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
     def _snapshot(self, now: float) -> dict[str, Any]:
@@ -293,17 +323,3 @@ class Playground:
         if made:
             self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made
-
-
-def title_of(prompt: Any) -> str:
-    """Returns a prompt for people: in a chat, the last message."""
-    if isinstance(prompt, str):
-        return prompt
-    if prompt and isinstance(prompt[-1], Mapping):
-        return str(prompt[-1].get("content", ""))
-    return f"{len(prompt)} token ids"
-
-
-def parse_changes(changes: Any) -> dict[str, Any]:
-    """Returns knob changes from an object, or from JSON text of one."""
-    return {} if changes is None else json_object(changes, "the knobs", '{"prefill_max_tokens": 256}')

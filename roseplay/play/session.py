@@ -68,6 +68,15 @@ class Tab:
     def unfinished(self) -> list[TrackedRequest]:
         return [tracked for tracked in self._requests if not tracked.finished]
 
+    def leave_engine(self) -> None:
+        """The engine has ended: keep what was said, without its requests, and have pages get it anew."""
+        self.traffic = {}
+        for lane in list(self.lanes.values()):
+            with lane.chat.lock:
+                for turn in lane.chat.turns:
+                    turn.settle()
+            lane.chat.send_again()
+
     def find(self, request_id: int) -> TrackedRequest | None:
         """Returns the request of a turn in one of its lanes that no other turn has followed yet."""
         turns = (turn for lane in list(self.lanes.values()) for turn in lane.chat.turns)
@@ -134,6 +143,11 @@ class Tabs:
         if tab is not None:
             tab.last_seen = self._clock()
         return tab
+
+    def leave_engine(self) -> None:
+        """The engine has ended: all tabs keep what was said in their lanes."""
+        for tab in self.all():
+            tab.leave_engine()
 
     def expire(self) -> list[TrackedRequest]:
         """Forget the tabs whose lease has expired; returns their unfinished requests."""

@@ -51,6 +51,8 @@ class StartConsole:
 
     def look(self) -> None:
         """Show what has changed; called every ``LOOK_S``."""
+        if self._status.failure is not None:  # which is reported in another line
+            return
         stage, sentence, share = self._status.terminal_line()
         if self._is_terminal:
             room = max(20, shutil.get_terminal_size().columns - 1)

@@ -86,11 +86,13 @@ class StartStatus:
 
     Attributes:
         failure: why it failed; None unless it has.
+        note: why the start before failed, for which this one makes up; "" if there is nothing to say.
     """
 
     def __init__(self, model: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.model = model
         self.failure: Failure | None = None
+        self.note = ""
         self._clock = clock
         self._lock = threading.Lock()
         self._stages = {name: Stage(name) for name in STAGES}
@@ -159,6 +161,7 @@ class StartStatus:
             reached = stages.index(self._now) if self._now is not None else -1
             return {
                 "model": self.model,
+                "note": self.note,
                 "head": head,
                 "more": more,
                 "stage": self._now.title if self._now is not None else "",

@@ -46,6 +46,7 @@ _INFO = object_of(
         **optional(whole(null=True), "max_step_tokens"),
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
+        **optional(number(0), "decode_s"),
         **optional(list_of(_CHOICE), "choices"),
         **optional(text(null=True), "server"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from roseplay.engine.errors import EngineError
-from roseplay.engine.telemetry import TelemetryEvent
+from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 
 FOLLOW_S = 0.25  # far below the time in which the telemetry's log overflows
 _log = logging.getLogger(__name__)
@@ -26,11 +26,18 @@ class Followed(Protocol):
 class Follower:
     """Gives each event to some functions, once and in order, from a thread of its own.
 
-    What one of them raises is logged, the first time, and neither the others nor later events are missed.
+    What one of them raises is logged, the first time, and neither the others nor later events are missed. Where another
+    engine takes the first one's place, the rest of the first one's events come before those of the other.
+
+    Args:
+        begin: called with each engine, before its first event.
     """
 
-    def __init__(self, followed: Followed, *takers: Taker) -> None:
-        self._followed, self._takers = followed, takers
+    def __init__(
+        self, followed: Followed, *takers: Taker, begin: Callable[[Any], object] = lambda engine: None
+    ) -> None:
+        self._followed, self._takers, self._begin = followed, takers, begin
+        self._telemetry: Telemetry | None = None
         self._cursor = 0
         self._failed: set[Taker] = set()
         self._lock = threading.Lock()
@@ -49,10 +56,22 @@ class Follower:
     def catch_up(self) -> None:
         """Read what has come until now. Raises ``EngineError`` while the engine starts."""
         with self._lock:
-            self._cursor, events = self._followed.engine.telemetry.since(self._cursor)
-            for event in events:
-                for take in self._takers:
-                    self._give(event, take)
+            if self._telemetry is not None:
+                self._read(self._telemetry)  # that of an engine that has ended, too
+            engine = self._followed.engine
+            if engine.telemetry is self._telemetry:
+                return
+            if self._telemetry is not None:
+                self._read(self._telemetry)  # it may have ended just now
+            self._begin(engine)
+            self._telemetry, self._cursor = engine.telemetry, 0
+            self._read(engine.telemetry)
+
+    def _read(self, telemetry: Telemetry) -> None:
+        self._cursor, events = telemetry.since(self._cursor)
+        for event in events:
+            for take in self._takers:
+                self._give(event, take)
 
     def _give(self, event: TelemetryEvent, take: Taker) -> None:
         try:

@@ -16,7 +16,7 @@ HEALTH_WITHIN_S = 2.0  # for the route in any case
 
 
 class Checked(Protocol):
-    """What is asked: an engine, and an id that changes with each start of the program."""
+    """What is asked: an engine, and an id that changes with each engine."""
 
     @property
     def engine(self) -> Any: ...

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from roseplay.arguments import DEFAULT_MODEL, Parser, add_field_flags, add_model_flag, given_fields
+from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
+from roseplay.own_models import choose_model, defaults_for
 from roseplay.serve.guard import allowed_hosts, is_loopback
 from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, listen
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from roseplay.serve.monitor import Monitor
 
 PORT = 8000
-# The embedded model's matrices are too small for a second thread to help. ``--threads`` overrides it.
-EMBEDDED_THREADS = 1
 # Defaults that differ from the library's: in a process of its own the engine does not compete for the interpreter.
 DEFAULTS = {"worker": "process"}
 
@@ -39,6 +38,7 @@ class Options:
     Attributes:
         replicas: engines on Ray Serve, or how few and how many the autoscaler may run; None is one engine without Ray.
         round_robin: requests go to replicas in turn.
+        chosen: what there is to say of the model where none was asked for.
     """
 
     model: str
@@ -47,6 +47,7 @@ class Options:
     knobs: Knobs
     replicas: range | None = None
     round_robin: bool = False
+    chosen: str | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,17 +71,17 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config changes"), Knobs)
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
+    model, said = choose_model(arguments["model"])
+    given = given_fields(EngineConfig, arguments)
     try:
-        config = EngineConfig(**{**DEFAULTS, **given_fields(EngineConfig, arguments)})
+        config = EngineConfig(**{**DEFAULTS, **defaults_for(model, given), **given})
         knobs = Knobs(**given_fields(Knobs, arguments))
         server = server_options(arguments)
         replicas = _replicas(arguments, server, config)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
-    model = arguments["model"] or DEFAULT_MODEL
-    if model == DEFAULT_MODEL and config.threads is None:
-        config = dataclasses.replace(config, threads=EMBEDDED_THREADS)
-    return Options(model, server, server.for_engine(config), knobs, replicas, arguments["routing"] == "round-robin")
+    round_robin = arguments["routing"] == "round-robin"
+    return Options(model, server, server.for_engine(config), knobs, replicas, round_robin, said)
 
 
 def _add_ray_flags(parser: Parser) -> None:
@@ -136,6 +137,8 @@ def _main(options: Options, interrupts: Interrupts) -> int:
         return _refuse(str(error))
     with listener:
         warn_if_open(options.server)
+        if options.chosen is not None:
+            print(f"roseplay: {options.chosen}", file=sys.stderr)
         from roseplay.engine.errors import EngineStartError  # takes seconds, and torch
 
         try:

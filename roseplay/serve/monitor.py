@@ -20,7 +20,7 @@ from prometheus_client import (
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.engine.errors import EngineError
-from roseplay.engine.telemetry import TelemetryEvent
+from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 from roseplay.serve.errors import PREFIX
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
@@ -44,7 +44,8 @@ class Monitor:
 
     def __init__(self, served: Served, *, log_requests: bool = False, traces: Traces | None = None) -> None:
         self._served, self._traces = served, traces
-        self._metrics: Metrics | None = None  # made when the engine is live, since its model is a label
+        self._metrics: Metrics | None = None  # made when an engine is live, since its model is a label
+        self._telemetry: Telemetry | None = None  # of that engine
         self._making = threading.Lock()
         self._http = CollectorRegistry()
         ProcessCollector(registry=self._http)
@@ -62,7 +63,7 @@ class Monitor:
             takers.append(log_request)
         if traces is not None:
             takers.append(traces.take)
-        self._follower = Follower(served, *takers)
+        self._follower = Follower(served, *takers, begin=self._begin)
 
     def start(self) -> None:
         self._follower.start()
@@ -75,11 +76,17 @@ class Monitor:
     def _take(self, event: TelemetryEvent) -> None:
         self._engine_metrics().take(event)
 
-    def _engine_metrics(self) -> Metrics:
+    def _begin(self, engine: Any) -> None:
+        """An engine is live: its figures begin at 0, with its model as their label."""
         with self._making:  # several threads may be the first
-            if self._metrics is None:
-                self._metrics = Metrics(self._served.engine.info)
-            return self._metrics
+            if self._metrics is None or self._telemetry is not engine.telemetry:
+                self._metrics, self._telemetry = Metrics(engine.info), engine.telemetry
+
+    def _engine_metrics(self) -> Metrics:
+        if self._metrics is None:
+            self._begin(self._served.engine)
+        assert self._metrics is not None
+        return self._metrics
 
     def replied(self, handler: str, method: str, status: int, path: str, seconds: float) -> None:
         """Count one reply, which took so long."""

@@ -23,7 +23,7 @@ class Served(Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Changes with each start of the program."""
+        """Changes with each engine."""
 
     def set_knobs(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Change some knobs and return all; raises ``ValueError`` that names what is wrong."""

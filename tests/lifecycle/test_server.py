@@ -22,7 +22,17 @@ ENDS_WITHIN_S = 30.0  # on a machine that may be busy; a quiet one takes less th
 
 
 def flags(port: int) -> list[str]:
-    return ["--port", str(port), "--num-blocks", "64", "--no-record-steps", "--no-fuse-ops", "--no-pack-weights"]
+    return [
+        "--model",
+        "tiny-chat",
+        "--port",
+        str(port),
+        "--num-blocks",
+        "64",
+        "--no-record-steps",
+        "--no-fuse-ops",
+        "--no-pack-weights",
+    ]
 
 
 @pytest.fixture

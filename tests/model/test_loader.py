@@ -52,7 +52,7 @@ def test_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     assert loaded.max_model_len == 64
     assert loaded.eos_token_ids == {2}
     assert loaded.vocab_size == loaded.num_embeddings == 97
-    assert loaded.name == str(checkpoint)
+    assert loaded.name == checkpoint.name
     assert [loaded.kv_shapes[i].num_kv_heads for i in range(3)] == [2, 2, 2]
     asked = load_model(str(checkpoint), EngineConfig(device="cpu", dtype="bfloat16", max_model_len=32))
     assert asked.dtype == torch.bfloat16

@@ -16,9 +16,11 @@ from tqdm.contrib.concurrent import thread_map
 from roseplay.config import EngineConfig
 from roseplay.core.progress import STAGES, Progress, Reporter
 from roseplay.model import loader, source, weights_progress
+from roseplay.model.downloads import download_bar
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
-from roseplay.model.weights_progress import bytes_per_number, checkpoint_files, counting, download_bar
+from roseplay.model.source import Source
+from roseplay.model.weights_progress import bytes_per_number, checkpoint_files, counting
 from tests.model.families import FAMILIES, tiny_model
 
 
@@ -100,15 +102,15 @@ def test_files_of_a_model_in_the_hubs_cache_are_found(
     for name in ("config.json", "model.safetensors"):
         (snapshot / name).write_bytes((checkpoint / name).read_bytes())
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    assert checkpoint_files("somebody/llama", local=False) == [snapshot / "model.safetensors"]
-    assert checkpoint_files("somebody/else", local=False) == []
+    assert checkpoint_files(Source("", "somebody/llama", local=False)) == [snapshot / "model.safetensors"]
+    assert checkpoint_files(Source("", "somebody/else", local=False)) == []
 
 
 def test_a_number_takes_what_the_header_says(checkpoint: Path, tmp_path: Path) -> None:
     assert bytes_per_number([checkpoint / "model.safetensors"], 4) == 2
     assert bytes_per_number([tmp_path / "pytorch_model.bin"], 4) == 4
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"a": "2.bin", "b": "1.bin"}}))
-    assert checkpoint_files(str(tmp_path), local=True) == [tmp_path / "1.bin", tmp_path / "2.bin"]
+    assert checkpoint_files(Source("", str(tmp_path), local=True)) == [tmp_path / "1.bin", tmp_path / "2.bin"]
 
 
 def test_only_weights_of_this_thread_are_counted_and_none_twice() -> None:
@@ -166,7 +168,7 @@ class TestDownload:
                     bar.update(1000)
             return real_model(checkpoint, **settings)
 
-        monkeypatch.setattr(source, "_hub_answers", lambda: True)
+        monkeypatch.setattr(source, "hub_answers", lambda: True)
         monkeypatch.setattr(loader.AutoConfig, "from_pretrained", lambda name, **_: real_config(checkpoint))
         monkeypatch.setattr(loader.AutoModelForCausalLM, "from_pretrained", fetched)
         monkeypatch.setattr(weights_progress, "checkpoint_files", lambda *_: [checkpoint / "model.safetensors"])

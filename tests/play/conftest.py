@@ -14,7 +14,7 @@ import uvicorn
 from gradio_client import Client
 
 from roseplay.config import Knobs
-from roseplay.play.engine_start import EngineStart
+from roseplay.play.engine_host import EngineHost
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
@@ -43,11 +43,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @contextmanager
-def serving(
-    engine: Any, playground: Playground | None = None, start: EngineStart | None = None, **how: Any
-) -> Iterator[str]:
+def serving(engine: Any, playground: Playground | EngineHost | None = None, **how: Any) -> Iterator[str]:
     """The page of an engine at a free port; gives its address. ``how``: further arguments of ``create_app``."""
-    app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), start, **how)
+    app = create_app(playground or Playground(engine), allowed_hosts("127.0.0.1"), **how)
     with running(uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))) as address:
         yield address
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK
@@ -55,16 +56,24 @@ class FakeEngine:
     detokenizer: Any = Words
     wrong: str | None = None  # why it does not answer
 
-    def __init__(self, *, step_s: float = 0.01, run: bool = False, max_waiting: int = 4096) -> None:
-        self.info, self.knobs, self.tokenizer = INFO, Knobs(), None
-        self.model, self.config, self.paused = INFO.model, EngineConfig(), False
+    def __init__(
+        self,
+        *,
+        step_s: float = 0.01,
+        run: bool = False,
+        max_waiting: int = 4096,
+        model: str = INFO.model,
+        ids: Iterator[int] | None = None,
+    ) -> None:
+        self.info, self.knobs, self.tokenizer = dataclasses.replace(INFO, model=model), Knobs(), None
+        self.model, self.config, self.paused = model, EngineConfig(), False
         self.memory = FreeMemory(host=64 * 2**30)
         self.telemetry = Telemetry(4096)
         self.clock = SYSTEM_CLOCK
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
         self._left: dict[int, int] = {}
-        self._ids, self._steps = itertools.count(1), itertools.count()
+        self._ids, self._steps = itertools.count(1) if ids is None else ids, itertools.count()
         self._step_s, self._max_waiting = step_s, max_waiting
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -133,9 +142,11 @@ class FakeEngine:
             self.telemetry.add(KnobEvent(self.knobs, 0, now(), changed))
         return self.knobs
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float = 10.0, *, reason: str | None = None) -> None:
         self._closed.set()
-        self.abort_all()
+        with self._lock:
+            for stream in [one for one in self.streams.values() if not one.finished]:
+                self._finish(stream, FinishReason.ABORT if reason is None else FinishReason.ERROR, reason)
 
     @property
     def alive(self) -> bool:
@@ -201,9 +212,9 @@ class FakeEngine:
         }  # fmt: skip
         return StepRecord(**values)
 
-    def _finish(self, stream: Stream, reason: FinishReason) -> None:
+    def _finish(self, stream: Stream, reason: FinishReason, error: str | None = None) -> None:
         ended = now()
-        stream.finish(reason, ended)
+        stream.finish(reason, ended, error)
         self._tell("finished", stream, ended)
 
     def _tell(self, kind: Any, stream: Stream, time_ns: int) -> None:

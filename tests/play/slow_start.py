@@ -5,11 +5,10 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from roseplay.config import Knobs
+from roseplay.config import EngineConfig, Knobs
 from roseplay.core.progress import Progress
-from roseplay.play.engine_start import EngineStart, StartingPlayground
+from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.playground import Playground
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
@@ -25,9 +24,9 @@ class SlowStart:
         self.engine = FakeEngine(run=True, step_s=0.02)
         self.address = ""
         self._orders: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self.start = EngineStart(self._make, "gpt2", COMMAND)
+        self.host = EngineHost(self._make, "gpt2", EngineConfig(), Knobs(max_batch_size=8).to_dict(), COMMAND)
 
-    def _make(self, start: EngineStart) -> Any:
+    def _make(self, start: Start) -> Playground:
         while not start.cancelled.is_set():
             try:
                 order = self._orders.get(timeout=0.05)
@@ -39,25 +38,24 @@ class SlowStart:
         raise ValueError("the start was cancelled")
 
     def at(self, stage: str, done: int = 0, total: int | None = None, unit: str = "parts", note: str = "") -> None:
-        self.start.status.take(Progress(stage, done, total, unit, note))
+        self.host.status.take(Progress(stage, done, total, unit, note))
 
     def go_live(self) -> None:
         self._orders.put(None)
-        assert self.start.wait(PATIENCE_S)
+        assert self.host.wait(PATIENCE_S)
 
     def fail(self, error: Exception) -> None:
         self._orders.put(error)
-        assert self.start.wait(PATIENCE_S)
+        assert self.host.wait(PATIENCE_S)
 
 
 @contextmanager
 def serving_slow_start() -> Iterator[SlowStart]:
     slow = SlowStart()
-    slow.start.begin()
+    slow.host.begin()
     try:
-        knobs = Knobs(max_batch_size=8).to_dict()
-        with serving(None, StartingPlayground(slow.start, knobs), slow.start) as slow.address:  # type: ignore[arg-type]
+        with serving(None, slow.host) as slow.address:
             yield slow
     finally:
-        slow.start.close()
+        slow.host.close()
         slow.engine.close()

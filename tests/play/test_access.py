@@ -171,7 +171,7 @@ def cut_off(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "PYTHONPATH": os.pathsep.join((str(folder), str(repository))),
         "ROSEPLAY_TEST_ATTEMPTS": str(attempts),
     }
-    command = [sys.executable, str(repository / "app.py"), "--port", "0"]
+    command = [sys.executable, str(repository / "app.py"), "--model", "tiny-chat", "--port", "0"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from roseplay.config import Knobs
-from roseplay.play.playground import Playground
+from roseplay.play.model_picker import ModelPicker
 from roseplay.play.settings import NAMES
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
@@ -15,6 +15,7 @@ from roseplay.settings import settings_of
 from tests.play.app_routes import places
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
+from tests.play.model_host import model_host
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoints.md"
 _OF_THE_PAGE = ("/ui/static/", "/ui/plotly.min.js", "/gradio_api/file=")  # its own files
@@ -49,7 +50,8 @@ def test_endpoints_say_what_their_settings_take() -> None:
 
 def test_every_route_is_named() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    app = create_app(Playground(FakeEngine()), allowed_hosts("127.0.0.1"))
+    with model_host() as models:
+        app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=ModelPicker(models.host, trusted=True))
     routes = [place for place in places(app) if not (place.gradio or place.refuses or place.method == "HEAD")]
     assert len(routes) > 12
     for place in routes:

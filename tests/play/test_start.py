@@ -12,7 +12,7 @@ from roseplay.play.stops import BUDGET, REQUESTS
 
 
 def test_defaults() -> None:
-    options = parse([])
+    options = parse(["--model", "tiny-chat"])
     assert (options.model, options.server.host, options.server.port) == ("tiny-chat", "127.0.0.1", 7860)
     assert options.knobs.prefill_max_tokens is None
 

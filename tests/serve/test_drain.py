@@ -27,7 +27,20 @@ LONG = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 400, "ignore_eos":
 def served(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``roseplay serve`` in a process of its own, in slow motion; gives it and its address."""
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "roseplay", "serve", "--port", "0", "--worker", "thread", "--slow-motion", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "roseplay",
+        "serve",
+        "--model",
+        "tiny-chat",
+        "--port",
+        "0",
+        "--worker",
+        "thread",
+        "--slow-motion",
+        "3",
+    ]
     with subprocess.Popen(
         [*command, *flags], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,

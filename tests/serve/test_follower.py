@@ -7,8 +7,39 @@ from types import SimpleNamespace
 
 import pytest
 
+from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import LoadEvent, Telemetry, TelemetryEvent
 from roseplay.serve.follower import Follower
+
+
+def test_another_engine_in_the_place_of_one_that_has_ended() -> None:
+    first, second, taken = Telemetry(capacity=10), Telemetry(capacity=10), list[object]()
+
+    class Followed:
+        telemetry: Telemetry | None = first
+
+        @property
+        def engine(self) -> SimpleNamespace:
+            if self.telemetry is None:
+                raise EngineError("it is starting")
+            return SimpleNamespace(telemetry=self.telemetry)
+
+    followed = Followed()
+    follower = Follower(
+        followed, lambda event: taken.append(event.time_ns), begin=lambda engine: taken.append(engine.telemetry)
+    )
+    first.add(LoadEvent(1))
+    follower.catch_up()
+    first.add(LoadEvent(2))
+    followed.telemetry = None
+    with pytest.raises(EngineError):
+        follower.catch_up()
+    first.add(LoadEvent(3))  # the last of it
+    followed.telemetry = second
+    second.add(LoadEvent(4))
+    follower.catch_up()
+    follower.catch_up()
+    assert taken == [first, 1, 2, 3, second, 4]
 
 
 def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixture) -> None:

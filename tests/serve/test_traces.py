@@ -261,7 +261,7 @@ def test_the_flag_needs_the_extra_and_says_so(program: str) -> None:
 import sys
 sys.modules["opentelemetry.sdk"] = None
 from roseplay.{program}.main import main
-main(["--otlp-traces-endpoint", "http://127.0.0.1:4318"])
+main(["--model", "tiny-chat", "--otlp-traces-endpoint", "http://127.0.0.1:4318"])
 """
     done = run(script)
     assert done.returncode == 2

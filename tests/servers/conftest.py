@@ -16,7 +16,7 @@ import pytest
 
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.http.engine import HttpEngine
-from tests.servers import tiny_chat_gguf
+from tests.gguf_files import write_tiny_chat
 
 STARTS_WITHIN_S = 120.0
 
@@ -24,7 +24,7 @@ STARTS_WITHIN_S = 120.0
 @pytest.fixture(scope="module")
 def our_server() -> Iterator[str]:
     """``roseplay serve``."""
-    with running([sys.executable, "-m", "roseplay", "serve", "--threads", "1"]) as url:
+    with running([sys.executable, "-m", "roseplay", "serve", "--model", "tiny-chat", "--threads", "1"]) as url:
         yield url
 
 
@@ -34,7 +34,7 @@ def llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program = _program("LLAMA_SERVER", "llama-server")
     pytest.importorskip("gguf", reason="writes the model for llama.cpp: pip install gguf")
     model = tmp_path_factory.mktemp("gguf") / "tiny-chat.gguf"
-    tiny_chat_gguf.write(model)
+    write_tiny_chat(model)
     options = ["--model", str(model), "--alias", "tiny-chat", "--metrics", "--jinja", "--threads", "2"]
     with running([program, *options, "--parallel", "4", "--ctx-size", "8192", "--host", "127.0.0.1"]) as url:
         yield url

@@ -33,7 +33,17 @@ class Server:
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self.temporary)}
-        command = [sys.executable, str(REPOSITORY / "app.py"), "--host", "127.0.0.1", "--port", "0", *flags]
+        command = [
+            sys.executable,
+            str(REPOSITORY / "app.py"),
+            "--model",
+            "tiny-chat",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            *flags,
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True,

@@ -23,6 +23,7 @@ import "./lab/address.js";
 import "./live/cachepopover.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
+import "./start/notice.js";
 import "./start/start.js";
 
 /**

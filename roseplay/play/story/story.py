@@ -59,6 +59,12 @@ class Story:
         with self._lock:
             self._next = _said(about, t, lines)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a frame is due for what ``say`` was given."""
+        with self._lock:
+            return self._next is not None
+
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         """Take a frame with its steps and tokens as named tuples.
 

@@ -21,7 +21,8 @@ from gradio.data_classes import FileData
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
-from roseplay.play.playground import Playground, parse_changes
+from roseplay.json_text import json_object
+from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import NAMES, Settings, read, whole_number
@@ -265,7 +266,8 @@ class Steering(Endpoints):
     def set_knobs(self, knobs: dict | None = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them."""
         with refusals_as_errors():
-            return self.playground.set_knobs(parse_changes(knobs))
+            changes = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
+            return self.playground.set_knobs(changes)
 
     def stop(self, ids: list[int] | None = None, tab: str = "") -> int:
         """Stop the requests with these ids, those of a tab, or without either all there are; returns how many."""

@@ -28,6 +28,7 @@ STYLES = (
     "charts.css",
     "requests.css",
     "popover.css",
+    "models.css",
     "lab.css",
     "points.css",
     "replay.css",

@@ -14,6 +14,7 @@ from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
+from roseplay.serve.submissions import Submissions
 from roseplay.texts import one_line
 
 LOOK_S = 0.5  # how often /chat and /lab send an update and check whether the client is still connected
@@ -25,7 +26,10 @@ _REFUSALS = (ValueError, EngineBusyError, EngineError)
 class Endpoints:
     def __init__(self, playground: Playground) -> None:
         self.playground = playground
-        self.submissions = playground.submissions
+
+    @property
+    def submissions(self) -> Submissions:
+        return self.playground.submissions
 
 
 def refusal(error: Exception, status: int | None = None) -> gr.Error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -15,7 +15,14 @@ from roseplay.play.settings import NAMES, Settings, read, whole_number
 from roseplay.texts import shown
 
 
-def sampling_router(chats: ChatService) -> APIRouter:
+class HasChats(Protocol):
+    """Its chats are asked for with each request: they are of the engine that is live then."""
+
+    @property
+    def chats(self) -> ChatService: ...
+
+
+def sampling_router(owner: HasChats) -> APIRouter:
     """Returns the route ``POST /ui/sampling``, which changes or resets the settings of a tab's lane.
 
     It takes ``{"tab": id, "lane": 0 for all lanes, "changes": {name: value}, "reset": true or false}``. Each setting is
@@ -28,7 +35,7 @@ def sampling_router(chats: ChatService) -> APIRouter:
     async def sampling(request: Request, response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         try:
-            return await run_in_threadpool(_asked, chats, strict_json(await request.body()))
+            return await run_in_threadpool(_asked, owner.chats, strict_json(await request.body()))
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
 

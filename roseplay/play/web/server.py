@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 # Before gradio is imported, which would report its start to two hosts on the internet.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -18,19 +18,20 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")
 
 import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
 from roseplay.lab.document import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
-from roseplay.play.engine_start import EngineStart
+from roseplay.play.engine_host import EngineHost
+from roseplay.play.model_picker import ModelPicker
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.lab_routes import lab_router
+from roseplay.play.web.model_routes import model_router
 from roseplay.play.web.recording_routes import add_recording_routes
+from roseplay.play.web.refusals import add_refusals
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate
 from roseplay.play.web.traffic_routes import PREFIX as TRAFFIC
@@ -41,7 +42,6 @@ from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain
 from roseplay.serve.health import health_router
 from roseplay.serve.monitor import Monitor
-from roseplay.texts import one_line, shown
 from roseplay.traffic import own
 
 if TYPE_CHECKING:
@@ -54,33 +54,36 @@ GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a thi
 
 
 def create_app(
-    playground: Playground,
+    page_of: Playground | EngineHost,
     hosts: Iterable[str],
-    start: EngineStart | None = None,
     *,
+    picker: ModelPicker | None = None,
     key: str | None = None,
     drain: Drain | None = None,
     log_requests: bool = False,
     traces: Traces | None = None,
     has_api: bool = True,
 ) -> FastAPI:
-    """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes.
+    """Returns the application of a ``Playground`` or a ``ReplayServer``, which it starts and closes, or of a host.
 
     Args:
         hosts: names of the server, see ``guard.allowed_hosts``.
-        start: of the engine, where ``playground`` is a ``StartingPlayground``.
+        picker: of the host's model, where visitors may choose it.
         key: asked of every client, if there is one.
         drain: refuses new requests of the API once it has begun.
         traces: of the API's requests; closed with the application.
         has_api: whether programs are served below ``/v1``; not where another server's API is shown.
     """
+    playground = cast(Playground, page_of)  # a host passes each call on to the one that is live
+    own = not isinstance(page_of, EngineHost)  # a host begins before its page is made, and is closed after it
     served = has_api and not playground.replaying
     monitor = Monitor(playground, log_requests=log_requests, traces=traces) if served else None
     drain = Drain() if drain is None else drain
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        playground.start()
+        if own:
+            playground.start()
         if monitor is not None:
             monitor.start()
         try:
@@ -88,30 +91,32 @@ def create_app(
         finally:
             if monitor is not None:
                 await asyncio.to_thread(monitor.close)  # requests whose clients have left are still to be aborted
-            playground.close()
+            if own:
+                playground.close()
 
-    page = build_page(playground)
+    page = build_page(playground, picks=picker is not None)
     page.max_threads = JOBS
     page.state_session_capacity = SESSIONS  # sessions hold no state of roseplay, so nothing is lost with one
     page.queue(default_concurrency_limit=None, max_size=MAX_QUEUED)
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_exception_handler(RequestValidationError, _say_what_is_invalid)
-    app.add_exception_handler(HTTPException, _say_in_one_line)
+    add_refusals(app)
     # The last one added runs first.
     app.add_middleware(GradioGate, page=page)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, playground))
     if monitor is not None:
         app.add_middleware(AdmissionGate, served=playground)
-    if start is not None:
-        app.add_middleware(StartGate, start=start)
+    if isinstance(page_of, EngineHost):
+        app.add_middleware(StartGate, host=page_of)
     add_gates(app, hosts, key, drain, monitor)
     app.include_router(assets.router)
     app.include_router(health_router(playground, drain))
     _add_routes(app, playground)
-    app.include_router(sampling_router(playground.chats))
+    app.include_router(sampling_router(playground))
     app.include_router(traffic_router(playground))
     if not playground.replaying:
-        app.include_router(lab_router(playground.lab))
+        app.include_router(lab_router(playground))
+    if picker is not None:
+        app.include_router(model_router(picker))
     if monitor is not None:
         add_program_routes(app, playground, monitor, traces)
     add_recording_routes(app, playground)
@@ -162,17 +167,8 @@ def _max_body(playground: Playground, path: str) -> int:
         return own.MAX_BYTES
     if path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run"):
         return MAX_BYTES
-    return max(MAX_BODY, 6 * max_prompt_chars(playground.engine.info.max_model_len) + (1 << 16))
-
-
-async def _say_what_is_invalid(request: Request, error: Exception) -> Response:
-    """Returns FastAPI's list of faults as one line."""
-    assert isinstance(error, RequestValidationError)
-    faults = (f"{fault['loc'][-1]} is {shown(fault.get('input'))}: {fault['msg']}" for fault in error.errors())
-    return JSONResponse({"detail": "; ".join(faults)}, 422)
-
-
-async def _say_in_one_line(request: Request, error: Exception) -> Response:
-    """Returns a refusal as one line; it may repeat what was sent."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"detail": one_line(error.detail)}, error.status_code)
+    try:
+        longest = playground.engine.info.max_model_len
+    except EngineError:  # another model is being loaded since the request was let in
+        return MAX_BODY
+    return max(MAX_BODY, 6 * max_prompt_chars(longest) + (1 << 16))

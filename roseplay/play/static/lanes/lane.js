@@ -167,12 +167,12 @@ export class Lane {
     this.tools.show();
   }
 
-  /** A server that was restarted knows nothing of the answer that was under way. */
-  loseAnswer() {
+  /** An engine that was started anew knows nothing of the answer that was under way: say why it ended. */
+  loseAnswer(error = "The server was restarted while this answer was under way.") {
     this.have = "";
     const last = this.turns[this.turns.length - 1];
     if (!last || !this.news.state || OVER.has(this.news.state)) return;
-    const error = "The server was restarted while this answer was under way.", question = last.asked.data;
+    const question = last.asked.data;
     const nothing = { text: "", text_from: 1, tokens_from: 1, widths: [], times: [], left_out: 0 };
     last.take({ ...nothing, rid: last.rid, question, state: "error", error });
     this.take({ ...this.news, turns: [], order: null, state: "error", have: "", waiting_ms: null, error });

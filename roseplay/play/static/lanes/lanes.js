@@ -9,7 +9,7 @@ import { Lane } from "./lane.js";
 import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
 
-/** @import { Delta } from "../shared/types.js" */
+/** @import { Delta, Start } from "../shared/types.js" */
 
 const KEY = "roseplay-lanes", DEFAULT = 4, MOST = 8;
 const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
@@ -70,6 +70,12 @@ on("reset", (/** @type {Delta} */ delta) => {
   boot = delta.boot_id;
   for (const lane of restarted ? lanes : []) lane.loseAnswer();
   for (const lane of lanes) lane.suggest(); // the model may be another one
+});
+
+on("start", (/** @type {Start | null} */ start) => {
+  if (!start || boot === null) return; // nothing was asked yet
+  const words = `The engine was started anew, with ${start.model}, while this answer was under way.`;
+  for (const lane of lanes) lane.loseAnswer(words);
 });
 
 /* A picked request dims the lanes of all others; one that is only pointed at has its lane outlined. */

@@ -1,8 +1,10 @@
-/* The header's chip with the model that runs, or that ran in the recording shown: its name, where and how. */
+/* The header's chip with the model that runs, or that ran in the recording shown: its name, where and how. Where
+ * another can be loaded, it is a button that opens the list. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
+import { toggleModels } from "./modelpicker.js";
 
 let chip = null;
 
@@ -27,11 +29,13 @@ on("reset", show);
 on("start", (/** @type {import("../shared/types.js").Start | null} */ start) => {
   if (!chip || !start) return;
   chip.replaceChildren(start.model);
+  chip.title = start.head;
   chip.hidden = false;
 });
 
 /** @param {HTMLElement} element the chips' place in the header */
 export function mount(element) {
   chip = element.querySelector(".rp-model-chip");
+  if (chip instanceof HTMLButtonElement) chip.onclick = () => toggleModels(chip);
   show();
 }

@@ -16,6 +16,7 @@
  * @property {string | null} [health] why the engine is overdue
  * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
  * @property {boolean} [lab] whether the Lab has the engine to itself
+ * @property {string | null} [notice] a line that stays until its reader dismisses it
  * @property {{lanes: LaneNews[], steady?: Steady, traffic?: Played}} [own] what this tab lacks of its lanes, its
  *   steady traffic and what it plays from a file
  * @property {Start} [start] instead of all else, until the engine is live
@@ -55,6 +56,8 @@
  * How far the start of the engine is.
  * @typedef {object} Start
  * @property {string} model
+ * @property {string} note why the start before failed
+ * @property {string | null} back the model that is loaded again if this start is cancelled
  * @property {string} head of the sentence
  * @property {string} more the rest of it
  * @property {string} stage the title of the one that runs, or that failed

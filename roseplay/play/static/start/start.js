@@ -1,8 +1,10 @@
-/* What the page shows until the engine is live: how far its start is, in the strip, and the stages, in the timeline's
- * place. What needs the engine cannot be used meanwhile. A start that failed stays, with a command to try. */
-import { make, set, svg, write } from "../shared/dom.js";
+/* What the page shows while no engine is live: how far its start is, in the strip, and the stages, in the timeline's
+ * place. What needs the engine cannot be used meanwhile. A start that failed stays, with a command to try; one that
+ * takes the place of another model can be given up. */
+import { make, makeButton, set, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { lock } from "../shared/lock.js";
+import { cancelLoad } from "../live/modelpicker.js";
 
 /** @import { Start, StartStage } from "../shared/types.js" */
 
@@ -40,11 +42,21 @@ class Strip {
     this.more = make("span");
     this.bar = new Bar({ role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
     this.heard = make("span", { className: "rp-said", role: "status" }); // each stage once, not each count
-    this.element = make("div", "rp-start", make("p", "", this.head, " ", this.more), this.bar.element, this.heard);
+    const said = make("p", "", this.head, " ", this.more);
+    this.cancel = makeButton("Cancel", { className: "rp-cancel", hidden: true, onclick: () => this.giveUp() });
+    this.element = make("div", "rp-start", said, this.bar.element, this.heard, this.cancel);
+  }
+
+  async giveUp() {
+    this.cancel.disabled = true;
+    await cancelLoad().catch(() => null); // it was over
+    this.cancel.disabled = false;
   }
 
   /** @param {Start} start */
-  show({ model, failed, stage, stages, head, more, share }) {
+  show({ model, failed, stage, stages, head, more, share, back }) {
+    this.cancel.hidden = !back;
+    this.cancel.title = `Return to ${back}`;
     this.element.classList.toggle("rp-failed", Boolean(failed));
     write(this.head, head);
     write(this.more, more);
@@ -83,23 +95,29 @@ class StageList {
     this.list = make("ol");
     this.message = make("span");
     this.command = make("code");
-    this.failure = make("p", { hidden: true }, this.message, make("span", "", " Try "), this.command);
+    this.advice = make("span", "", " Try ", this.command);
+    this.failure = make("p", { hidden: true }, this.message, this.advice);
+    this.note = make("p", { hidden: true });
     this.element = make("section", { className: "rp-start-list", "aria-label": "Stages of the start" });
-    this.element.append(make("h4", "", this.title, this.hint), this.list, this.failure);
+    this.element.append(make("h4", "", this.title, this.hint), this.list, this.note, this.failure);
   }
 
   /** @param {Start} start */
-  show({ stages, failed }) {
+  show({ stages, failed, note }) {
     if (this.rows.length !== stages.length) {
       this.rows = stages.map((_, i) => new StageRow(i + 1));
       this.list.replaceChildren(...this.rows.map((row) => row.element));
     }
     stages.forEach((stage, i) => this.rows[i].show(stage));
     write(this.title, failed ? "Not started" : "Starting");
-    write(this.hint, failed ? "the server ends; start it again" : "the page goes live by itself");
+    const ends = failed?.command ? "the server ends; start it again" : "choose a model in the header";
+    write(this.hint, failed ? ends : "the page goes live by itself");
+    this.note.hidden = !note;
+    write(this.note, note && note.replace(/\.?$/, "."));
     this.failure.hidden = !failed;
     if (!failed) return;
     write(this.message, failed.message.replace(/\.?$/, "."));
+    this.advice.hidden = !failed.command;
     write(this.command, failed.command);
   }
 }

@@ -1,0 +1,275 @@
+"""Which models there are on this machine: the embedded one, what the hub's cache holds, and the files of other programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roseplay.engine.model_entry import MAX_JSON, ModelEntry, of_directory, of_gguf
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.gguf_names import first_part
+from roseplay.model.source import Source, find_source, hub_answers
+from roseplay.own_models import EMBEDDED, SMOLLM2
+
+MOST_MODELS = 500
+MOST_SEEN = 20_000  # entries of folders
+SEARCH_S = 4.0
+DEPTH = 6  # of folders below a place
+FRESH_S = 5.0
+HUB_S = 10.0  # for the hub to say whether it has a model
+_BLOB = re.compile(r"sha256[:-]([0-9a-f]{64})")
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders in which models may lie; those that are not there are skipped."""
+
+    hub: Path | None = None
+    llama_cpp: Sequence[Path] = ()
+    lm_studio: Sequence[Path] = ()
+    ollama: Sequence[Path] = ()
+
+    @classmethod
+    def usual(cls, home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Places:
+        """Where the programs keep their models, unless their environment variables name other folders."""
+        from huggingface_hub import constants
+
+        home = home or Path.home()
+        llama_cpp, ollama = environ.get("LLAMA_CACHE"), environ.get("OLLAMA_MODELS")
+        return cls(
+            hub=Path(constants.HF_HUB_CACHE),
+            llama_cpp=[Path(llama_cpp) if llama_cpp else home / ".cache/llama.cpp"],
+            lm_studio=[home / ".lmstudio/models", home / ".cache/lm-studio/models"],
+            ollama=[Path(ollama)] if ollama else [home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")],
+        )
+
+
+@dataclass
+class Search:
+    """One search, within its limits; afterwards ``complete`` says whether it came to its end."""
+
+    places: Places
+    entries: list[ModelEntry] = field(default_factory=list)
+    complete: bool = True
+    _seen: int = 0
+    _until: float = 0.0
+
+    def run(self) -> None:
+        """Look everywhere. What cannot be read is left out."""
+        self._until = time.monotonic() + SEARCH_S
+        for look in (self._own, self._hub, self._llama_cpp, self._lm_studio, self._ollama):
+            try:
+                for entry in look():
+                    self.entries.append(entry)
+                    if len(self.entries) >= MOST_MODELS or self._over():
+                        self.complete = False
+                        return
+            except Exception:  # a damaged cache must not hide what lies elsewhere
+                _log.debug("models could not be looked for", exc_info=True)
+                self.complete = False
+
+    def _over(self) -> bool:
+        return self._seen >= MOST_SEEN or time.monotonic() > self._until
+
+    def _own(self) -> Iterator[ModelEntry]:
+        yield describe(EMBEDDED)
+        yield describe(SMOLLM2)
+
+    def _hub(self) -> Iterator[ModelEntry]:
+        if self.places.hub is None or not self.places.hub.is_dir():
+            return
+        from huggingface_hub import scan_cache_dir
+
+        for repo in sorted(scan_cache_dir(self.places.hub).repos, key=lambda repo: repo.repo_id):
+            revision = max(repo.revisions, key=lambda one: ("main" in one.refs, one.last_modified), default=None)
+            if repo.repo_type != "model" or revision is None:
+                continue
+            folder = revision.snapshot_path
+            entry = of_directory(folder, name=repo.repo_id, model=repo.repo_id, source="hub")
+            if entry is not None:
+                yield entry
+            for file in self._files(folder):
+                model = f"{repo.repo_id}:{file.relative_to(folder).as_posix()}"
+                yield from self._gguf(file, "hub", name=model, model=model)
+
+    def _llama_cpp(self) -> Iterator[ModelEntry]:
+        for place in self.places.llama_cpp:
+            for file in self._files(place):
+                yield from self._gguf(file, "llama.cpp")
+
+    def _lm_studio(self) -> Iterator[ModelEntry]:
+        for place in self.places.lm_studio:
+            for file in self._files(place):
+                yield from self._gguf(file, "LM Studio")
+
+    def _gguf(self, file: Path, source: str, **about: str) -> Iterator[ModelEntry]:
+        if first_part(file.name) == file.name:  # a split model is one
+            entry = of_gguf(file, source=source, **about)
+            if entry is not None:
+                yield entry
+
+    def _ollama(self) -> Iterator[ModelEntry]:
+        for place in self.places.ollama:
+            manifests = place / "manifests"
+            for file in self._files(manifests, suffix=""):
+                blob = _model_blob(file, place / "blobs")
+                if blob is not None:
+                    entry = of_gguf(blob, name=_ollama_name(file.relative_to(manifests).parts), source="Ollama")
+                    if entry is not None:
+                        yield entry
+
+    def _files(self, folder: Path, suffix: str = ".gguf", depth: int = DEPTH) -> Iterator[Path]:
+        """Yields files below a folder, by name; links to folders are not followed."""
+        try:
+            with os.scandir(folder) as found:
+                inside = []
+                for one in found:
+                    self._seen += 1
+                    if self._over():
+                        self.complete = False
+                        break
+                    inside.append(one)
+        except OSError:
+            return
+        for one in sorted(inside, key=lambda one: one.name):
+            if self._over():
+                return
+            if one.is_dir(follow_symlinks=False):
+                if depth:
+                    yield from self._files(Path(one.path), suffix, depth - 1)
+            elif one.name.lower().endswith(suffix) and not one.name.startswith(".") and one.is_file():
+                yield Path(one.path)
+
+
+def _model_blob(manifest: Path, blobs: Path) -> Path | None:
+    """Returns the file of weights that a manifest of Ollama names; None where it names none that is there."""
+    try:
+        if manifest.stat().st_size > MAX_JSON:
+            return None
+        layers = json.loads(manifest.read_bytes())["layers"]
+        digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
+        found = _BLOB.fullmatch(digest)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        return None
+    blob = blobs / f"sha256-{found[1]}" if found else None
+    return blob if blob is not None and blob.is_file() else None
+
+
+def _ollama_name(parts: Sequence[str]) -> str:
+    """Returns a model's name as Ollama has it: without its own registry and library."""
+    *path, tag = parts
+    if path[:1] == ["registry.ollama.ai"]:
+        path = path[2:] if path[1:2] == ["library"] else path[1:]
+    return f"{'/'.join(path)}:{tag}"
+
+
+# -- one model
+
+
+def describe(model: str) -> ModelEntry:
+    """Returns what is known of a model by its name, path or hub id; of a hub id that is not in the cache, little.
+
+    Raises ``UnsupportedModelError`` where it is none of these.
+    """
+    source = find_source(model)
+    about: dict[str, Any] = {"name": source.name, "model": model}
+    if source.file is not None:
+        where = "package" if model == SMOLLM2 else "file" if Path(model).suffix else "directory"
+        entry = of_gguf(source.file, source=where, **about)
+    elif source.local:
+        where = "roseplay" if model == EMBEDDED else "directory"
+        entry = of_directory(Path(source.place), source=where, **about)
+    else:
+        return _of_hub_id(source, model)
+    return entry or ModelEntry(source="file", refused="it is no decoder with a causal language model head", **about)
+
+
+def _of_hub_id(source: Source, model: str) -> ModelEntry:
+    from huggingface_hub import try_to_load_from_cache
+
+    config = None if source.gguf is not None else try_to_load_from_cache(source.place, "config.json")
+    cached = isinstance(config, str) and of_directory(Path(config).parent, name=source.name, model=model, source="hub")
+    return cached or ModelEntry(source.name, model, "download")
+
+
+def check_download(entry: ModelEntry) -> None:
+    """Ask the hub for a model that would have to be downloaded.
+
+    Raises ``UnsupportedModelError`` where it does not answer, has no such model, or keeps it from this user.
+    """
+    from huggingface_hub import HfApi
+
+    if not hub_answers():
+        raise UnsupportedModelError(
+            f"{entry.name} is not on this machine, and the Hugging Face hub cannot be reached: give a directory or a GGUF file"
+        )
+    try:
+        HfApi().model_info(find_source(entry.model).place, timeout=HUB_S)
+    except Exception as error:  # of several libraries
+        raise UnsupportedModelError(f"{entry.name} cannot be downloaded: {str(error).splitlines()[0]}") from None
+
+
+class ModelCatalog:
+    """The models of this machine. Searches in a thread, one at a time: a folder on a slow network holds up nobody.
+
+    Args:
+        places: where to look.
+    """
+
+    def __init__(self, places: Callable[[], Places] = Places.usual) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._search: Search | None = None
+        self._thread: threading.Thread | None = None
+        self._found_at = float("-inf")
+
+    def entries(self, wait_s: float = SEARCH_S + 1) -> tuple[list[ModelEntry], bool]:
+        """Returns the models found within ``wait_s`` seconds, and whether these are all."""
+        with self._lock:
+            stale = time.monotonic() - self._found_at > FRESH_S
+            if (self._thread is None or not self._thread.is_alive()) and stale:
+                self._search = Search(self._places())
+                self._thread = threading.Thread(target=self._run, args=(self._search,), daemon=True)
+                self._thread.start()
+            search, thread = self._search, self._thread
+        assert search is not None and thread is not None
+        thread.join(wait_s)
+        return _once(list(search.entries)), search.complete and not thread.is_alive()
+
+    def _run(self, search: Search) -> None:
+        search.run()
+        self._found_at = time.monotonic()
+
+    def find(self, model: str) -> ModelEntry:
+        """Returns the entry of a model that may not be in the list. Raises ``UnsupportedModelError`` as ``describe``."""
+        return next((entry for entry in self.entries()[0] if entry.model == model), None) or describe(model)
+
+
+def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
+    """Returns the entries without a second one of the same model."""
+    kept: dict[str, ModelEntry] = {}
+    for entry in entries:
+        kept.setdefault(entry.model, entry)
+    return list(kept.values())
+
+
+def given(names: Sequence[str], catalog: ModelCatalog) -> list[ModelEntry]:
+    """Returns the entries of these models alone, in this order."""
+    return [_given(name, catalog) for name in names]
+
+
+def _given(name: str, catalog: ModelCatalog) -> ModelEntry:
+    try:
+        return catalog.find(name)
+    except (OSError, UnsupportedModelError) as error:
+        return ModelEntry(Path(name).name or name, name, "file", refused=str(error))

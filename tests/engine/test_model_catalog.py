@@ -1,0 +1,200 @@
+"""Which models of a machine are listed, and what is known of each without loading it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from roseplay.engine import model_catalog
+from roseplay.engine.model_catalog import ModelCatalog, Places, Search, describe
+from roseplay.engine.model_entry import ModelEntry
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.source import find_source
+from tests.test_structure import modules_after
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "max_position_embeddings": 512,
+    "dtype": "bfloat16",
+}
+
+
+def write_gguf(file: Path, architecture: str = "llama", **more: Any) -> Path:
+    """A file of 4,096 + 64 numbers, without a tokenizer."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(file, architecture)
+    writer.add_context_length(1024)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    for name, value in more.items():
+        writer.add_string(name.replace("__", "."), value)
+    stored = gguf.quants.quantize(np.ones((64, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("blk.0.attn_q.weight", stored, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def write_directory(folder: Path, *, weights: bool = True, **config: Any) -> Path:
+    """A checkpoint of 12 numbers in bfloat16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**LLAMA, **config}))
+    if weights:
+        header = json.dumps({"lm_head.weight": {"dtype": "BF16", "shape": [3, 4], "data_offsets": [0, 24]}}).encode()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
+    return folder
+
+
+def write_hub(hub: Path, repo: str, make: Callable[[Path], object]) -> Path:
+    """A repository of the hub's cache, with one snapshot."""
+    folder = hub / f"models--{repo.replace('/', '--')}"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text("0" * 40)
+    make(snapshot)
+    return snapshot
+
+
+def write_ollama(home: Path, name: str, digest: str = "ab" * 32) -> Path:
+    """A model of Ollama: a manifest, and the blob that it names."""
+    manifest = home / "manifests" / name
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    layers = [
+        {"mediaType": "application/vnd.ollama.image.template", "digest": f"sha256:{'0' * 64}"},
+        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"},
+    ]
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    return write_gguf(home / "blobs" / f"sha256-{digest}", general__name="Llama 3.2 1B")
+
+
+def found(places: Places) -> dict[str, ModelEntry]:
+    """What is found there, by name; what every machine has is left out."""
+    entries, complete = ModelCatalog(lambda: places).entries()
+    assert complete
+    return {entry.name: entry for entry in entries if entry.source not in ("roseplay", "package")}
+
+
+def test_what_comes_with_roseplay_is_first() -> None:
+    first, second = ModelCatalog(Places).entries()[0]
+    assert (first.name, first.model, first.type, first.context) == ("tiny-chat", "tiny-chat", "bfloat16", 2048)
+    assert first.parameters == 2_361_408 and first.weight_bytes == 2 * first.parameters and first.refused is None
+    assert (second.name, second.model, second.refused) == ("SmolLM2-135M-Instruct", "smollm2", None)
+
+
+def test_files_of_llama_cpp_and_lm_studio(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    write_gguf(home / ".cache/llama.cpp/org_some-model-Q8_0.gguf")
+    write_gguf(home / ".cache/llama.cpp/mmproj-of-it.gguf", general__type="mmproj")
+    write_gguf(home / ".lmstudio/models/org/repo/other.gguf", "qwen3")
+    (home / ".lmstudio/models/org/repo/notes.txt").write_text("no model")
+    entries = found(Places.usual(home, {}))
+    assert set(entries) >= {"org_some-model-Q8_0", "other"} and "mmproj-of-it" not in entries
+    entry = entries["org_some-model-Q8_0"]
+    assert (entry.source, entry.type, entry.architecture) == ("llama.cpp", "Q8_0", "llama")
+    assert (entry.parameters, entry.context, entry.weight_bytes) == (4160, 1024, 8320)
+    assert entry.size == Path(entry.model).stat().st_size
+    assert entries["other"].source == "LM Studio" and entries["other"].architecture == "qwen3"
+    moved = Places.usual(home, {"LLAMA_CACHE": str(tmp_path / "elsewhere"), "OLLAMA_MODELS": str(tmp_path)})
+    assert "org_some-model-Q8_0" not in found(moved)
+
+
+def test_ollamas_manifests_name_its_models(tmp_path: Path) -> None:
+    blob = write_ollama(tmp_path, "registry.ollama.ai/library/llama3.2/1b")
+    write_ollama(tmp_path, "registry.ollama.ai/me/mine/latest", "cd" * 32)
+    write_ollama(tmp_path, "hf.co/org/repo/Q8_0", "ef" * 32)
+    gone = write_ollama(tmp_path, "registry.ollama.ai/library/gone/1b", "01" * 32)
+    gone.unlink()
+    hostile = tmp_path / "manifests/registry.ollama.ai/library/hostile/1b"
+    hostile.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../../etc/passwd"}
+    hostile.write_text(json.dumps({"layers": [layer]}))
+    (hostile.parent / "text").write_text("no manifest")
+    entries = found(Places(ollama=[tmp_path]))
+    assert set(entries) == {"llama3.2:1b", "me/mine:latest", "hf.co/org/repo:Q8_0"}
+    assert entries["llama3.2:1b"].model == str(blob) and entries["llama3.2:1b"].source == "Ollama"
+    assert find_source(str(blob)).name == "Llama 3.2 1B"  # as the API names it
+
+
+def test_the_hubs_cache_without_what_is_no_decoder(tmp_path: Path) -> None:
+    write_hub(tmp_path, "org/good", write_directory)
+    write_hub(tmp_path, "org/classifier", lambda at: write_directory(at, architectures=["BertForTokenClassification"]))
+    write_hub(tmp_path, "org/translator", lambda at: write_directory(at, is_encoder_decoder=True))
+    write_hub(tmp_path, "org/listed-only", lambda at: write_directory(at, weights=False))
+    write_hub(tmp_path, "org/awq", lambda at: write_directory(at, quantization_config={"quant_method": "awq"}))
+    write_hub(tmp_path, "org/files", lambda at: write_gguf(at / "model-Q8_0.gguf"))
+    entries = found(Places(hub=tmp_path))
+    assert set(entries) == {"org/good", "org/listed-only", "org/awq", "org/files:model-Q8_0.gguf"}
+    good = entries["org/good"]
+    assert (good.model, good.type, good.parameters, good.context) == ("org/good", "bfloat16", 12, 512)
+    assert good.refused is None
+    assert entries["org/listed-only"].refused == "its weights are not on this machine"
+    assert "quantized by awq" in (entries["org/awq"].refused or "")
+
+
+def test_why_a_file_is_refused_is_known_without_loading_it(tmp_path: Path) -> None:
+    whole = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[:-100])
+    (tmp_path / "header.gguf").write_bytes(whole[:60])
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    (tmp_path / "text.gguf").write_text("no model at all")
+    write_gguf(tmp_path / "split-00001-of-00002.gguf")
+    entries = found(Places(llama_cpp=[tmp_path]))
+    assert entries["whole"].refused is None
+    for name, reason in {"cut": "truncated", "header": "truncated", "text": "no GGUF", "split": "missing"}.items():
+        assert reason in (entries[name].refused or ""), name
+    assert entries["empty"].refused
+
+
+def test_a_split_model_is_one_entry(tmp_path: Path) -> None:
+    for part in (1, 2):
+        write_gguf(tmp_path / f"big-0000{part}-of-00002.gguf")
+    entries = found(Places(llama_cpp=[tmp_path]))
+    assert list(entries) == ["big"]
+    assert entries["big"].parameters == 2 * 4160 and entries["big"].model.endswith("big-00001-of-00002.gguf")
+
+
+def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_text("")
+    loop = tmp_path / "loop"
+    loop.symlink_to(tmp_path, target_is_directory=True)
+    assert found(Places(llama_cpp=[tmp_path])) == {}
+    monkeypatch.setattr(model_catalog, "MOST_SEEN", 10)
+    search = Search(Places(llama_cpp=[tmp_path]))
+    search.run()
+    assert not search.complete
+
+
+def test_one_model_by_name_path_or_file(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "model.gguf")
+    folder = write_directory(tmp_path / "checkpoint")
+    write_gguf(tmp_path / "folder" / "inside.gguf")
+    for path, name in ((file, "model"), (folder, "checkpoint"), (tmp_path / "folder", "inside")):
+        entry = describe(str(path))
+        assert (entry.name, entry.model, entry.refused) == (name, str(path), None)
+    encoder = write_directory(tmp_path / "encoder", architectures=["BertModel"])
+    assert "no decoder" in (describe(str(encoder)).refused or "")
+    (tmp_path / "notes.txt").write_text("notes")
+    (tmp_path / "empty").mkdir()
+    for wrong in (tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "nowhere", "two words"):
+        with pytest.raises(UnsupportedModelError):
+            describe(str(wrong))
+    assert (describe("org/not-here").source, describe("org/not-here").refused) == ("download", None)
+
+
+def test_listing_loads_no_torch() -> None:
+    loaded = modules_after(
+        "from roseplay.engine.model_catalog import ModelCatalog\nassert ModelCatalog().entries()[0][0].name == 'tiny-chat'"
+    )
+    assert not loaded & {"torch", "numba", "gradio"}

@@ -1,0 +1,175 @@
+"""Writes models as GGUF files: ``python -m tests.gguf_files FILE`` writes tiny-chat (needs the package gguf)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers as tf
+
+from roseplay.model.source import embedded_model
+
+# Architectures of llama.cpp by transformers' model types, where the names differ.
+ARCHITECTURES = {"qwen3_moe": "qwen3moe"}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A byte-level tokenizer.
+
+    Attributes:
+        tokens, merges: as GPT-2's tokenizer spells them.
+        control: ids of tokens that are no text.
+        ids: of special tokens, by GGUF's names: bos, eos, padding, unknown, eot.
+        pre: llama.cpp's name of how text is cut before tokens are merged.
+    """
+
+    tokens: Sequence[str]
+    merges: Sequence[str]
+    control: frozenset[int]
+    ids: dict[str, int] = field(default_factory=dict)
+    chat_template: str | None = None
+    pre: str = "default"
+    add_bos: bool = False
+
+
+def small_vocabulary() -> Vocabulary:
+    """Bytes, a few merges, and ChatML's tokens; 272 in all."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    merges = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "Ġwor l", "Ġworl d", "t h", "th e", "i n"]
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|spare|>"]
+    tokens = [*special, *bytes_to_unicode().values(), *(merge.replace(" ", "") for merge in merges)]
+    template = (
+        "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    return Vocabulary(tokens, merges, frozenset(range(4)), {"eos": 2, "padding": 0, "unknown": 0}, template)
+
+
+def write_gguf(
+    path: Path,
+    model: tf.PreTrainedModel,
+    vocabulary: Vocabulary | None = None,
+    *,
+    kind: str = "F32",
+    tensors_a_part: int = 0,
+    named: str | None = None,
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Write a model, as llama.cpp's converter does it for Llama, Qwen and Gemma.
+
+    Args:
+        kind: type of the matrices, such as ``Q4_0``.
+        tensors_a_part: splits it into files of so many tensors, with ``-00001-of-0000N`` in their names; 0 splits nothing.
+        named: the architecture that the file says, in place of the model's own.
+        more: further values of the metadata.
+    """
+    import gguf
+
+    config = model.config
+    own = ARCHITECTURES.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, named or own, split_max_tensors=tensors_a_part)
+    writer.add_name(path.stem)
+    _add_shape(writer, config)
+    if vocabulary is not None:
+        _add_tokenizer(writer, vocabulary)
+    for key, value in (more or {}).items():
+        add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string}[type(value)]
+        add(key, value)
+    known = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == own)
+    names = gguf.get_tensor_name_map(known, config.num_hidden_layers)
+    quantized = gguf.GGMLQuantizationType[kind]
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        stem, suffix = name.rsplit(".", 1)
+        values = _as_stored(stem, tensor.float(), config).contiguous().numpy()
+        if tensor.ndim > 1 and kind != "F32":
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", gguf.quantize(values, quantized), raw_dtype=quantized)
+        else:
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_shape(writer: Any, config: Any) -> None:
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
+
+
+def _add_tokenizer(writer: Any, vocabulary: Vocabulary) -> None:
+    import gguf
+
+    kinds = [
+        gguf.TokenType.CONTROL
+        if number in vocabulary.control
+        else gguf.TokenType.UNUSED
+        if token.startswith("[unused")
+        else gguf.TokenType.NORMAL
+        for number, token in enumerate(vocabulary.tokens)
+    ]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(vocabulary.merges)
+    for name, number in vocabulary.ids.items():
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
+    writer.add_add_bos_token(vocabulary.add_bos)
+    if vocabulary.chat_template is not None:
+        writer.add_chat_template(vocabulary.chat_template)
+
+
+def _as_stored(stem: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
+    """Llama's queries and keys have llama.cpp's order of rotary dimensions; norms of Gemma have their 1 added."""
+    part = stem.rsplit(".", 1)[-1]
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(part)
+    if config.model_type == "llama" and heads is not None:
+        rows, columns = tensor.shape
+        return tensor.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+    return tensor + 1 if config.model_type.startswith("gemma") and "norm" in part else tensor
+
+
+def write_tiny_chat(path: Path, **options: Any) -> None:
+    """Write tiny-chat in float32, with its tokenizer and chat template; ``options`` as for ``write_gguf``."""
+    source = embedded_model()
+    model = tf.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    generation = model.generation_config
+    ends = generation.eos_token_id
+    described = json.loads((source / "tokenizer.json").read_text())
+    added = {token["id"]: token["content"] for token in described["added_tokens"]}
+    by_id = {number: token for token, number in described["model"]["vocab"].items()} | added
+    vocabulary = Vocabulary(
+        tokens=[by_id.get(number, f"[unused{number}]") for number in range(model.config.vocab_size)],
+        merges=[" ".join(pair) for pair in described["model"]["merges"]],
+        control=frozenset(added),
+        ids={"bos": generation.bos_token_id, "eos": ends[0], "eot": ends[1], "padding": generation.pad_token_id},
+        chat_template=(source / "chat_template.jinja").read_text(),
+        pre="starcoder",  # it splits digits singly, as tiny-chat's does
+        add_bos=False,  # the template writes it
+    )
+    write_gguf(path, model, vocabulary, **options)
+
+
+if __name__ == "__main__":
+    write_tiny_chat(Path(sys.argv[1]))

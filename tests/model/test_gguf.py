@@ -1,0 +1,247 @@
+"""Models in GGUF files: what is read of them, which of several is meant, and how a bad one is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from huggingface_hub import constants
+
+pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf]'")
+
+from roseplay.config import EngineConfig
+from roseplay.core.progress import Progress, Reporter
+from roseplay.model import gguf, gguf_header, gguf_hub, loader
+from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.loader import load_model
+from roseplay.model.runner import ModelRunner
+from roseplay.model.source import find_source
+from roseplay.model.tokenizer import load_tokenizer
+from tests.gguf_files import small_vocabulary, write_gguf
+from tests.model.families import tiny_model
+from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": len(small_vocabulary().tokens),
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+CONFIGS = {
+    "llama": lambda: tf.LlamaConfig(**SHAPE),
+    "qwen3": lambda: tf.Qwen3Config(**{**SHAPE, "tie_word_embeddings": False}, head_dim=128),
+    "gemma2": lambda: tf.Gemma2Config(**SHAPE, head_dim=16, sliding_window=8),
+}
+PLAIN: dict[str, Any] = {"pack_weights": False, "fuse_ops": False, "record_steps": False, "attention": "gather"}
+FLOAT32 = EngineConfig(device="cpu", dtype="float32", num_blocks=32, block_size=BLOCK_SIZE, **PLAIN)
+
+
+def written(path: Path, architecture: str = "llama", **options: Any) -> Path:
+    write_gguf(path, tiny_model(CONFIGS[architecture]()), small_vocabulary(), **options)
+    return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("gguf") / "Tiny-Llama.Q8_0.gguf", kind="Q8_0")
+
+
+def refusal(model: Path | str, config: EngineConfig = FLOAT32) -> str:
+    with pytest.raises(UnsupportedModelError) as error:
+        load_model(str(model), config)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def by_transformers(path: Path) -> tf.PreTrainedModel:
+    """As transformers and the package gguf read the file, without a part of ours."""
+    plain = tf.GgufConfig(dequantize=True)
+    return tf.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, quantization_config=plain, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [("llama", "F32"), ("llama", "Q4_1"), ("llama", "Q5_0"), ("qwen3", "F16"), ("qwen3", "Q4_0"), ("qwen3", "Q5_1"),
+     ("gemma2", "BF16"), ("gemma2", "Q8_0")],
+)  # fmt: skip
+def test_logits_are_those_of_transformers_over_the_same_file(architecture: str, kind: str, tmp_path: Path):
+    path = written(tmp_path / f"model.{kind}.gguf", architecture, kind=kind)
+    loaded = load_model(str(path), FLOAT32)
+    assert loaded.config.model_type == architecture
+    assert f"({kind}" in loaded.choices[0].chosen and "converted to float32" in loaded.choices[0].chosen
+    tokens = random_tokens(24, SHAPE["vocab_size"], seed=1)
+    driver = Driver(ModelRunner(loaded, FLOAT32), [tokens])
+    expected = eager_logits(by_transformers(path), tokens)
+    driver.step({0: 9})
+    assert torch.allclose(driver.step({0: 15})[0], expected[-1], atol=2e-4, rtol=1e-4)
+    if kind == "F32":
+        assert torch.allclose(expected, eager_logits(tiny_model(CONFIGS[architecture]()), tokens), atol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("F32", "float32"), ("BF16", "bfloat16"), ("Q4_0", "bfloat16")])
+def test_the_number_format_follows_the_types_of_the_file(
+    kind: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loader.accelerator_for(torch.device("cpu")), "multiplies_bfloat16", lambda: True)
+    assert (
+        str(load_model(str(written(tmp_path / "model.gguf", kind=kind)), EngineConfig(device="cpu", **PLAIN)).dtype)
+        == f"torch.{expected}"
+    )
+
+
+# -- which file
+
+
+def test_it_is_named_by_its_file_and_found_by_its_directory(file: Path, tmp_path: Path):
+    assert load_model(str(file), FLOAT32).name == "Tiny-Llama.Q8_0"
+    assert load_model(str(file.parent), FLOAT32).name == "Tiny-Llama.Q8_0"
+    blob = tmp_path / "sha256-abcdef"  # so Ollama names them
+    shutil.copy(file, blob)
+    assert load_model(str(blob), FLOAT32).name == "sha256-abcdef"
+
+
+def test_of_several_in_a_directory_one_has_to_be_named(file: Path, tmp_path: Path):
+    for name in ("a.Q4_0.gguf", "a.Q8_0.gguf", "mmproj-a.gguf"):
+        shutil.copy(file, tmp_path / name)
+    message = refusal(tmp_path)
+    assert f"{tmp_path}/a.Q4_0.gguf, {tmp_path}/a.Q8_0.gguf" in message and "mmproj" not in message
+
+
+def test_a_split_model_is_one_model(tmp_path: Path):
+    whole = written(tmp_path / "whole.gguf", kind="Q8_0")
+    (tmp_path / "parts").mkdir()
+    written(tmp_path / "parts" / "model.gguf", kind="Q8_0", tensors_a_part=9)
+    parts = sorted((tmp_path / "parts").iterdir())
+    assert len(parts) == 3
+    expected = load_model(str(whole), FLOAT32).model.state_dict()
+    for given in (parts[0], parts[2], tmp_path / "parts"):
+        loaded = load_model(str(given), FLOAT32)
+        assert loaded.name == "model"
+        found = loaded.model.state_dict()
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+    parts[1].rename(tmp_path / "elsewhere.gguf")
+    assert f"1 of its 3 parts are missing, {parts[1].name}" in refusal(parts[0])
+    shutil.copy(parts[0], tmp_path / "lone.gguf")
+    assert "it is one of 3 parts" in refusal(tmp_path / "lone.gguf")
+
+
+def test_the_hubs_cache_is_searched_by_quantization_and_by_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    repository = tmp_path / "models--org--Tiny-GGUF"
+    for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "UD/Tiny-IQ2_XS-00001-of-00002.gguf"):
+        target = repository / "snapshots" / ("0" * 40) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+
+    def found(model: str) -> str | None:
+        return gguf_hub.on_this_machine(find_source(model)).gguf
+
+    assert found("org/Tiny-GGUF:Q8_0") == found("org/Tiny-GGUF:q8_0") == "Tiny-Q8_0.gguf"
+    assert found("org/Tiny-GGUF/Tiny-Q4_K_M.gguf") == found("org/Tiny-GGUF:Tiny-Q4_K_M.gguf") == "Tiny-Q4_K_M.gguf"
+    assert load_model("org/Tiny-GGUF:Q8_0", FLOAT32).name == "org/Tiny-GGUF:Q8_0"
+    for absent in ("org/Tiny-GGUF:Q4_K", "org/Tiny-GGUF:iq2_xs", "org/Tiny-GGUF", "org/other:Q8_0"):
+        with pytest.raises(UnsupportedModelError, match="cannot be reached"):
+            found(absent)
+
+
+# -- what else is in the file
+
+
+def test_tokenizer_template_and_ends_come_from_the_file(file: Path, tmp_path: Path):
+    ours = load_tokenizer(str(file), FLOAT32)
+    theirs = tf.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    for text in ("hello world, the ünïcode 🌹\n\n  in  it 2024", "<|im_start|>user\nhello<|im_end|>"):
+        assert ours.encode(text) == theirs.encode(text)
+        assert ours.decode(ours.encode(text)) == text
+    chat = [{"role": "user", "content": "hello"}]
+    assert ours.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).endswith(
+        "<|im_start|>assistant\n"
+    )
+    assert (ours.eos_token, ours.pad_token, ours.bos_token) == ("<|im_end|>", "<|endoftext|>", None)
+    assert load_model(str(file), FLOAT32).eos_token_ids == {0, 2}
+    bare = tmp_path / "bare.gguf"
+    write_gguf(bare, tiny_model(CONFIGS["llama"]()))
+    assert load_tokenizer(str(bare), FLOAT32) is None
+
+
+def test_sampling_values_come_from_the_file(tmp_path: Path):
+    given = {"general.sampling.temp": 0.5, "general.sampling.top_k": 20, "general.sampling.penalty_repeat": 1.25}
+    path = written(tmp_path / "model.gguf", more=given)
+    assert load_model(str(path), FLOAT32).sampling_defaults == {
+        "temperature": 0.5,
+        "top_k": 20,
+        "repetition_penalty": 1.25,
+    }
+
+
+def test_stretched_positions_that_are_not_read_are_told(tmp_path: Path):
+    path = written(tmp_path / "model.gguf", more={"llama.rope.scaling.type": "linear"})
+    assert [choice.part for choice in load_model(str(path), FLOAT32).choices] == ["checkpoint", "positions"]
+
+
+# -- the start
+
+
+def test_bytes_of_the_file_are_counted_while_it_is_converted(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("roseplay.core.progress.REPORT_S", -1.0)
+    sent: list[Progress] = []
+    load_model(str(file), FLOAT32, Reporter(sent.append))
+    counts = [progress.done for progress in sent if progress.stage == "weights"]
+    stored = gguf.open_gguf(file, name="").stored_bytes
+    assert counts[0] == 0 and counts[-1] == stored < file.stat().st_size
+    assert len(set(counts)) > 10
+
+
+def test_memory_is_checked_before_anything_is_converted(file: Path, monkeypatch: pytest.MonkeyPatch):
+    numbers = sum(parameter.numel() for parameter in tiny_model(CONFIGS["llama"]()).parameters())
+    monkeypatch.setattr(loader, "free_memory", lambda: 3 * numbers)
+    monkeypatch.setattr(tf.AutoModelForCausalLM, "from_pretrained", None)
+    monkeypatch.setattr(loader.sys, "platform", "linux")
+    assert "GiB in float32, but only" in refusal(file)
+
+
+# -- refusals
+
+
+def test_files_that_cannot_be_read_are_refused_in_one_line(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    content = file.read_bytes()
+
+    def changed(name: str, new: bytes) -> Path:
+        (tmp_path / name).write_bytes(new)
+        return tmp_path / name
+
+    assert "is truncated, 90,000 of" in refusal(changed("short.gguf", content[:90_000]))
+    assert "its header is truncated or damaged" in refusal(changed("shorter.gguf", content[:5_000]))
+    assert "its header is truncated or damaged" in refusal(changed("shortest.gguf", content[:4]))
+    assert "is a file, but no GGUF file" in refusal(changed("text.gguf", b"a model, they said"))
+    assert "is a file, but no GGUF file" in refusal(changed("empty.gguf", b""))
+    assert "version 1 of the format" in refusal(changed("old.gguf", content[:4] + b"\1\0\0\0" + content[8:]))
+    assert "there is no such directory or file" in refusal("no/such.gguf")
+    assert "architecture nonesuch" in refusal(written(tmp_path / "other.gguf", named="nonesuch"))
+    monkeypatch.setattr(gguf, "gguf_packages_missing", lambda: ["gguf", "accelerate"])
+    assert "pip install 'roseplay[gguf]'" in refusal(file)
+
+
+@pytest.mark.parametrize(("number", "named"), [(15, "Q8_K"), (99, "number 99")])
+def test_a_type_that_cannot_be_converted_is_named(number: int, named: str, file: Path, tmp_path: Path):
+    header = gguf_header.read_header(file)
+    content = file.read_bytes()
+    tensor = header.tensors[0]
+    kind = content.index(tensor.name.encode()) + len(tensor.name) + 4 + 8 * len(tensor.shape)
+    assert content[kind] == tensor.type
+    (tmp_path / "other.gguf").write_bytes(content[:kind] + bytes([number]) + content[kind + 1 :])
+    assert f"{tensor.name} has the type {named}" in refusal(tmp_path / "other.gguf")

@@ -1,0 +1,227 @@
+"""Another model in place of the one that runs: what ends, what stays, and what happens where it cannot be loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.engine.errors import EngineError
+from roseplay.engine.model_entry import ModelEntry
+from roseplay.model.source import embedded_model
+from roseplay.play.engine_host import LoadBusyError
+from roseplay.play.engine_start import host_engine
+from roseplay.play.model_picker import ModelPicker
+from roseplay.play.options import parse
+from roseplay.play.web.server import create_app
+from roseplay.serve.guard import allowed_hosts
+from tests.play.conftest import wait_until
+from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
+
+TAB = "tab-of-a-test"
+REASON = "the model was changed to other"
+
+
+@pytest.fixture
+def models() -> Iterator[ModelHost]:
+    with model_host() as made:
+        yield made
+
+
+@pytest.fixture
+def client(models: ModelHost) -> Iterator[TestClient]:
+    catalog: Any = SimpleNamespace(find=lambda name: ModelEntry(name, name, "directory"))
+    picker = ModelPicker(models.host, trusted=True, models=[FIRST, "other"], catalog=catalog)
+    app = create_app(models.host, allowed_hosts("127.0.0.1"), picker=picker)
+    with TestClient(app, base_url="http://127.0.0.1:7860") as client:
+        yield client
+
+
+def ask(models: ModelHost) -> Any:
+    return models.host.ask("hello", SamplingParams(max_new_tokens=900))
+
+
+def lane(models: ModelHost) -> dict[str, Any]:
+    delta = json.loads(models.host.delta(0, tab_id=TAB))
+    found: dict[str, Any] = delta["own"]["lanes"][0]
+    return found
+
+
+def test_whoever_waits_for_an_answer_is_told_why_it_ends(models: ModelHost) -> None:
+    models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    stream = ask(models).stream
+    wait_until(lambda: stream.token_ids)
+    models.switch("other")
+    assert (str(stream.finish_reason), stream.error) == ("error", REASON)
+    assert models.host.live and models.host.engine.info.model == "other"
+    assert not models.engines[0].alive
+
+
+def test_chats_keep_their_texts_and_go_on(models: ModelHost) -> None:
+    (before,) = models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    wait_until(lambda: lane(models)["tokens"] > 3)
+    models.switch("other")
+    kept = lane(models)
+    assert kept["state"] == "error" and kept["error"] == REASON
+    (turn,) = kept["turns"]
+    assert turn["question"] == "first" and turn["text"].startswith("A step ") and turn["error"] == REASON
+    (after,) = models.host.send("second", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=4))
+    assert after > before  # no number twice: pages know requests by it
+    wait_until(lambda: lane(models)["state"] == "done")
+    assert [turn["question"] for turn in lane(models)["turns"]] == ["first", "second"]
+
+
+def test_traffic_demos_and_knobs(models: ModelHost) -> None:
+    host = models.host
+    host.set_knobs({"max_batch_size": 7})
+    steady = host.traffic.start_steady(rate=5.0, spacing="even", kind="unique", max_new_tokens=8, seed=1, tab_id=TAB)
+    models.switch("other")
+    wait_until(lambda: not steady.running)
+    assert host.knobs()["max_batch_size"] == 7 == models.engine.knobs.max_batch_size
+    assert "steady" not in json.loads(host.delta(0, tab_id=TAB))["own"]
+
+
+def test_results_of_the_lab_are_kept(models: ModelHost) -> None:
+    lab = models.host.lab
+    lab.store.keep({"id": "result"})
+    models.switch("other")
+    assert models.host.lab is not lab and models.host.lab.store.get("result") == {"id": "result"}
+
+
+def test_one_that_fails_brings_the_one_before_back(models: ModelHost) -> None:
+    models.broken.add("broken")
+    stream = ask(models).stream
+    models.switch("broken")
+    assert stream.error == "the model was changed to broken"
+    assert models.host.live and models.host.engine.info.model == FIRST
+    notice = f"broken could not be loaded: {BROKEN}. {FIRST} is there again."
+    assert json.loads(models.host.delta(0))["notice"] == notice
+    models.switch("other")
+    assert json.loads(models.host.delta(0))["notice"] is None
+
+
+def test_where_both_fail_a_third_can_be_loaded(models: ModelHost) -> None:
+    models.broken |= {"broken", FIRST}
+    models.host.send("first", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=900))
+    models.switch("broken")
+    assert models.host.state == "failed"
+    with pytest.raises(EngineError, match="tiny-chat could not be started"):
+        models.host.engine.info
+    models.switch("other")
+    assert models.host.live and lane(models)["turns"][0]["question"] == "first"
+
+
+def test_loads_are_one_after_the_other_and_can_be_given_up(models: ModelHost) -> None:
+    with pytest.raises(LoadBusyError, match="no model is being loaded"):
+        models.host.cancel()
+    models.held.set()
+    models.host.switch("other", EngineConfig())
+    with pytest.raises(LoadBusyError, match="other is being loaded"):
+        models.host.switch("third", EngineConfig())
+    wait_until(lambda: len(models.starts) == 2)
+    assert models.host.goes_back_to == FIRST
+    assert models.host.cancel() == FIRST
+    wait_until(lambda: len(models.starts) == 3)
+    with pytest.raises(LoadBusyError):  # there is nothing to go back to from there
+        models.host.cancel()
+    models.held.clear()
+    assert models.host.wait(30) and models.host.engine.info.model == FIRST
+    assert models.host.notice is None  # whoever cancels knows
+
+
+def test_closing_it_meanwhile_ends_it(models: ModelHost) -> None:
+    models.held.set()
+    models.host.switch("other", EngineConfig())
+    wait_until(lambda: len(models.starts) == 2)
+    models.host.close()
+    assert models.host.over and not any(engine.alive for engine in models.engines)
+    with pytest.raises(LoadBusyError, match="the server ends"):
+        models.host.switch("other", EngineConfig())
+
+
+class TestServer:
+    def test_pages_and_programs_see_the_start_and_then_the_new_model(
+        self, models: ModelHost, client: TestClient
+    ) -> None:
+        boot = client.get("/ui/delta").json()["boot_id"]
+        assert client.get("/v1/models").json()["data"][0]["id"] == FIRST
+        models.held.set()
+        assert client.post("/ui/models/load", json={"model": "other"}).json() == {"loading": "other"}
+        start = wait_until(lambda: found if (found := client.get("/ui/delta").json()["start"])["stage"] else None)
+        assert (start["model"], start["stage"], start["back"], start["failed"]) == ("other", "Weights", FIRST, None)
+        assert client.get("/health").json()["status"] == "starting"
+        assert client.get("/ui/models").json()["state"] == "starting"
+        refused = client.post("/v1/completions", json={})
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "starting"
+        assert client.get("/metrics").status_code == 503
+        second = client.post("/ui/models/load", json={"model": FIRST})
+        assert second.status_code == 409 and "other is being loaded" in second.json()["detail"]
+        models.held.clear()
+        assert models.host.wait(30)
+        delta = client.get(f"/ui/delta?since=5&boot={boot}").json()
+        assert delta["reset"] and delta["boot_id"] != boot and delta["snapshot"]["info"]["model"] == "other"
+        assert client.get("/v1/models").json()["data"][0]["id"] == "other"
+        assert client.get("/health").json()["model"] == "other"
+        assert client.get("/ui/lab").json()["engine"]["model"] == "other"
+        assert client.post("/ui/sampling", json={"tab": TAB}).status_code == 200
+        assert client.post("/gradio_api/run/set_knobs", json={"data": [{"max_batch_size": 5}]}).status_code == 200
+        assert models.engine.knobs.max_batch_size == 5
+
+    def test_metrics_count_what_ended_and_begin_anew(self, models: ModelHost, client: TestClient) -> None:
+        def value(name: str) -> dict[str, float]:
+            found = re.findall(rf'^vllm:{name}{{.*model_name="([^"]*)"}} (\S+)$', client.get("/metrics").text, re.M)
+            return {model: float(number) for model, number in found}
+
+        for _ in range(2):
+            stream = models.host.ask("hello", SamplingParams(max_new_tokens=3)).stream
+            stream.result(30)
+            wait_until(lambda: value("generation_tokens_total") == {models.host.model: 3})
+            models.switch("other" if models.host.model == FIRST else FIRST)
+            assert value("generation_tokens_total") == {models.host.model: 0}
+
+    def test_a_load_that_is_cancelled(self, models: ModelHost, client: TestClient) -> None:
+        models.held.set()
+        client.post("/ui/models/load", json={"model": "other"})
+        wait_until(lambda: len(models.starts) == 2)
+        assert client.post("/ui/models/cancel").json() == {"loading": FIRST}
+        models.held.clear()
+        assert models.host.wait(30)
+        assert client.get("/v1/models").json()["data"][0]["id"] == FIRST
+        assert client.post("/ui/models/cancel").status_code == 409
+
+
+def test_with_real_engines(tmp_path: Path) -> None:
+    """From tiny-chat to a copy of it and, since the next one has no weights, back to that copy."""
+    copy, empty = str(tmp_path / "copy"), tmp_path / "empty"
+    shutil.copytree(embedded_model(), copy)
+    empty.mkdir()
+    shutil.copy(embedded_model() / "config.json", empty)
+    options = parse("--model tiny-chat --worker thread --num-blocks 64 --kv-events-port 0 --max-batch-size 5".split())
+    host = host_engine(options, "roseplay play")
+    host.page_is_made.set()
+    host.begin()
+    try:
+        assert host.wait(120) and host.live, host.status.sentence
+        params = SamplingParams(max_new_tokens=6)
+        before = host.ask("What is a KV block?", params)
+        text = before.stream.result(60).text
+        host.switch(copy, options.config)
+        assert host.wait(120) and host.live, host.status.sentence
+        assert [stage["state"] for stage in host.status.figures()["stages"] if stage["title"] == "Weights"] == ["done"]
+        after = host.ask("What is a KV block?", params)
+        assert after.stream.result(60).text == text and after.request_id > before.request_id
+        assert host.engine.info.model == "copy" and host.knobs()["max_batch_size"] == 5
+        host.switch(str(empty), options.config)
+        assert host.wait(120) and host.live
+        assert host.engine.info.model == "copy" and "it has no weights" in (host.notice or "")
+        assert host.ask("What is a KV block?", params).stream.result(60).text == text
+    finally:
+        host.close()

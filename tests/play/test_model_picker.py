@@ -1,0 +1,193 @@
+"""Who may load which model, with which settings; by the endpoint, as pages and programs ask it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from huggingface_hub import constants
+
+from roseplay.config import EngineConfig, SamplingParams
+from roseplay.core.info import FreeMemory
+from roseplay.engine.model_catalog import ModelCatalog, Places
+from roseplay.play.engine_start import record_name
+from roseplay.play.model_picker import ModelPicker
+from roseplay.play.options import parse
+from roseplay.play.web.server import create_app
+from roseplay.recording.reader import read
+from roseplay.serve.guard import allowed_hosts
+from tests.engine.test_model_catalog import write_gguf
+from tests.play.conftest import wait_until
+from tests.play.model_host import FIRST, ModelHost, model_host
+
+GB = 10**9
+
+
+@pytest.fixture
+def models() -> Iterator[ModelHost]:
+    with model_host() as made:
+        yield made
+
+
+def client_of(made: ModelHost, places: Places | None = None, **how: Any) -> TestClient:
+    catalog = ModelCatalog(lambda: places or Places())
+    picker = ModelPicker(made.host, catalog=catalog, **{"trusted": True, **how})
+    app = create_app(made.host, allowed_hosts("127.0.0.1"), picker=picker if picker.offers else None)
+    return TestClient(app, base_url="http://127.0.0.1:7860")
+
+
+def names(client: TestClient) -> list[str]:
+    return [model["name"] for model in client.get("/ui/models").json()["models"]]
+
+
+def test_the_list_says_what_runs_and_what_there_is(models: ModelHost, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "mine.gguf")
+    with client_of(models, Places(llama_cpp=[tmp_path])) as client:
+        found = client.get("/ui/models").json()
+        assert (found["state"], found["model"], found["free"], found["complete"]) == ("live", FIRST, True, True)
+        assert [model["name"] for model in found["models"]] == ["tiny-chat", "SmolLM2-135M-Instruct", "mine"]
+        assert [model["current"] for model in found["models"]] == [True, False, False]
+        assert found["models"][2]["fits"] is True and found["models"][2]["refused"] is None
+        assert found["settings"] == dict.fromkeys(("num_blocks", "kv_cache_memory", "max_model_len")) | {
+            "dtype": "auto",
+            "quantization": "none",
+        }
+
+
+def test_what_does_not_fit_is_refused_before_anything_ends(models: ModelHost, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "mine.gguf")
+    info = dataclasses.replace(models.engine.info, weight_bytes=0, kv_bytes_per_token=1)
+    models.engine.info = info
+    pool = info.num_blocks * info.block_size  # bytes, which are free once the engine has been closed
+    with client_of(models, Places(llama_cpp=[tmp_path])) as client:
+        models.engine.memory = FreeMemory(host=8319 - pool)
+        assert client.get("/ui/models").json()["models"][2]["fits"] is False
+        reply = client.post("/ui/models/load", json={"model": str(file)})
+        assert reply.status_code == 422 and "free once what runs is closed" in reply.json()["detail"]
+        assert models.host.live and models.engine.alive and len(models.engines) == 1
+        models.engine.memory = FreeMemory(host=8320 - pool)
+        assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 202
+        assert models.host.wait(30) and models.host.model == str(file)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({}, "model is None"),
+        ({"model": 5}, "model is 5"),
+        ({"model": ""}, "use a path, a hub id"),
+        ({"model": "/nowhere/at/all"}, "no such directory or file"),
+        ({"model": "../../x y"}, "no such directory or file"),
+        ({"model": "tiny-chat", "max_batch_size": 4}, "there is no 'max_batch_size'"),
+        ({"model": "tiny-chat", "dtype": "int4"}, "dtype"),
+        ({"model": "tiny-chat", "num_blocks": "many"}, "num_blocks is 'many': use an integer"),
+        ({"model": "tiny-chat", "max_model_len": 4096}, "max_model_len is 4,096, tiny-chat goes up to 2,048"),
+        ({"model": "org/not-here"}, "is not on this machine, and the Hugging Face hub cannot be reached"),
+        ({"model": "tiny-chat", "num_blocks": 5, "kv_cache_memory": 5}, "not both"),
+        ({"model": "tiny-chat", "quantization": "int8", "dtype": "float16"}, "quantization int8 computes"),
+        ([], "must be a JSON object"),
+    ],
+)
+def test_bad_input_is_one_line_and_ends_nothing(
+    models: ModelHost, body: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with client_of(models) as client:
+        reply = client.post("/ui/models/load", json=body)
+        assert reply.status_code == 422 and reason in reply.json()["detail"] and "\n" not in reply.json()["detail"]
+        assert models.engine.alive and len(models.starts) == 1
+
+
+def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: ModelHost) -> None:
+    asked = {"num_blocks": 99, "dtype": "float32", "device": "cpu"}
+    with client_of(models, asked=asked) as client:
+
+        def load(model: str, **settings: Any) -> EngineConfig:
+            assert client.post("/ui/models/load", json={"model": model, **settings}).status_code == 202
+            assert models.host.wait(30)
+            return models.host.config
+
+        other = load("smollm2", max_model_len="256", quantization="int8")
+        assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "int8")
+        assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
+        assert (other.device, other.worker) == ("cpu", "process")
+        first = load(FIRST)
+        assert (first.num_blocks, first.dtype, first.threads) == (99, "float32", 1)  # tiny-chat's own threads
+        sized = load(FIRST, kv_cache_memory=10**6, dtype=None)
+        assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
+
+
+class TestWho:
+    def test_elsewhere_the_list_is_the_operators(self, models: ModelHost, tmp_path: Path) -> None:
+        file = write_gguf(tmp_path / "mine.gguf")
+        places = Places(llama_cpp=[tmp_path])
+        with client_of(models, places, trusted=False, models=[FIRST, "smollm2"]) as client:
+            found = client.get("/ui/models").json()
+            assert [model["model"] for model in found["models"]] == [FIRST, "smollm2"]
+            assert found["free"] is False and found["settings"] is None
+            for body in ({"model": str(file)}, {"model": "org/other"}, {"model": FIRST, "dtype": "float32"}):
+                reply = client.post("/ui/models/load", json=body)
+                assert reply.status_code == 403, body
+            assert len(models.starts) == 1
+            assert client.post("/ui/models/load", json={"model": "smollm2"}).status_code == 202
+            assert models.host.wait(30) and models.host.model == "smollm2"
+
+    def test_where_nothing_is_offered_there_is_no_picker(self, models: ModelHost) -> None:
+        with client_of(models, trusted=False) as client:
+            assert client.get("/ui/models").status_code == 404
+            assert client.post("/ui/models/load", json={"model": FIRST}).status_code in (404, 405)
+            assert '<span class=\\"rp-chip rp-model-chip' in client.get("/config").text
+        with client_of(models) as client:
+            assert 'class=\\"rp-chip rp-model-chip' in client.get("/config").text
+            assert '<span class=\\"rp-chip rp-model-chip' not in client.get("/config").text
+
+    def test_an_operators_list_holds_on_loopback_too(self, models: ModelHost, tmp_path: Path) -> None:
+        file = write_gguf(tmp_path / "mine.gguf")
+        with client_of(models, Places(llama_cpp=[tmp_path]), models=["smollm2"]) as client:
+            assert names(client) == ["tiny-chat", "SmolLM2-135M-Instruct"]  # what runs is listed in any case
+            assert client.post("/ui/models/load", json={"model": str(file)}).status_code == 403
+
+    @pytest.mark.parametrize(
+        ("flags", "private"),
+        [
+            ("", True),
+            ("--host 0.0.0.0", False),
+            ("--host 0.0.0.0 --api-key secret", True),
+            ("--allow-host page.example", False),
+            ("--allow-host page.example --api-key secret", True),
+        ],
+    )
+    def test_who_may_choose_freely(self, flags: str, private: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("ROSEPLAY_API_KEY", raising=False)
+        assert parse(flags.split()).is_private is private
+
+    def test_the_flag(self, capsys: pytest.CaptureFixture[str]) -> None:
+        options = parse("--models a/b,tiny-chat --models c.gguf,a/b".split())
+        assert options.models == ("a/b", "tiny-chat", "c.gguf") and options.model == "a/b"
+        assert parse("--model gpt2 --models a/b".split()).model == "gpt2"
+        for other in ("--url http://127.0.0.1:1", "--replay x.jsonl"):
+            with pytest.raises(SystemExit):
+                parse(["--models", "a/b", *other.split()])
+            assert "leave out --models" in capsys.readouterr().err
+
+
+def test_a_recording_ends_with_its_model_and_another_file_begins(tmp_path: Path) -> None:
+    record, params = tmp_path / "run.jsonl", SamplingParams(max_new_tokens=900)
+    (tmp_path / "run-2.jsonl").write_text("of somebody else")
+    assert record_name(str(record), 2) == str(tmp_path / "run-3.jsonl")
+    with model_host(str(record)) as models:
+        for after in ("other", None):
+            stream = models.host.ask("hello", params).stream
+            wait_until(lambda stream=stream: stream.token_ids)
+            if after:
+                models.switch(after)
+    first, second = read(record), read(tmp_path / "run-3.jsonl")
+    assert (first.info.model, second.info.model) == (FIRST, "other")
+    ends = [event for frame in first.frames for event in frame["requests"] if event[1] == "finished"]
+    assert [event[3]["error"] for event in ends] == ["the model was changed to other"]
+    said = [frame["story"]["lines"] for frame in first.frames if frame["story"]]
+    assert said[-1] == [[["The model was changed to other.", "bold"]]]
