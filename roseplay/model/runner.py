@@ -114,6 +114,8 @@ class ModelRunner:
             cuda_graphs=self.accelerator.num_graphs,
             no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
+            decode_tokens_per_s=self.times.decode_tokens_per_s,
+            prompt_tokens_per_s=self.times.prompt_tokens_per_s,
             choices=(*loaded.choices, *self.accelerator.choices()),
             sampling_defaults=loaded.sampling_defaults,
             state_slots=self.num_state_slots,

@@ -14,9 +14,11 @@ function heading() {
 }
 
 function rows(chosen = () => {}) {
-  return demos.list.map(({ name, title, shows, seconds }, i) => {
-    const about = [make("b", "", title), make("span", "", shows), make("small", "", `${seconds} s`)];
+  return demos.list.map(({ name, title, shows, seconds, absent = "" }, i) => {
+    const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
+    const about = [make("b", "", title), make("span", "", shows), make("small", "", takes)];
     const button = makeButton(make("i", "", String(i + 1)), {
+      title: absent,
       onclick: () => {
         chosen();
         demos.start(name);
