@@ -14,11 +14,13 @@ STORIES = (
     "Tell me a story about a cat.",
 )
 
+_SLOW_MOTION = ("The model is fast, so this runs in slow motion, {slow_motion}.",)
+
 _READING = Scene(
     caption=(
         ("**Four people read along.**",),
         ("Each dot in Inter-token latency is one token: how long its reader waited for it.",),
-        ("The model is fast, so this runs in slow motion, {slow_motion}.",),
+        _SLOW_MOTION,
     ),
 )
 
@@ -286,6 +288,7 @@ APPEND = Demo(
                     "**{size} short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
                     "**Short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
                 ),
+                _SLOW_MOTION,
             ),
             stories=False,
             burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
@@ -314,11 +317,11 @@ APPEND = Demo(
         Scene(
             caption=(
                 (
-                    "**A token now takes {gap_falls}.**",
+                    "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
                     "**A token now takes longer:** {gap_rises}.",
                     "**On this machine a token shows no clear difference:** {gap_same}.",
+                    "**Batched append writes once a layer** for all requests of a step.",
                 ),
-                ("The gain grows with the number of requests in a step.",),
             ),
             stories=False,
         ),

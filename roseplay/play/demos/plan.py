@@ -17,7 +17,7 @@ ANSWERED_S, FILLED_S = (
     7.0,
     9.5,
 )  # that a burst takes as planned, and one that fills the pool: machines do other work, too
-WATCHED_S = 1.5  # that a burst has to last
+WATCHED_S = 1.0  # that a burst has to last
 STORY_TOKENS = 160  # of each story
 SPANS_MS = (3000, 15_000)  # of the time charts
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader looks up, then reads
@@ -94,9 +94,7 @@ def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurs
             yield (
                 scene.burst,
                 Conditions(
-                    places=max(
-                        1, now["max_batch_size"] - others // 2
-                    ),  # stories that end meanwhile wait behind the burst
+                    places=max(1, now["max_batch_size"] - others),
                     others=others,
                     budget=min(limits, default=None),
                     sharing=bool(now["same_step_sharing"]),
