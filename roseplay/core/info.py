@@ -44,11 +44,12 @@ class EngineInfo:
         no_cuda_graphs: why a GPU's steps are not, None when they are, or where there is no GPU.
         max_step_tokens: most tokens of a step as the start found them: on a GPU those it has memory for, on a CPU those it
             computes in about ten seconds; None is unlimited.
-        decode_tokens_per_s, prompt_tokens_per_s: of one answer, and of a prompt, as the start measured them; 0 where it did not.
         choices: how the parts of a step are computed here.
         state_slots: requests of a model with recurrent layers that can run at once; 0 for other models.
         state_snapshots: states of such a model that the prefix cache keeps at most.
         state_bytes: of the states of one request.
+        decode_s: seconds of a step that decodes one request, as measured at the start; 0 where it was not.
+        prompt_token_s: seconds that each further token of a step takes, as measured at the start; 0 where it was not.
         server: where another server computes, its kind and address; None where the engine computes itself. Then the
             counts and sizes that it does not tell are 0.
         sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
@@ -70,12 +71,12 @@ class EngineInfo:
     cuda_graphs: int = 0
     no_cuda_graphs: str | None = None
     max_step_tokens: int | None = None
-    decode_tokens_per_s: float = 0.0
-    prompt_tokens_per_s: float = 0.0
     choices: tuple[Choice, ...] = field(default=())
     state_slots: int = 0
     state_snapshots: int = 0
     state_bytes: int = 0
+    decode_s: float = 0.0
+    prompt_token_s: float = 0.0
     server: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 

@@ -20,7 +20,6 @@ ENOUGH = 16  # tokens of a measured step, from which on a first run, which may i
 # Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step
 # counts with: the estimate follows a machine that slows down, and ignores a step during which it was suspended.
 _SLOWER, _FASTER, _MAX_FACTOR = 0.5, 0.125, 4.0
-_LEAST_S = 1e-9  # that a step or a token is taken to need
 
 
 class StepTimes:
@@ -45,20 +44,10 @@ class StepTimes:
     def predict_s(self, step: Step) -> float:
         return self.base_s + self.token_s * self._work(step)
 
-    @property
-    def decode_tokens_per_s(self) -> float:
-        """Of one answer, whose steps have one token each."""
-        return 1 / max(self.base_s, _LEAST_S)
-
-    @property
-    def prompt_tokens_per_s(self) -> float:
-        """Of a prompt that is long enough for the constant part of a step not to matter, without context."""
-        return 1 / max(self.token_s, _LEAST_S)
-
     def tokens_in(self, seconds: float) -> int:
         """Prompt tokens that a step computes in ``seconds``, halfway through the longest prompt; at least 1."""
         token_s = self.token_s * self._cost(self._max_model_len / 2)
-        return max(1, int(max(0.0, seconds - self.base_s) / max(token_s, _LEAST_S)))
+        return max(1, int(max(0.0, seconds - self.base_s) / max(token_s, 1e-9)))
 
     def measure(self, run: Callable[[int], None], first: dict[int, float]) -> None:
         """Time steps of growing size, each of prompts as long as possible, twice or for ``MEASURE_S`` seconds.

@@ -44,7 +44,7 @@ _INFO = object_of(
         **optional(whole(), "cuda_graphs"),
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
-        **optional(number(), "decode_tokens_per_s", "prompt_tokens_per_s"),
+        **optional(number(0), "decode_s", "prompt_token_s"),
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
         **optional(list_of(_CHOICE), "choices"),

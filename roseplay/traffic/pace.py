@@ -11,7 +11,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.traffic.prompts import PromptMix
 
 # Tokens of one repetition of a prompt's body, and of what a chat template adds to a prompt: estimates.
-BODY_TOKENS, CHAT_TOKENS = 10, 30
+BODY_TOKENS, CHAT_TOKENS = 12, 30
 # The smallest burst that still shows something: requests, tokens of an answer, repetitions of a long body, tokens of a head.
 LEAST_REQUESTS, LEAST_ANSWER, LEAST_REPEATS, LEAST_HEAD = 8, 8, 8, 64
 _SHRINK, _STEPS = 0.85, 30  # sizes that are tried: each this much smaller than the one before
@@ -28,9 +28,7 @@ class Speed:
     @classmethod
     def of(cls, info: EngineInfo) -> Self | None:
         """Returns the speed that an engine measured when it started; ``None`` if it measured none."""
-        if not info.decode_tokens_per_s or not info.prompt_tokens_per_s:
-            return None
-        return cls(1 / info.decode_tokens_per_s, 1 / info.prompt_tokens_per_s)
+        return cls(info.decode_s, info.prompt_token_s) if info.decode_s and info.prompt_token_s else None
 
     def step(self, tokens: float) -> float:
         """Returns the seconds of a step with this many tokens."""

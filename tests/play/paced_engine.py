@@ -39,8 +39,7 @@ class PacedEngine(FakeEngine):
         self.virtual = VirtualClock()
         super().__init__(clock=self.virtual)
         self.speed = speed
-        rates = {"decode_tokens_per_s": 1 / speed.step_s, "prompt_tokens_per_s": 1 / speed.token_s}
-        self.info = dataclasses.replace(self.info, **rates)
+        self.info = dataclasses.replace(self.info, decode_s=speed.step_s, prompt_token_s=speed.token_s)
         self.virtual.work = self.run_until
 
     def run_until(self, ns: int) -> None:

@@ -216,6 +216,7 @@ FACTS = BurstFacts(
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
 )  # fmt: skip
+OF_THE_PLAN = {"budget": "64"}  # known in any case
 BETTER = replace(FACTS, pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0)
 
 
@@ -224,7 +225,7 @@ def known_figures() -> set[str]:
     blocks = replace(FACTS, waited_for="blocks", preempted=0)
     pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
     of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
-    return {*of_facts, "size", "long_prompt", "slow_motion"}
+    return {*of_facts, *OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
 
 
 def forms_of(demo: Demo) -> list[str]:
@@ -245,10 +246,10 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
             changes = ("falls", "rises", "same")
-            of_bursts = named - {"size", "long_prompt", "slow_motion"}
+            of_bursts = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
             assert all(name.split("_")[0] in sent for name in of_bursts if not name.endswith(changes)), form
             assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
-        said = caption(scene.caption, {})
+        said = caption(scene.caption, OF_THE_PLAN)
         assert said, "it says something without figures too"
         assert reading_s(said) <= ACT_S
         for target in scene.rings:
@@ -263,10 +264,10 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
 
 
 def test_a_change_is_named_only_where_it_is_clear() -> None:
-    figures = figures_of({"first": FACTS, "second": BETTER})
+    figures = {**OF_THE_PLAN, **figures_of({"first": FACTS, "second": BETTER})}
     assert figures["pause_falls"] == "17 ms instead of 60 ms"
     assert figures["first_token_rises"] == "113 ms instead of 80 ms"
-    same = figures_of({"first": FACTS, "second": FACTS})
+    same = {**OF_THE_PLAN, **figures_of({"first": FACTS, "second": FACTS})}
     assert not [name for name in same if name.endswith(("falls", "rises"))]
     assert same["pause_same"] == "60 and 60 ms"
     last = BUDGET.scenes[-1].caption
@@ -277,7 +278,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
         "With budget 64 pauses show no clear difference: 60 and 60 ms. "
         "First tokens show no clear difference: 80 and 80 ms."
     )
-    assert plain(caption(last, {})) == "With budget 64 no step computes more than 64 prompt tokens."
+    assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
 
 
 CLAIMS = {  # what a form may say only if it names one of these figures
@@ -317,7 +318,7 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
             values = [gap and gap.ms for gap in values]
         return difference(values[:1], values[1:], better="lower").verdict
 
-    figures = figures_of({"first": first, "second": second})
+    figures = {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}
     said = {demo.name: plain(caption(demo.scenes[-1].caption, figures)) for demo in DEMOS.values()}
     for sentence, name in (
         ("budget: pauses", "pause"),
@@ -361,7 +362,7 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
 
 def compared(first: BurstFacts, second: BurstFacts) -> str:
     """What the first demo says last of two bursts' pauses."""
-    said = plain(caption(BUDGET.scenes[-1].caption, figures_of({"first": first, "second": second})))
+    said = plain(caption(BUDGET.scenes[-1].caption, {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}))
     return said.partition(". ")[0]
 
 

@@ -35,7 +35,7 @@ UNDER = Conditions(others=4)
 
 
 def test_a_speed_is_what_the_start_measured() -> None:
-    info = dataclasses.replace(INFO, decode_tokens_per_s=100.0, prompt_tokens_per_s=1000.0)
+    info = dataclasses.replace(INFO, decode_s=0.01, prompt_token_s=0.001)
     assert Speed.of(info) == Speed(0.01, 0.001)
     assert Speed.of(INFO) is None
 
@@ -125,7 +125,7 @@ def steps(speed: Speed, slow: float = 1.0) -> list[StepEvent]:
 
 
 def test_the_speed_follows_the_steps_that_run() -> None:
-    measured = MeasuredSpeed(dataclasses.replace(INFO, decode_tokens_per_s=1000.0, prompt_tokens_per_s=30_000.0))
+    measured = MeasuredSpeed(dataclasses.replace(INFO, decode_s=0.001, prompt_token_s=0.00003))
     measured.take(steps(USUAL))
     assert measured.speed is not None
     assert measured.speed.step_s == pytest.approx(USUAL.step_s, rel=0.1)
@@ -136,7 +136,7 @@ def test_the_speed_follows_the_steps_that_run() -> None:
 
 
 def test_slow_motion_is_not_a_slow_engine() -> None:
-    measured = MeasuredSpeed(dataclasses.replace(INFO, decode_tokens_per_s=87.0, prompt_tokens_per_s=1430.0))
+    measured = MeasuredSpeed(dataclasses.replace(INFO, decode_s=USUAL.step_s, prompt_token_s=USUAL.token_s))
     measured.take([KnobEvent(Knobs(slow_motion=10.0), 0, 0, {"slow_motion": (1.0, 10.0)}), *steps(USUAL, 10.0)])
     assert measured.speed is not None
     assert measured.speed.step_s == pytest.approx(USUAL.step_s, rel=0.1)

@@ -44,7 +44,7 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**The ringed dot is the pause.** The prompts took a step of {first_longest} ms, and "
+                    "**The ringed dots are the pause.** The prompts took a step of {first_longest} ms, and "
                     "{first_who_paused} waited for it.",
                     "**The ringed bar is their prefill,** a step of {first_longest} ms.",
                     "**A bar in Tokens per step** is as wide as its step took.",
@@ -54,15 +54,19 @@ BUDGET = Demo(
             rings=("gap:first", "step:first"),
         ),
         Scene(
-            caption=(("**The prefill budget goes down to [[64]]:** no step computes more than 64 prompt tokens.",),),
+            caption=(
+                (
+                    "**The prefill budget goes down to [[{budget}]]:** no step computes more than {budget} prompt tokens.",
+                ),
+            ),
             knobs={"prefill_max_tokens": 64},
             rings=("budget",),
         ),
         Scene(
             caption=(
                 (
-                    "**The same {size} prompts arrive again.** Now a step computes 64 of their tokens at most.",
-                    "**The same prompts arrive again.** Now a step computes 64 of their tokens at most.",
+                    "**The same {size} prompts arrive again.** Now a step computes {budget} of their tokens at most.",
+                    "**The same prompts arrive again.** Now a step computes {budget} of their tokens at most.",
                 ),
             ),
             burst=DemoBurst(name="second", kind="mix"),
@@ -82,10 +86,10 @@ BUDGET = Demo(
         Scene(
             caption=(
                 (
-                    "**With budget [[64]] a pause is {pause_falls}.**",
-                    "**With budget [[64]] a pause is longer:** {pause_rises}.",
-                    "**With budget [[64]] pauses show no clear difference:** {pause_same}.",
-                    "**With budget [[64]] no step computes more than 64 prompt tokens.**",
+                    "**With budget [[{budget}]] a pause is {pause_falls}.**",
+                    "**With budget [[{budget}]] a pause is longer:** {pause_rises}.",
+                    "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
+                    "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
                 ),
                 (
                     "The price: first tokens after {first_token_rises}.",
@@ -216,7 +220,7 @@ BATCH = Demo(
 )
 
 # Prompts that share nothing, so that each holds blocks of its own.
-_FILLING = DemoBurst(name="", kind="unique", size=40, answer=48, mix=PromptMix(repeats=(16,)))
+_FILLING = DemoBurst(name="", kind="unique", size=40, answer=48, mix=PromptMix(repeats=(12,)))
 
 PRESSURE = Demo(
     name="pressure",

@@ -18,6 +18,7 @@ ANSWERED_S, FILLED_S = (
     9.5,
 )  # that a burst takes as planned, and one that fills the pool: machines do other work, too
 WATCHED_S = 1.0  # that a burst has to last
+BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and how many portions a burst's prompts have to make
 STORY_TOKENS = 160  # of each story
 SPANS_MS = (3000, 15_000)  # of the time charts
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader looks up, then reads
@@ -33,12 +34,14 @@ class Plan:
         demo: with its bursts and knobs as they are played.
         seconds: about how long each scene takes.
         slow_motion: the factor.
+        budget: the prefill budget where it sets one.
         span_ms: how much time the charts show.
     """
 
     demo: Demo
     seconds: tuple[float, ...]
     slow_motion: float
+    budget: int
     span_ms: int
 
     @property
@@ -72,11 +75,12 @@ def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, 
         takes_s = [answered_s(size, speed, now) for _, now in under]
         factor = slow_motion(max(takes_s), WATCHED_S)
         takes_s = [factor * one for one in takes_s]
-    sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=tuple(_sized(demo, size)))
+    budget = _budget(size.prompt_tokens(sharing=under[-1][1].sharing))
+    sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=tuple(_sized(demo, size, budget)))
     longest = iter(takes_s)
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst else 0.0) for scene in demo.scenes)
     span_ms = SPANS_MS[max(takes_s) * 1000 > SPANS_MS[0]]
-    return Plan(demo=sized, seconds=seconds, slow_motion=factor, span_ms=span_ms)
+    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, span_ms=span_ms)
 
 
 def _size_of(burst: DemoBurst) -> Size:
@@ -102,12 +106,19 @@ def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurs
             )
 
 
-def _sized(demo: Demo, size: Size) -> Iterator[Scene]:
+def _budget(prompt_tokens: int) -> int:
+    """Returns a prefill budget that cuts so many prompt tokens into portions; the smallest where they are few."""
+    return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
+
+
+def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
     for scene in demo.scenes:
-        burst = scene.burst
+        burst, knobs = scene.burst, dict(scene.knobs)
+        if knobs.get("prefill_max_tokens"):
+            knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
         if burst:
             burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
-        yield replace(scene, burst=burst)
+        yield replace(scene, burst=burst, knobs=knobs)
 
 
 def _check_fills(demo: Demo, size: Size, sharing: bool, info: EngineInfo) -> None:

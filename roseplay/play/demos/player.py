@@ -175,7 +175,9 @@ class _Play:
         self._lanes: dict[int, int] = {}  # lane -> request of its story
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
-        self._sent: dict[str, str] = {"slow_motion": f"×{plan.slow_motion:g}"} if plan.slow_motion > 1 else {}
+        self._sent = {"budget": str(plan.budget)}
+        if plan.slow_motion > 1:
+            self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
         self._begun_ms = stage.now_ms()
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 

@@ -13,10 +13,10 @@ const ITS_OWN = [
 
 /* That people ask of any chat model. */
 const GENERAL = [
-  ["Explain in two sentences why the sky is blue.", "Write a haiku about rain."],
+  ["Explain why the sky is blue.", "Write a haiku about rain."],
   ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],
   ["Translate into French: Good morning, how are you?", "Tell me a story about a fox."],
-  ["Write a short, polite email that moves a meeting to Friday.", "Give me a recipe for pancakes."],
+  ["Write an email that moves a meeting.", "Give me a recipe for pancakes."],
 ];
 
 /**

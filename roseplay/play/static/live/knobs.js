@@ -119,8 +119,8 @@ function switchState(knob) {
 const UNCHANGED = { __type__: "update" };
 let pacedFor = ""; // the model
 
-/* Answer length, burst size, and the two parts of the rate. An answer has at most half of the model's context. For a model
- * that the page has not shown yet they are what it answers in good time. */
+/* Answer length, burst size, and the two parts of the rate. An answer has at most half of the model's context. For a
+ * model that the page has not shown yet they are what it answers in good time. */
 function traffic() {
   if (!store.info || poll.held) return [UNCHANGED, UNCHANGED, UNCHANGED, UNCHANGED]; // a recording sends nothing
   const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));

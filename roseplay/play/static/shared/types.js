@@ -114,7 +114,11 @@
 /**
  * What fits how fast the model is: the page's burst size, answer length and rate, and what each demo takes or why it is
  * absent.
- * @typedef {{burst: number, answer: number, rate: number, demos: {name: string, seconds?: number, absent?: string}[]}} Pace
+ * @typedef {object} Pace
+ * @property {number} burst
+ * @property {number} answer
+ * @property {number} rate
+ * @property {{name: string, seconds?: number, absent?: string}[]} demos
  */
 
 /**
