@@ -216,7 +216,7 @@ FACTS = BurstFacts(
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
 )  # fmt: skip
-OF_THE_PLAN = {"budget": "64"}  # known in any case
+OF_THE_PLAN = {"budget": "64", "half": "24"}  # known in any case
 BETTER = replace(FACTS, pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0)
 
 

@@ -252,7 +252,7 @@ PRESSURE = Demo(
             rings=("rp-steps",),
         ),
         Scene(
-            caption=(("**Max batch goes down to [[24]]:** fewer answers hold memory at once.",),),
+            caption=(("**Max batch goes down to [[{half}]]:** fewer answers hold memory at once.",),),
             knobs={"max_batch_size": 24},
             rings=("max-batch",),
         ),
@@ -266,7 +266,7 @@ PRESSURE = Demo(
                     "**{second_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
                     "**{second_preempted} answers gave way** this time.",
                     "**{second_none_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
-                    "**With max batch [[24]] fewer answers hold memory at once.**",
+                    "**With max batch [[{half}]] fewer answers hold memory at once.**",
                 ),
                 (
                     "{second_waited_for_batch} prompts waited for a place in the batch instead.",

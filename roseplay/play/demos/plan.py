@@ -35,6 +35,7 @@ class Plan:
         seconds: about how long each scene takes.
         slow_motion: the factor.
         budget: the prefill budget where it sets one.
+        half: the smaller batch of one that fills the pool.
         span_ms: how much time the charts show.
     """
 
@@ -42,6 +43,7 @@ class Plan:
     seconds: tuple[float, ...]
     slow_motion: float
     budget: int
+    half: int
     span_ms: int
 
     @property
@@ -80,7 +82,7 @@ def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, 
     longest = iter(takes_s)
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst else 0.0) for scene in demo.scenes)
     span_ms = SPANS_MS[max(takes_s) * 1000 > SPANS_MS[0]]
-    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, span_ms=span_ms)
+    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, half=_half(size), span_ms=span_ms)
 
 
 def _size_of(burst: DemoBurst) -> Size:
@@ -106,6 +108,11 @@ def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurs
             )
 
 
+def _half(size: Size) -> int:
+    """Returns a batch that half of a burst fits into, beside the stories."""
+    return len(STORIES) + size.requests // 2
+
+
 def _budget(prompt_tokens: int) -> int:
     """Returns a prefill budget that cuts so many prompt tokens into portions; the smallest where they are few."""
     return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
@@ -116,6 +123,8 @@ def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
         burst, knobs = scene.burst, dict(scene.knobs)
         if knobs.get("prefill_max_tokens"):
             knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
+        if demo.fills_pool and "max_batch_size" in knobs:
+            knobs["max_batch_size"] = _half(size)
         if burst:
             burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
         yield replace(scene, burst=burst, knobs=knobs)

@@ -175,7 +175,7 @@ class _Play:
         self._lanes: dict[int, int] = {}  # lane -> request of its story
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
-        self._sent = {"budget": str(plan.budget)}
+        self._sent = {"budget": str(plan.budget), "half": str(plan.half)}
         if plan.slow_motion > 1:
             self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
         self._begun_ms = stage.now_ms()
