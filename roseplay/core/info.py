@@ -49,6 +49,7 @@ class EngineInfo:
         state_snapshots: states of such a model that the prefix cache keeps at most.
         state_bytes: of the states of one request.
         decode_s: seconds of a step that decodes one request, as measured at the start; 0 where it was not.
+        prompt_token_s: seconds that each further token of a step takes, as measured at the start; 0 where it was not.
         server: where another server computes, its kind and address; None where the engine computes itself. Then the
             counts and sizes that it does not tell are 0.
         sampling_defaults: what the model's author recommends: fields of ``SamplingParams`` for requests that do not say.
@@ -75,6 +76,7 @@ class EngineInfo:
     state_snapshots: int = 0
     state_bytes: int = 0
     decode_s: float = 0.0
+    prompt_token_s: float = 0.0
     server: str | None = None
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from roseplay.lab.spec import ARMS, Experiment
 from roseplay.own_models import choose_model
 from roseplay.texts import number_text, range_text, ratio_text
 from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.pace import Speed
 
 _POLL_S = 0.1
 
@@ -32,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     results: list[dict[str, Any]] = []
     try:
-        asked = parse_any(experiment_body(options))
+        body = experiment_body(options)
+        asked = parse_any(body)
         if options.csv and isinstance(asked, Experiment):
             raise ValueError("--csv is for --sweep and --find: use --json")
         config = engine_config(options)
@@ -46,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         addresses = server_addresses(vars(options))
         live = Servers.at(addresses) if addresses else arms.ClosedEngine.of(_model(options), config)
+        asked = parse_any(body, Speed.of(live.info))
         job = make_job(asked, live, keep, run_limit_s=options.run_limit_s, keep_cache=options.keep_cache)
         _follow(job)
         if job.state != "done":

@@ -18,6 +18,7 @@ from roseplay.lab.find_summary import (
 )
 from roseplay.lab.own_traffic import checked_object
 from roseplay.lab.points import KNOBS, MAX_VALUE, Point, PointJob, Question, Value, Varied, parse_question
+from roseplay.traffic.pace import Speed
 from roseplay.traffic.scenario import checked_number
 
 VERSION = 1
@@ -35,17 +36,20 @@ class Find:
     question: Question
 
 
-def parse_find(body: Mapping[str, Any]) -> Find:
+def parse_find(body: Mapping[str, Any], speed: Speed | None = None) -> Find:
     """Parse a search as a page or a program sends it.
 
     ``find`` is ``{"setting": "prefill_max_tokens", "itl_p99_ms": 20, "ttft_p95_ms": 250, "from": 16, "to": 2048}``; the
     setting may also be ``max_batch_size``. The other fields are those of ``points.parse_question``. A value whose repeats
     do not agree is measured more often, see ``find_summary.is_sure``.
 
+    Args:
+        speed: of the engine, see ``spec.parse_load``.
+
     Raises:
         ValueError: one sentence for the sender.
     """
-    question = parse_question(body, "find")
+    question = parse_question(body, "find", speed)
     if question.max_spread_pct is not None:
         raise ValueError("a search repeats a value until its verdict is sure: leave out max_spread_pct")
     given = checked_object(body["find"], "a search", _FIELDS)

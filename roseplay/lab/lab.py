@@ -23,6 +23,8 @@ from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment
 from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
 from roseplay.traffic.figures import FIGURES
+from roseplay.traffic.pace import Speed
+from roseplay.traffic.paced import paced
 from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -61,17 +63,20 @@ class Store:
         return document_id
 
 
-def parse_any(body: Any) -> Experiment | Sweep | Find:
+def parse_any(body: Any, speed: Speed | None = None) -> Experiment | Sweep | Find:
     """Returns what a body asks for: a sweep or a search if it has ``sweep`` or ``find``, else an experiment.
+
+    Args:
+        speed: of the engine: what the body does not say of a scenario's traffic is at its pace.
 
     Raises:
         ValueError: one sentence for the sender.
     """
     if isinstance(body, Mapping) and body.get("sweep") is not None:
-        return parse_sweep(body)
+        return parse_sweep(body, speed)
     if isinstance(body, Mapping) and body.get("find") is not None:
-        return parse_find(body)
-    return parse_experiment(body)
+        return parse_find(body, speed)
+    return parse_experiment(body, speed)
 
 
 def make_job(asked: Experiment | Sweep | Find, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> Any:
@@ -96,6 +101,7 @@ class Lab:
         open_engine: see ``arms.open_engine``.
         servers: further ones, with which it can be compared.
         store: of results; an empty one by default.
+        speed: returns how fast the engine computes; by default as its start measured it.
     """
 
     def __init__(
@@ -105,12 +111,14 @@ class Lab:
         open_engine: OpenEngine = open_engine,
         servers: Sequence[ServerAddress] = (),
         store: Store | None = None,
+        speed: Callable[[], Speed | None] | None = None,
     ) -> None:
         self.store = Store() if store is None else store
         self._engine = engine
         if isinstance(engine, HttpEngine):
             self._engine = Servers([engine.address, *servers], engine.info, engine.capabilities)
         self._open_engine = open_engine
+        self._speed = speed or (lambda: Speed.of(engine.info))
         self._lock = threading.Lock()
         self._job: BackgroundJob | None = None
         self._closed = False
@@ -132,7 +140,8 @@ class Lab:
                 raise LabBusyError("the server ends, and the lab begins nothing new")
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
-            job: BackgroundJob = make_job(parse_any(body), self._engine, self.store.keep, open_engine=self._open_engine)
+            asked = parse_any(body, self._speed())
+            job: BackgroundJob = make_job(asked, self._engine, self.store.keep, open_engine=self._open_engine)
             self._job = job
             job.start()
         return job
@@ -160,10 +169,10 @@ class Lab:
         """Returns what the page's tab needs: scenarios (``own`` is that of a file), knobs, settings and the state."""
         knobs = Knobs().to_dict() if self._engine.capabilities.knobs else {}
         knobs.pop("slow_motion", None)
-        info, servers = self._engine.info, isinstance(self._engine, Servers)
+        info, servers, speed = self._engine.info, isinstance(self._engine, Servers), self._speed()
         config = next(iter(self._engine.addresses.values())) if servers else self._engine.config
         return {
-            "scenarios": [self._scenario(scenario) for scenario in SCENARIOS.values()],
+            "scenarios": [self._scenario(paced(scenario, speed)) for scenario in SCENARIOS.values()],
             "own": {**self._scenario(OWN), "params": {}},
             "knobs": knobs,
             "engine": {"model": info.model, **settings(config, info)},

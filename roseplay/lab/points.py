@@ -34,6 +34,7 @@ from roseplay.lab.summary import MEASURES, keeps
 from roseplay.settings import settings_of
 from roseplay.texts import number_text
 from roseplay.traffic.environment import environment
+from roseplay.traffic.pace import Speed
 from roseplay.traffic.scenario import Scenario, checked_number
 from roseplay.traffic.workload import Workload
 
@@ -64,18 +65,19 @@ class Question:
     max_spread_pct: float | None = None
 
 
-def parse_question(body: Mapping[str, Any], own: str) -> Question:
+def parse_question(body: Mapping[str, Any], own: str, speed: Speed | None = None) -> Question:
     """Parse the fields that sweeps and searches share; ``a`` are the settings, the scenario's A if it is missing.
 
     Args:
         own: the field that only this kind of question has.
+        speed: of the engine, see ``spec.parse_load``.
 
     Raises:
         ValueError: one sentence for the sender.
     """
     body = checked_object(body, f"a body with {own}", (*COMMON, own))
     seed = parse_seed(body.get("seed"))
-    scenario, traffic = parse_load(body, seed)
+    scenario, traffic = parse_load(body, seed, speed)
     repeats = 3 if body.get("repeats") is None else body["repeats"]
     return Question(
         scenario=scenario,

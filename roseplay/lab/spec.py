@@ -9,6 +9,8 @@ from typing import Any
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
 from roseplay.settings import current_names, settings_of
+from roseplay.traffic.pace import Speed
+from roseplay.traffic.paced import paced
 from roseplay.traffic.scenario import SIDES, Scenario, checked_number
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -72,11 +74,14 @@ def answer_tokens(scenario: Scenario, traffic: OwnTraffic | None) -> int:
     return traffic.answer_tokens if traffic else scenario.num_requests * scenario.max_new_tokens
 
 
-def parse_experiment(body: Any) -> Experiment:
+def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
     """Parse an experiment as a page or a program sends it.
 
     ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; an arm that is missing is the
     scenario's. ``traffic`` is described at ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
+
+    Args:
+        speed: of the engine, see ``parse_load``.
 
     Raises:
         ValueError: one sentence for the sender.
@@ -87,7 +92,7 @@ def parse_experiment(body: Any) -> Experiment:
     if unknown:
         raise ValueError(f"an experiment has no {', '.join(unknown)}: use {', '.join(_FIELDS)}")
     seed = parse_seed(body.get("seed"))
-    scenario, traffic = parse_load(body, seed)
+    scenario, traffic = parse_load(body, seed, speed)
     arms = {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
     given = {name: value for name, value in body.items() if value is not None}
     repeats = int(checked_number("repeats", given.get("repeats", 1), 1, MAX_REPEATS))
@@ -104,10 +109,11 @@ def parse_experiment(body: Any) -> Experiment:
     )
 
 
-def parse_load(body: Mapping[str, Any], seed: int) -> tuple[Scenario, OwnTraffic | None]:
+def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -> tuple[Scenario, OwnTraffic | None]:
     """Returns the scenario with the requested parameters, and the traffic that takes the place of its requests, if any.
 
-    ``length`` multiplies the number of requests.
+    Parameters that are not requested are at the engine's pace, where its speed is given. ``length`` multiplies the number
+    of requests.
 
     Raises:
         ValueError: an unknown scenario, bad parameters or bad traffic.
@@ -115,7 +121,7 @@ def parse_load(body: Mapping[str, Any], seed: int) -> tuple[Scenario, OwnTraffic
     params = checked_object(body.get("params"), "params")
     length = parse_length(body.get("length"))
     if body.get("traffic") is None:
-        scenario = find_scenario(body.get("scenario")).changed(params)
+        scenario = paced(find_scenario(body.get("scenario")), speed).changed(params)
         return scenario.changed({"num_requests": length * scenario.num_requests}), None
     if length != 1:
         raise ValueError("length is for a scenario: traffic of your own is sent as it is")

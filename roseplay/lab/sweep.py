@@ -26,6 +26,7 @@ from roseplay.lab.progress import RunProgress
 from roseplay.lab.spec import MAX_REPEATS, parse_length
 from roseplay.lab.spread import is_small
 from roseplay.lab.sweep_summary import latency_of, sweep_summary
+from roseplay.traffic.pace import Speed
 from roseplay.traffic.scenario import MAX_RATE_PER_S, checked_number
 
 VERSION = 1
@@ -51,7 +52,7 @@ class Sweep:
     seconds: float | None
 
 
-def parse_sweep(body: Mapping[str, Any]) -> Sweep:
+def parse_sweep(body: Mapping[str, Any], speed: Speed | None = None) -> Sweep:
     """Parse a sweep as a page or a program sends it.
 
     ``sweep`` is ``{"setting": "rate_per_s", "from": 1, "to": 12, "points": 12, "seconds": 5}``; the setting may also be
@@ -59,10 +60,13 @@ def parse_sweep(body: Mapping[str, Any]) -> Sweep:
     how long requests arrive at each value; without it, the scenario's number of requests is sent. The other fields
     are those of ``points.parse_question``.
 
+    Args:
+        speed: of the engine, see ``spec.parse_load``.
+
     Raises:
         ValueError: one sentence for the sender.
     """
-    question = parse_question(body, "sweep")
+    question = parse_question(body, "sweep", speed)
     given = checked_object(body["sweep"], "a sweep", _FIELDS)
     setting = given.get("setting")
     if setting not in (RATE, *KNOBS):

@@ -17,7 +17,8 @@ STEP_S = 10.0
 # Steps that run first, in tokens: a decode, and prompts that backends compute token by token and otherwise.
 FIRST_SIZES = (1, 2, 64)
 # Step sizes measured at the start, in tokens, while the next one is expected to end within MEASURE_S seconds in all.
-MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 0.3
+MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 1.5
+ENOUGH = 16  # tokens of a measured step, from which on a first run, which may include compilation, does not count
 # Tokens a second of one answer below which it is too slow to be watched.
 WATCHABLE = 8.0
 # Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step
@@ -53,22 +54,27 @@ class StepTimes:
         return max(1, int(max(0.0, seconds - self.base_s) / max(token_s, 1e-9)))
 
     def measure(self, run: Callable[[int], None], first: dict[int, float]) -> None:
-        """Time steps of growing size, each of prompts as long as possible, for ``MEASURE_S`` seconds.
+        """Time steps of growing size, each of prompts as long as possible, twice or for ``MEASURE_S`` seconds.
+
+        The faster run of a size counts: a start is when a machine is busy with other work.
 
         Args:
             run: computes a number of tokens, and waits for them.
             first: seconds of the first run of some sizes, which may include compilation: an upper bound for sizes that
                 there is no time to run again.
         """
-        took = dict(first)
+        took: dict[int, float] = {}
         spent, before = 0.0, (1, 0.0)
-        for tokens in MEASURE_SIZES:
+        for tokens in MEASURE_SIZES * 2:
             if spent + before[1] * tokens / before[0] > MEASURE_S:
                 break
             begin = time.perf_counter()
             run(tokens)
-            took[tokens] = time.perf_counter() - begin
-            spent, before = spent + took[tokens], (tokens, took[tokens])
+            seconds = time.perf_counter() - begin
+            took[tokens] = min(seconds, took.get(tokens, seconds))
+            spent, before = spent + seconds, (tokens, seconds)
+        if max(took, default=0) < ENOUGH:
+            took = {**first, **took}
         self.base_s = took[min(took)]
         most = max(took)
         # A base step that was slow by chance must not make tokens look free.

@@ -7,13 +7,36 @@ from typing import Any
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.texts import shown
 from roseplay.traffic.metrics import ms, percentile
-from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptSource, prompt_source
+from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, sustained_rate
+from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, PromptSource, prompt_source
 
 MAX_SIZE = 64
 MAX_SEED = 2**63 - 1
 LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "1·1·1·64 mix"}
 
 REPEATED = "What is a KV block?"
+
+# What the page's controls are set to, unless the model is too slow for it.
+DEFAULT_KIND, DEFAULT_BURST, DEFAULT_ANSWER, DEFAULT_RATE = "shared_head", 20, 64, 4.0
+ANSWER_STEP = 16
+_ANSWERED_S = 8.0  # that people watch a burst
+
+
+def default_traffic(speed: Speed | None) -> dict[str, float]:
+    """Returns ``burst``, ``answer`` and ``rate`` for the page's controls: what a model of this speed answers in good time."""
+    size = Size(requests=DEFAULT_BURST, answer=DEFAULT_ANSWER, mix=KINDS[DEFAULT_KIND])
+    rate = DEFAULT_RATE
+    if speed is not None:
+        under = Conditions(others=4)
+        size = fitted(size, lambda one: answered_s(one, speed, under), _ANSWERED_S, prompts=False)
+        rate = min(rate, _half(sustained_rate(size, speed, under)))
+    answer = max(ANSWER_STEP, size.answer - size.answer % ANSWER_STEP)
+    return {"burst": size.requests, "answer": answer, "rate": rate}
+
+
+def _half(rate: float) -> float:
+    """Returns half of a rate, with one significant digit."""
+    return max(0.1, float(f"{rate / 2:.1g}"))
 
 
 def kind_of(name: str) -> str:
@@ -25,9 +48,20 @@ def kind_of(name: str) -> str:
     raise ValueError(f"there is no burst of kind {shown(name)}: use one of {', '.join(LABELS)}")
 
 
-def burst_prompts(engine: Any, kind: str, size: int, seed: int) -> list[Prompt]:
-    """Returns the prompts of a burst; the same arguments give the same prompts."""
-    return KINDS[kind].prompts(traffic_source(engine, kind, seed), size)
+def burst_prompts(engine: Any, kind: str, size: int, seed: int, mix: PromptMix | None = None) -> list[Prompt]:
+    """Returns the prompts of a burst; the same arguments give the same prompts.
+
+    Args:
+        mix: how they relate; by default as those of the kind.
+    """
+    return (mix or KINDS[kind]).prompts(traffic_source(engine, kind, seed), size)
+
+
+def label_of(kind: str, mix: PromptMix | None = None) -> str:
+    """Returns what the prompts of a burst are called."""
+    if mix is None or mix.repeats == KINDS[kind].repeats:
+        return LABELS[kind]
+    return "·".join(map(str, mix.repeats)) + " mix"
 
 
 def traffic_source(engine: Any, kind: str, seed: int) -> PromptSource:
@@ -46,9 +80,12 @@ def traffic_source(engine: Any, kind: str, seed: int) -> PromptSource:
 class Burst:
     """The requests of one burst and their progress."""
 
-    def __init__(self, burst_id: int, kind: str, size: int, seed: int, answer: int, block_size: int) -> None:
+    def __init__(
+        self, burst_id: int, kind: str, size: int, seed: int, answer: int, block_size: int, mix: PromptMix | None = None
+    ) -> None:
         self.burst_id = burst_id
         self.kind = kind
+        self.label = label_of(kind, mix)
         self.size = size
         self.seed = seed
         self.answer = answer  # tokens of each
@@ -63,7 +100,7 @@ class Burst:
         return {
             "burst": self.burst_id,
             "kind": self.kind,
-            "label": LABELS[self.kind],
+            "label": self.label,
             "size": self.size,
             "seed": self.seed,
             "answer": self.answer,

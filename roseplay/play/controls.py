@@ -210,11 +210,11 @@ class Controls:
             self._controls.append(SlowMotion(playground))
         self.sync = html("", elem_id="rp-sync", js_on_load=assets.mount("live/knobs.js", "sync"))
 
-    def wire(self, answer_length: gr.Slider) -> None:
-        """Connect the controls; ``answer_length`` ends where the model's context does, which the page learns later."""
+    def wire(self, traffic: list[Any]) -> None:
+        """Connect the controls; those of ``traffic`` follow the model's pace and context, which the page learns later."""
         for control in self._controls:
             control.wire()
-        shown = [*(element for control in self._controls for element in control.shows), answer_length]
+        shown = [*(element for control in self._controls for element in control.shows), *traffic]
         self.sync.sync(None, None, shown, js=assets.call("live/knobs.js", "controlValues"), api_name="_sync", **QUIET)
 
 

@@ -63,7 +63,7 @@ def build_page(playground: Playground, *, picks: bool = False) -> gr.Blocks:
                     LabTab().wire()
             with gr.Tab("Traces", id="traces", elem_id="rp-traces", elem_classes="rp-page"):
                 traces(playground)
-        controls.wire(traffic.length)
+        controls.wire(traffic.paced)
         traffic.wire()
         story.wire()
         api.add_endpoints(playground)

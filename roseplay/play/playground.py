@@ -18,7 +18,7 @@ from roseplay.engine.http.address import ServerAddress
 from roseplay.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
-from roseplay.play.bursts import Burst
+from roseplay.play.bursts import Burst, default_traffic
 from roseplay.play.chat_service import ChatService
 from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, title_of
 from roseplay.play.demos.player import DemoPlayer, Stage
@@ -35,6 +35,7 @@ from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
+from roseplay.traffic.measured_speed import MeasuredSpeed
 
 FRAME_S = 0.1
 SNAPSHOT_MS = 20_000.0
@@ -72,7 +73,9 @@ class Playground:
         if tabs is None:
             tabs = Tabs() if after is None else after.tabs
         self.tabs: Tabs = tabs
-        self.lab: Lab = Lab(engine, servers=servers, store=None if after is None else after.lab.store)
+        self._speed = MeasuredSpeed(engine.info, engine.knobs.slow_motion)
+        store = None if after is None else after.lab.store
+        self.lab: Lab = Lab(engine, servers=servers, store=store, speed=lambda: self._speed.speed)
         self.submissions = Submissions()
         self._registry = RequestRegistry(engine.info.block_size)
         self._time = PageTime(engine.clock)
@@ -91,7 +94,12 @@ class Playground:
         touched = self._end_demo
         self.chats = ChatService(engine, self.tabs, self._submit, self._abort, touched)
         self.traffic = TrafficService(engine, self.tabs, self._submit, touched)
-        stage = Stage(engine, self.tabs, self.chats, self.traffic, self._story, self._abort, self._time.now)
+        stage = Stage(
+            *(engine, self.tabs, self.chats, self.traffic, self._story),
+            abort=self._abort,
+            now_ms=self._time.now,
+            speed=lambda: self._speed.speed,
+        )
         self.demos = DemoPlayer(stage)
         self._cursor = 0
         self._stopped = threading.Event()
@@ -276,6 +284,7 @@ class Playground:
             "story": self._story.latest,
             "demo": self.demos.latest,
             "absent": self._builder.absent,
+            "pace": {**default_traffic(self._speed.speed), "demos": self.demos.offers()},
             **({"load": self._builder.load} if self._builder.load else {}),
         }
 
@@ -317,6 +326,7 @@ class Playground:
         for tracked in self.tabs.expire():
             self.engine.abort(tracked.request_id)
         self._cursor, events = self.engine.telemetry.since(self._cursor)
+        self._speed.take(events)
         if self.lab.running:
             self.demos.interrupt()
         made = self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news())

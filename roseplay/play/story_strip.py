@@ -13,10 +13,8 @@ from roseplay.play.session import check_tab_id
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_on_page
 
-# What the page lists.
-LIST = [
-    {"name": demo.name, "title": demo.title, "shows": demo.shows, "seconds": demo.seconds} for demo in DEMOS.values()
-]
+# What the page lists; how long each takes here it learns from its first poll.
+LIST = [{"name": demo.name, "title": demo.title, "shows": demo.shows} for demo in DEMOS.values()]
 
 
 class StoryStrip:

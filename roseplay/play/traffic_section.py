@@ -8,7 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from roseplay.play.bursts import LABELS, MAX_SIZE
+from roseplay.play.bursts import (
+    ANSWER_STEP,
+    DEFAULT_ANSWER,
+    DEFAULT_BURST,
+    DEFAULT_KIND,
+    DEFAULT_RATE,
+    LABELS,
+    MAX_SIZE,
+)
 from roseplay.play.controls import StopSlider, slider
 from roseplay.play.markup import OWN, STEADY, html, section
 from roseplay.play.playground import Playground
@@ -17,10 +25,6 @@ from roseplay.play.settings import whole_number
 from roseplay.play.stops import RATE
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT, refusals_on_page
-
-DEFAULT_BURST = 20
-DEFAULT_RATE = 4.0
-DEFAULT_ANSWER = 64
 
 
 class TrafficSection:
@@ -31,9 +35,11 @@ class TrafficSection:
         with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
             section("Traffic", "", "traffic")
             self.size = slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")
-            self.length = slider("Answer length", "duration", 16, 256, DEFAULT_ANSWER, "answer-length", step=16)
+            self.length = slider(
+                "Answer length", "duration", ANSWER_STEP, 256, DEFAULT_ANSWER, "answer-length", step=ANSWER_STEP
+            )
             self.kind = gr.Radio(
-                list(LABELS.values()), value=LABELS["shared_head"], label="Prompts", show_label=False, container=False,
+                list(LABELS.values()), value=LABELS[DEFAULT_KIND], label="Prompts", show_label=False, container=False,
                 min_width=0, elem_id="mix", elem_classes="rp-seg", interactive=True,
             )  # fmt: skip
             self.burst = gr.Button("Burst", variant="primary", min_width=0, elem_id="burst", elem_classes="rp-key")
@@ -43,6 +49,7 @@ class TrafficSection:
             self.rate = StopSlider("Rate", "requests / s", RATE, DEFAULT_RATE, "steady-rate")
             html(OWN, elem_id="rp-own", js_on_load=assets.mount("live/owntraffic.js"))
             self.tab = gr.Textbox(visible=False)
+        self.paced = [self.length, self.size, *self.rate.shows]  # in the order of ``traffic`` in live/knobs.js
 
     def wire(self) -> None:
         inputs = [self.size, self.length, self.kind, self.tab]

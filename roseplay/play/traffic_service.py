@@ -20,7 +20,7 @@ from roseplay.texts import shown
 from roseplay.traffic.arrivals import Spacing
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt
-from roseplay.traffic.prompts import KINDS, Prompt
+from roseplay.traffic.prompts import KINDS, Prompt, PromptMix
 
 LOOPS = ("steady", "file")  # traffic that goes on until it is stopped: steady, and the requests of a file
 _FIRST_SEED = 7
@@ -49,11 +49,20 @@ class TrafficService:
         self._seeds = itertools.count(_FIRST_SEED)
         self.newest_burst: Burst | None = None
 
-    def burst(self, *, size: int, kind: str, max_new_tokens: int, seed: int | None, tab_id: str) -> Burst:
+    def burst(
+        self,
+        *,
+        size: int,
+        kind: str,
+        max_new_tokens: int,
+        seed: int | None,
+        tab_id: str,
+        mix: PromptMix | None = None,
+    ) -> Burst:
         """Submit many requests at once, each with an answer of exactly ``max_new_tokens`` tokens.
 
-        Without a seed each burst has other prompts. If the engine accepts only some of the requests, the burst is that
-        large.
+        Without a seed each burst has other prompts, and without a mix those of its kind. If the engine accepts only some of
+        the requests, the burst is that large.
 
         Raises:
             ValueError: a bad size, kind or seed.
@@ -67,8 +76,8 @@ class TrafficService:
         if tab:
             self._touched(tab_id)
         info = self._engine.info
-        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
-        for prompt in burst_prompts(self._engine, key, size, seed):
+        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size, mix)
+        for prompt in burst_prompts(self._engine, key, size, seed, mix):
             try:
                 tracked = self._send(prompt, params, kind="burst", burst=burst.burst_id, tab=tab_id)
             except EngineBusyError:

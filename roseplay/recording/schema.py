@@ -44,6 +44,7 @@ _INFO = object_of(
         **optional(whole(), "cuda_graphs"),
         **optional(text(null=True), "no_cuda_graphs"),
         **optional(whole(null=True), "max_step_tokens"),
+        **optional(number(0), "decode_s", "prompt_token_s"),
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
         **optional(number(0), "decode_s"),
@@ -133,7 +134,7 @@ _STORY = object_of(
 _DEMO = object_of(
     {
         **optional(text(100), "name", "title"),
-        **optional(whole(), "scene", "scenes", "seconds"),
+        **optional(whole(), "scene", "scenes", "seconds", "span_ms"),
         **optional(number(), "begun"),
         **optional(_SENTENCE, "caption"),
         **optional(list_of(object_of({}, rest=scalar())), "rings"),

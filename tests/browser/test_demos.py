@@ -83,7 +83,7 @@ def near(value: float, told: set[int]) -> bool:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first demo waits for Next wherever it does not wait for a burst, so that a busy machine misses no caption."""
-    scenes = tuple(replace(scene, hold_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
+    scenes = tuple(replace(scene, read_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
     monkeypatch.setitem(DEMOS, "budget", replace(BUDGET, scenes=scenes))
 
 

@@ -20,7 +20,7 @@ from roseplay.recording.exports import export
 from tests.browser.conftest import Served, ask, serving, text
 from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, theatre, to_the_end
-from tests.play.fake_engine import INFO, FakeEngine, now
+from tests.play.fake_engine import INFO, FakeEngine
 from tests.play.test_recording import MINE, run
 from tests.play.test_recording_hostile import BAD, Lines, encoded, hostile
 
@@ -178,8 +178,9 @@ def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Ope
     expect(text(page, 1)).to_contain_text(IMAGE)
     page.wait_for_function("() => Rose.store.tokens.end > 8")
     for stream in list(odd.engine.streams.values()):
-        stream.finish(FinishReason.ERROR, now(), SCRIPT)
-        odd.engine._tell("finished", stream, now())
+        ended = odd.engine.clock.now_ns()
+        stream.finish(FinishReason.ERROR, ended, SCRIPT)
+        odd.engine._tell("finished", stream, ended)
     expect(page.locator("#rp-lane-1 .rp-error")).to_contain_text(IMAGE)
 
     def refuse(*_: Any, **__: Any) -> None:

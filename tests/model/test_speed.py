@@ -163,3 +163,16 @@ def test_an_answer_too_slow_to_be_watched_is_told_and_a_faster_model_offered(mod
     assert speed.too_slow("tiny-chat", 0.2)[0].slow == (
         "an answer comes at 5.0 tokens/s on this machine, too slow to be watched"
     )
+
+
+@pytest.mark.parametrize("base_s", [0.002, 0.05, 0.15])
+def test_what_the_first_runs_compiled_is_not_taken_for_a_slow_model(base_s: float):
+    times = measured(lambda tokens: base_s * (1 + tokens / 20))
+    assert times.base_s == pytest.approx(base_s, rel=0.1)
+    assert times.token_s == pytest.approx(base_s / 20, rel=0.3)
+
+
+def test_a_run_that_was_slow_by_chance_does_not_count():
+    slow = iter([9.0])
+    times = measured(lambda tokens: 0.002 * (1 + tokens / 20) * next(slow, 1.0))
+    assert times.base_s == pytest.approx(0.002, rel=0.1)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from roseplay.clock import SYSTEM_CLOCK
+from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
@@ -34,7 +33,6 @@ INFO = EngineInfo(
     model="fake-chat", architecture="fake", device="cpu", dtype="float32", attention="none", num_parameters=0, weight_bytes=0, vocab_size=100,
     block_size=16, num_blocks=449, max_model_len=2048, kv_bytes_per_token=64, threads=1,
 )  # fmt: skip
-now = time.perf_counter_ns
 
 
 class Words:
@@ -64,15 +62,17 @@ class FakeEngine:
         max_waiting: int = 4096,
         model: str = INFO.model,
         ids: Iterator[int] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.info, self.knobs, self.tokenizer = dataclasses.replace(INFO, model=model), Knobs(), None
         self.model, self.config, self.paused = model, EngineConfig(), False
         self.memory = FreeMemory(host=64 * 2**30)
         self.telemetry = Telemetry(4096)
-        self.clock = SYSTEM_CLOCK
+        self.clock = clock
         self.streams: dict[int, Stream] = {}
         self.blocks: dict[int, BlockInfo] = {}
         self._left: dict[int, int] = {}
+        self._shared: dict[int, int] = {}  # tokens of a prompt that need not be computed
         self._ids, self._steps = itertools.count(1) if ids is None else ids, itertools.count()
         self._step_s, self._max_waiting = step_s, max_waiting
         self._lock = threading.RLock()
@@ -89,7 +89,7 @@ class FakeEngine:
         with self._lock:
             if not self.room:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
-            submitted = now()
+            submitted = self.clock.now_ns()
             stream = Stream(next(self._ids), list(prompt), params, self.detokenizer(), self.abort, submitted, on_update)
             self.streams[stream.request_id] = stream
             self._left[stream.request_id] = len(prompt)
@@ -139,7 +139,7 @@ class FakeEngine:
         old, self.knobs = self.knobs, self.knobs.changed(changes)
         changed = {k: (getattr(old, k), v) for k, v in changes.items() if getattr(old, k) != v}
         if changed:
-            self.telemetry.add(KnobEvent(self.knobs, 0, now(), changed))
+            self.telemetry.add(KnobEvent(self.knobs, 0, self.clock.now_ns(), changed))
         return self.knobs
 
     def close(self, timeout: float = 10.0, *, reason: str | None = None) -> None:
@@ -169,9 +169,9 @@ class FakeEngine:
                     self._step(live)
 
     def _step(self, live: list[Stream]) -> None:
-        start, budget = now(), self.knobs.prefill_max_tokens or 10**9
+        start, budget = self.clock.now_ns(), self.knobs.prefill_max_tokens or 10**9
         running = live[: self.knobs.max_batch_size]
-        entries, tokens = [], []
+        entries, answering = [], []
         for stream in running:
             if stream.metrics.scheduled_ns is None:
                 stream.metrics.scheduled_ns = start
@@ -183,14 +183,20 @@ class FakeEngine:
             target = len(stream.prompt_token_ids)
             decode = int(not prefilling and not part)
             computed = target - self._left[stream.request_id]
-            entries.append(EntryRecord(stream.request_id, part, decode, computed, target, cached=0, shared=0))
+            shared = self._shared.get(stream.request_id, 0)
+            entries.append(EntryRecord(stream.request_id, part, decode, computed, target, cached=0, shared=shared))
             if not prefilling:
-                tokens.append(self._token(stream))
+                answering.append(stream)
+        self._compute(sum(entry.prompt_tokens + entry.decode_tokens for entry in entries))
+        tokens = [self._token(stream) for stream in answering]
         record = self._record(start, entries, len(running), len(live) - len(running))
         self.telemetry.add(StepEvent(record, tokens))
 
+    def _compute(self, tokens: int) -> None:
+        """Takes no time."""
+
     def _token(self, stream: Stream) -> TokenEvent:
-        time_ns, last = now(), stream.metrics.last_token_ns
+        time_ns, last = self.clock.now_ns(), stream.metrics.last_token_ns
         token_id = len(stream.token_ids)
         stream.push(token_id, time_ns)
         stream.notify()
@@ -206,14 +212,14 @@ class FakeEngine:
         values: dict[str, Any] = {f.name: 0 for f in fields if f.default is missing and f.default_factory is missing}
         active = min(448, sum(entry.computed // 16 + 1 for entry in entries))
         values |= {
-            "step_id": next(self._steps), "start_ns": start, "end_ns": now(), "running": running, "waiting": waiting,
+            "step_id": next(self._steps), "start_ns": start, "end_ns": self.clock.now_ns(), "running": running, "waiting": waiting,
             "prompt_tokens": sum(e.prompt_tokens for e in entries), "decode_tokens": sum(e.decode_tokens for e in entries),
             "blocks_active": active, "blocks_free": 448 - active, "entries": entries, "graph": self.graph,
         }  # fmt: skip
         return StepRecord(**values)
 
     def _finish(self, stream: Stream, reason: FinishReason, error: str | None = None) -> None:
-        ended = now()
+        ended = self.clock.now_ns()
         stream.finish(reason, ended, error)
         self._tell("finished", stream, ended)
 

@@ -17,6 +17,7 @@ from roseplay.play.bursts import LABELS, MAX_SIZE
 from roseplay.play.demos import player as playing
 from roseplay.play.demos.catalog import BUDGET, DEMOS
 from roseplay.play.demos.figures import caption, figures_of, ring
+from roseplay.play.demos.plan import ACT_S, plan, reading_s
 from roseplay.play.demos.player import DemoBusyError
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.playground import Playground
@@ -26,7 +27,7 @@ from roseplay.play.story.text import plain
 from roseplay.recording.frame_rows import TokenRow
 from roseplay.traffic.difference import difference
 from tests.play.conftest import wait_until
-from tests.play.fake_engine import FakeEngine
+from tests.play.fake_engine import INFO, FakeEngine
 from tests.play.test_story import frame, step, submitted
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
@@ -36,15 +37,15 @@ SHORT = Demo(
     shows="two bursts",
     knobs={"prefill_max_tokens": None},
     scenes=(
-        Scene(caption=(("**Four** stories.",),), hold_s=0.4),
-        Scene(caption=(("A burst.",),), hold_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
-        Scene(caption=(("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."),), hold_s=0.4),
-        Scene(caption=(("A budget of [[16]].",),), hold_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
+        Scene(caption=(("**Four** stories.",),), read_s=0.4),
+        Scene(caption=(("A burst.",),), read_s=0.4, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
+        Scene(caption=(("{first_prompts} prompts, {first_nonsense}.", "{first_prompts} prompts."),), read_s=0.4),
+        Scene(caption=(("A budget of [[16]].",),), read_s=0.4, knobs={"prefill_max_tokens": 16}, rings=("budget",)),
     ),
     after="Try it.",
 )
 LONG = Demo(
-    **{**vars(SHORT), "name": "long", "scenes": (Scene(caption=(("It takes long.",),), hold_s=600), *SHORT.scenes)}
+    **{**vars(SHORT), "name": "long", "scenes": (Scene(caption=(("It takes long.",),), read_s=600), *SHORT.scenes)}
 )
 
 
@@ -53,7 +54,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
     """A playground that runs by itself, with a demo that takes a moment and one that takes minutes."""
     for demo in (SHORT, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
-    monkeypatch.setattr(playing, "BURST_S", 5.0)
+    monkeypatch.setattr(playing, "ACT_S", 5.0)
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine)
     playground.start()
@@ -191,7 +192,7 @@ def test_lanes_that_were_put_aside_are_empty_for_the_page(running: Playground) -
 
 
 def test_a_demo_ends_with_its_engine(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wait in ("STREAMING_S", "BURST_S"):
+    for wait in ("STREAMING_S", "ACT_S"):
         monkeypatch.setattr(playing, wait, 1.0)
     begun(running)
     running.engine.close()
@@ -215,6 +216,7 @@ FACTS = BurstFacts(
     streaming=4, paused=4, worst=Gap(1, 4, 9.0, 60.0), pause=Gap(1, 4, 9.0, 60.0), usual_ms=5.0, others_ms=None, waited=14, waited_for="batch",
     preempted=3, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
 )  # fmt: skip
+OF_THE_PLAN = {"budget": "64", "half": "24"}  # known in any case
 BETTER = replace(FACTS, pause=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0)
 
 
@@ -222,7 +224,8 @@ def known_figures() -> set[str]:
     """All that captions may name."""
     blocks = replace(FACTS, waited_for="blocks", preempted=0)
     pairs = ((FACTS, BETTER), (BETTER, FACTS), (FACTS, FACTS), (blocks, blocks))
-    return {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
+    of_facts = {name for first, second in pairs for name in figures_of({"first": first, "second": second})}
+    return {*of_facts, *OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
 
 
 def forms_of(demo: Demo) -> list[str]:
@@ -231,9 +234,10 @@ def forms_of(demo: Demo) -> list[str]:
 
 @pytest.mark.parametrize("demo", DEMOS.values(), ids=lambda demo: demo.name)
 def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
-    assert 20 <= demo.seconds <= 45
+    assert 20 <= plan(demo, None, INFO, Knobs().to_dict()).whole_s <= 50
     Knobs().changed(dict(demo.knobs))
     sent: set[str] = set()
+    shape: DemoBurst | None = None
     for scene in demo.scenes:
         Knobs().changed(dict(scene.knobs))
         longest = sum(max(map(len, forms)) for forms in scene.caption)
@@ -242,23 +246,28 @@ def test_a_demo_names_only_what_there_is(demo: Demo) -> None:
             named = set(re.findall(r"\{(\w+)\}", form))
             assert named <= known_figures(), form
             changes = ("falls", "rises", "same")
-            assert all(name.split("_")[0] in sent for name in named if not name.endswith(changes)), form
+            of_bursts = named - {*OF_THE_PLAN, "size", "long_prompt", "slow_motion"}
+            assert all(name.split("_")[0] in sent for name in of_bursts if not name.endswith(changes)), form
             assert len(sent) == 2 or not any(name.endswith(changes) for name in named), form
-        assert caption(scene.caption, {}), "it says something without figures too"
+        said = caption(scene.caption, OF_THE_PLAN)
+        assert said, "it says something without figures too"
+        assert reading_s(said) <= ACT_S
         for target in scene.rings:
             of, _, name = target.partition(":")
             assert not name or (of in ("gap", "step") and name in sent)
         if scene.burst:
+            assert scene.burst == replace(shape or scene.burst, name=scene.burst.name), "or they cannot be compared"
+            shape = scene.burst
             assert scene.burst.kind in LABELS
             assert scene.burst.size <= MAX_SIZE
             sent.add(scene.burst.name)
 
 
 def test_a_change_is_named_only_where_it_is_clear() -> None:
-    figures = figures_of({"first": FACTS, "second": BETTER})
+    figures = {**OF_THE_PLAN, **figures_of({"first": FACTS, "second": BETTER})}
     assert figures["pause_falls"] == "17 ms instead of 60 ms"
     assert figures["first_token_rises"] == "113 ms instead of 80 ms"
-    same = figures_of({"first": FACTS, "second": FACTS})
+    same = {**OF_THE_PLAN, **figures_of({"first": FACTS, "second": FACTS})}
     assert not [name for name in same if name.endswith(("falls", "rises"))]
     assert same["pause_same"] == "60 and 60 ms"
     last = BUDGET.scenes[-1].caption
@@ -269,7 +278,7 @@ def test_a_change_is_named_only_where_it_is_clear() -> None:
         "With budget 64 pauses show no clear difference: 60 and 60 ms. "
         "First tokens show no clear difference: 80 and 80 ms."
     )
-    assert plain(caption(last, {})) == "With budget 64 no step computes more than 64 prompt tokens."
+    assert plain(caption(last, OF_THE_PLAN)) == "With budget 64 no step computes more than 64 prompt tokens."
 
 
 CLAIMS = {  # what a form may say only if it names one of these figures
@@ -309,7 +318,7 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
             values = [gap and gap.ms for gap in values]
         return difference(values[:1], values[1:], better="lower").verdict
 
-    figures = figures_of({"first": first, "second": second})
+    figures = {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}
     said = {demo.name: plain(caption(demo.scenes[-1].caption, figures)) for demo in DEMOS.values()}
     for sentence, name in (
         ("budget: pauses", "pause"),
@@ -353,7 +362,7 @@ def told(*steps: tuple[int, float]) -> BurstFacts:
 
 def compared(first: BurstFacts, second: BurstFacts) -> str:
     """What the first demo says last of two bursts' pauses."""
-    said = plain(caption(BUDGET.scenes[-1].caption, figures_of({"first": first, "second": second})))
+    said = plain(caption(BUDGET.scenes[-1].caption, {**OF_THE_PLAN, **figures_of({"first": first, "second": second})}))
     return said.partition(". ")[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from roseplay.config import Knobs
 from roseplay.engine.messages import EntryRecord
-from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
+from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts, Gap, LongestStep
 from roseplay.play.story.burst_sentences import comparison, what_happened
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import plain, segments
@@ -188,7 +189,12 @@ def numbers(sentence: str) -> set[int]:
 def known(*all_facts: BurstFacts) -> set[int]:
     found = {1}  # "computed once" and the like have no digits, but "1 streaming answer" has
     for one in all_facts:
-        times = [one.ttft_p50, one.worst.ms if one.worst else 0, one.longest.ms if one.longest else 0]
+        times = [
+            one.ttft_p50,
+            one.worst.ms if one.worst else 0,
+            one.longest.ms if one.longest else 0,
+            one.usual_ms or 0,
+        ]
         counts = [
             one.prompts,
             one.streaming,
@@ -204,6 +210,14 @@ def known(*all_facts: BurstFacts) -> set[int]:
     return found
 
 
+A_BURST = BurstFacts(
+    burst=1, kind="mix", seed=1, answer=64, knobs=KNOBS, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
+    prompt_tokens=1000, saved_tokens=0, shared_head=0, cached_head=0, steps=1, longest=LongestStep(4, 880.0, 800),
+    streaming=4, paused=0, worst=Gap(1, 4, 9.0, 896.0), pause=None, usual_ms=450.0, others_ms=None, waited=0,
+    waited_for=None, preempted=0, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0,
+)  # fmt: skip
+
+
 @given(facts())
 def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> None:
     sentence = plain(what_happened(one))
@@ -212,8 +226,41 @@ def test_each_figure_of_the_first_line_is_one_of_the_facts(one: BurstFacts) -> N
     assert sentence.startswith(f"{one.prompts} prompt")
     if not one.streaming and one.waited_for is None:
         assert "nobody had to wait" in sentence
-    if "paused longer than" not in sentence and "waited for" not in sentence:
+    if not re.search("paused longer than|longest pause was|waited for", sentence):
         assert not one.streaming or one.paused
+    if "paused longer than" in sentence:
+        assert one.worst and one.worst.ms < NOTICED_MS, "a pause that is long in itself is nothing to be glad of"
+
+
+def test_a_long_pause_is_not_praised_whatever_was_cached() -> None:
+    cached = replace(A_BURST, prompt_tokens=400, saved_tokens=320, cached_head=16)
+    first = "20 prompts arrived. Their first 16 tokens were computed before"
+    assert plain(what_happened(cached)) == f"{first}: the longest pause was 896 ms, where 450 ms is usual."
+    short = replace(cached, worst=Gap(1, 3, 50.0, 17.0))
+    assert plain(what_happened(short)) == f"{first}, so no answer paused longer than 17 ms."
+
+
+def test_a_pause_is_one_where_no_gap_was_seen_before() -> None:
+    """Stories that have just begun have no gaps before the burst."""
+    story = Story(KNOBS)
+    story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
+    said = a_burst_arrives(story, pause=900)
+    assert lines(said) == ["2 prompts arrived. Their prefill took one 898 ms step, so 1 streaming answer paused."]
+
+
+def test_a_gap_that_is_usual_here_is_not_blamed_on_the_burst() -> None:
+    slow = replace(A_BURST, usual_ms=600.0)
+    assert plain(what_happened(slow)) == (
+        "20 prompts arrived while 4 answers streamed. The longest pause was 896 ms, where 600 ms is usual."
+    )
+
+
+def test_the_longest_pause_of_portions_is_told_as_it_is() -> None:
+    portions = replace(A_BURST, knobs={**KNOBS, "prefill_max_tokens": 64}, steps=9, paused=4, usual_ms=110.0)
+    assert plain(what_happened(portions)) == (
+        "20 prompts arrived while 4 answers streamed. In portions of 64 tokens a step, the longest pause was 896 ms, "
+        "where 110 ms is usual."
+    )
 
 
 @given(facts(), facts())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.traffic.prompts import PromptMix
 
 STORIES = (
     "Tell me a story about a fox.",
@@ -11,12 +14,14 @@ STORIES = (
     "Tell me a story about a cat.",
 )
 
+_SLOW_MOTION = ("The model is fast, so this runs in slow motion, {slow_motion}.",)
+
 _READING = Scene(
     caption=(
         ("**Four people read along.**",),
-        ("Each dot on the right is one token: how long its reader waited for it.",),
+        ("Each dot in Inter-token latency is one token: how long its reader waited for it.",),
+        _SLOW_MOTION,
     ),
-    hold_s=5,
 )
 
 
@@ -24,36 +29,46 @@ BUDGET = Demo(
     name="budget",
     title="Burst and budget",
     shows="one slider turns a long pause into short ones",
-    knobs={"prefill_max_tokens": None, "step_max_tokens": None, "max_batch_size": 32, "slow_motion": 1.0},
+    knobs={"prefill_max_tokens": None, "step_max_tokens": None, "max_batch_size": 32},
     scenes=(
         _READING,
         Scene(
-            caption=(("**Now 20 prompts arrive at once,** every fourth of them 64 times as long as the others.",),),
-            hold_s=2,
+            caption=(
+                (
+                    "**Now {size} prompts arrive at once.** Every fourth is long: {long_prompt} tokens.",
+                    "**Now many prompts arrive at once.** Every fourth is long.",
+                ),
+            ),
             burst=DemoBurst(name="first", kind="mix"),
         ),
         Scene(
             caption=(
                 (
-                    "**The ringed dot is the pause.** The prompts took a step of {first_longest} ms, and "
+                    "**The ringed dots are the pause.** The prompts took a step of {first_longest} ms, and "
                     "{first_who_paused} waited for it.",
                     "**The ringed bar is their prefill,** a step of {first_longest} ms.",
                     "**A bar in Tokens per step** is as wide as its step took.",
                 ),
             ),
-            hold_s=9,
             stories=False,
             rings=("gap:first", "step:first"),
         ),
         Scene(
-            caption=(("**The prefill budget goes down to [[64]]:** no step computes more than 64 prompt tokens.",),),
-            hold_s=5,
+            caption=(
+                (
+                    "**The prefill budget goes down to [[{budget}]]:** no step computes more than {budget} prompt tokens.",
+                ),
+            ),
             knobs={"prefill_max_tokens": 64},
             rings=("budget",),
         ),
         Scene(
-            caption=(("**The same 20 prompts arrive again,** in portions of 64 tokens a step.",),),
-            hold_s=2,
+            caption=(
+                (
+                    "**The same {size} prompts arrive again.** Now a step computes {budget} of their tokens at most.",
+                    "**The same prompts arrive again.** Now a step computes {budget} of their tokens at most.",
+                ),
+            ),
             burst=DemoBurst(name="second", kind="mix"),
         ),
         Scene(
@@ -65,17 +80,16 @@ BUDGET = Demo(
                 ),
                 ("Between two portions every story gets its next token.",),
             ),
-            hold_s=8,
             stories=False,
             rings=("gap:second",),
         ),
         Scene(
             caption=(
                 (
-                    "**With budget [[64]] a pause is {pause_falls}.**",
-                    "**With budget [[64]] a pause is longer:** {pause_rises}.",
-                    "**With budget [[64]] pauses show no clear difference:** {pause_same}.",
-                    "**With budget [[64]] no step computes more than 64 prompt tokens.**",
+                    "**With budget [[{budget}]] a pause is {pause_falls}.**",
+                    "**With budget [[{budget}]] a pause is longer:** {pause_rises}.",
+                    "**With budget [[{budget}]] pauses show no clear difference:** {pause_same}.",
+                    "**With budget [[{budget}]] no step computes more than {budget} prompt tokens.**",
                 ),
                 (
                     "The price: first tokens after {first_token_rises}.",
@@ -83,7 +97,6 @@ BUDGET = Demo(
                     "First tokens show no clear difference: {first_token_same}.",
                 ),
             ),
-            hold_s=7,
             stories=False,
         ),
     ),
@@ -93,36 +106,42 @@ BUDGET = Demo(
 PREFIX = Demo(
     name="prefix",
     title="Prefix cache",
-    shows="twenty questions about one document",
-    knobs={"prefix_cache": False, "same_step_sharing": False, "prefill_max_tokens": None, "slow_motion": 1.0},
+    shows="many questions about one document",
+    knobs={"prefix_cache": False, "same_step_sharing": False, "prefill_max_tokens": None},
     scenes=(
         _READING,
         Scene(
-            caption=(("**20 questions about one document arrive.** The prefix cache is [[off]].",),),
-            hold_s=2,
+            caption=(
+                (
+                    "**{size} questions about one document arrive.** The prefix cache is [[off]].",
+                    "**Many questions about one document arrive.** The prefix cache is [[off]].",
+                ),
+            ),
             burst=DemoBurst(name="first", kind="shared_head"),
         ),
         Scene(
             caption=(
                 (
-                    "**{first_computed} prompt tokens were computed,** the document 20 times over.",
-                    "**Each prompt is computed whole,** the document 20 times over.",
+                    "**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",
+                    "**Each prompt is computed whole,** the document again for each question.",
                 ),
                 ("First tokens came after {first_first_token} ms.",),
             ),
-            hold_s=8,
             stories=False,
             rings=("step:first",),
         ),
         Scene(
             caption=(("**Prefix cache and same-step sharing go [[on]]:** what is the same is computed once.",),),
-            hold_s=4,
             knobs={"prefix_cache": True, "same_step_sharing": True},
             rings=("prefix-cache",),
         ),
         Scene(
-            caption=(("**The same 20 questions arrive again,** with nothing cached yet.",),),
-            hold_s=2,
+            caption=(
+                (
+                    "**The same {size} questions arrive again,** with nothing cached yet.",
+                    "**The same questions arrive again,** with nothing cached yet.",
+                ),
+            ),
             burst=DemoBurst(name="second", kind="shared_head"),
         ),
         Scene(
@@ -137,7 +156,6 @@ PREFIX = Demo(
                     "First tokens show no clear difference: {first_token_same}.",
                 ),
             ),
-            hold_s=8,
             stories=False,
             rings=("rp-blockmap",),
         ),
@@ -149,12 +167,16 @@ BATCH = Demo(
     name="batch",
     title="Batch size",
     shows="more answers at once, each a little slower",
-    knobs={"max_batch_size": 6, "prefill_max_tokens": None, "slow_motion": 1.0},
+    knobs={"max_batch_size": 6, "prefill_max_tokens": None},
     scenes=(
         _READING,
         Scene(
-            caption=(("**20 prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",),),
-            hold_s=2,
+            caption=(
+                (
+                    "**{size} prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",
+                    "**Many prompts arrive, and a step has room for [[6]] answers.** The others wait in the queue.",
+                ),
+            ),
             burst=DemoBurst(name="first", kind="unique"),
         ),
         Scene(
@@ -165,19 +187,16 @@ BATCH = Demo(
                 ),
                 ("The last ones began after {first_last_token} ms.",),
             ),
-            hold_s=8,
             stories=False,
             rings=("rp-steps",),
         ),
         Scene(
             caption=(("**Max batch goes up to [[32]]:** all of them fit into one step.",),),
-            hold_s=4,
             knobs={"max_batch_size": 32},
             rings=("max-batch",),
         ),
         Scene(
-            caption=(("**The same 20 prompts arrive again.**",),),
-            hold_s=2,
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
             burst=DemoBurst(name="second", kind="unique"),
         ),
         Scene(
@@ -194,24 +213,30 @@ BATCH = Demo(
                     "A token shows no clear difference: {gap_same}.",
                 ),
             ),
-            hold_s=9,
             stories=False,
         ),
     ),
     after="Try it yourself: move Max batch, press Burst.",
 )
 
+# Prompts that share nothing, so that each holds blocks of its own.
+_FILLING = DemoBurst(name="", kind="unique", size=40, answer=48, mix=PromptMix(repeats=(12,)))
+
 PRESSURE = Demo(
     name="pressure",
     title="KV pressure",
     shows="memory runs out: who gives way",
-    knobs={"max_batch_size": 64, "prefill_max_tokens": None, "slow_motion": 1.0},
+    knobs={"max_batch_size": 64, "prefill_max_tokens": None, "prefix_cache": False, "same_step_sharing": False},
     scenes=(
         _READING,
         Scene(
-            caption=(("**48 prompts arrive, and all are let in.** Each answer needs more blocks as it grows.",),),
-            hold_s=3,
-            burst=DemoBurst(name="first", kind="mix", size=48, answer=160),
+            caption=(
+                (
+                    "**{size} prompts arrive, and [[64]] may run at once.** Each answer needs more blocks as it grows.",
+                    "**Many prompts arrive, and [[64]] may run at once.** Each answer needs more blocks as it grows.",
+                ),
+            ),
+            burst=replace(_FILLING, name="first"),
             rings=("rp-blockmap",),
         ),
         Scene(
@@ -223,20 +248,17 @@ PRESSURE = Demo(
                     "**A full map of KV blocks** makes new prompts wait, or running answers give way.",
                 ),
             ),
-            hold_s=9,
             stories=False,
             rings=("rp-steps",),
         ),
         Scene(
-            caption=(("**Max batch goes down to [[12]]:** fewer answers hold memory at once.",),),
-            hold_s=4,
-            knobs={"max_batch_size": 12},
+            caption=(("**Max batch goes down to [[{half}]]:** fewer answers hold memory at once.",),),
+            knobs={"max_batch_size": 24},
             rings=("max-batch",),
         ),
         Scene(
-            caption=(("**The same 48 prompts arrive again.**",),),
-            hold_s=3,
-            burst=DemoBurst(name="second", kind="mix", size=48, answer=160),
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
+            burst=replace(_FILLING, name="second"),
         ),
         Scene(
             caption=(
@@ -244,31 +266,34 @@ PRESSURE = Demo(
                     "**{second_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
                     "**{second_preempted} answers gave way** this time.",
                     "**{second_none_preempted} answers gave way,** after {first_preempted} with max batch [[64]].",
-                    "**With max batch [[12]] fewer answers hold memory at once.**",
+                    "**With max batch [[{half}]] fewer answers hold memory at once.**",
                 ),
                 (
                     "{second_waited_for_batch} prompts waited for a place in the batch instead.",
                     "{second_waited_for_blocks} prompts waited for blocks.",
                 ),
             ),
-            hold_s=9,
             stories=False,
         ),
     ),
     after="Try it yourself: set Max batch to 64, Burst size to 64, press Burst.",
+    fills_pool=True,
 )
 
 APPEND = Demo(
     name="append",
     title="Batched append",
     shows="one memory write a layer, not one a request",
-    knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None, "slow_motion": 1.0},
+    knobs={"batched_append": False, "max_batch_size": 64, "prefill_max_tokens": None},
     scenes=(
         Scene(
             caption=(
-                ("**48 short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",),
+                (
+                    "**{size} short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
+                    "**Short prompts arrive.** Each request writes its keys and values by itself, layer by layer.",
+                ),
+                _SLOW_MOTION,
             ),
-            hold_s=3,
             stories=False,
             burst=DemoBurst(name="first", kind="unique", size=48, answer=96),
         ),
@@ -279,33 +304,29 @@ APPEND = Demo(
                     "**A bar in Tokens per step** is as wide as its step took.",
                 ),
             ),
-            hold_s=6,
             stories=False,
             rings=("rp-tokens",),
         ),
         Scene(
             caption=(("**Batched append goes [[on]]:** one write a layer for all requests of the step.",),),
-            hold_s=3,
             stories=False,
             knobs={"batched_append": True},
             rings=("batched-append",),
         ),
         Scene(
-            caption=(("**The same 48 prompts arrive again.**",),),
-            hold_s=3,
+            caption=(("**The same {size} prompts arrive again.**", "**The same prompts arrive again.**"),),
             stories=False,
             burst=DemoBurst(name="second", kind="unique", size=48, answer=96),
         ),
         Scene(
             caption=(
                 (
-                    "**A token now takes {gap_falls}.**",
+                    "**A token now takes {gap_falls}.** The gain grows with the number of requests in a step.",
                     "**A token now takes longer:** {gap_rises}.",
                     "**On this machine a token shows no clear difference:** {gap_same}.",
+                    "**Batched append writes once a layer** for all requests of a step.",
                 ),
-                ("The gain grows with the number of requests in a step.",),
             ),
-            hold_s=8,
             stories=False,
         ),
     ),

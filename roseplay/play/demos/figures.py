@@ -16,12 +16,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from roseplay.play.bursts import Burst
 from roseplay.play.demos.script import Forms
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.text import Segments, segments, whole
 from roseplay.traffic.difference import difference
 
 Figures = Mapping[str, str]
+
+
+def figures_of_sent(burst: Burst) -> dict[str, str]:
+    """Returns what is known of a burst as soon as it is sent: ``size``, and ``long_prompt``, the tokens of its longest."""
+    longest = max((tracked.prompt_tokens for tracked in burst.requests), default=0)
+    return {"size": whole(len(burst.requests)), **({"long_prompt": whole(longest)} if longest else {})}
 
 
 def figures_of(bursts: Mapping[str, BurstFacts]) -> dict[str, str]:

@@ -9,9 +9,11 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.catalog import DEMOS, STORIES
-from roseplay.play.demos.figures import caption, figures_of, ring
+from roseplay.play.demos.figures import caption, figures_of, figures_of_sent, ring
+from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
@@ -19,12 +21,13 @@ from roseplay.play.story.story import Story
 from roseplay.play.story.text import Segments, segments
 from roseplay.play.traffic_service import TrafficService
 from roseplay.texts import shown
+from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # how often the player looks at its stories
-STREAMING_S = 10.0  # for the stories to begin
-BURST_S = 30.0  # for a burst to be answered: then its captions are the short ones
+STREAMING_S = 4.0  # of a scene, for the stories to begin
+STREAMED_TOKENS = 4  # of each story, before a burst: they show which gap is usual
 _END_S = 5.0
-_STORY = SamplingParams(temperature=0.8, max_new_tokens=160)
+_STORY = SamplingParams(temperature=0.8, max_new_tokens=STORY_TOKENS)
 
 
 class DemoBusyError(ValueError):
@@ -42,7 +45,8 @@ class Stage:
     Attributes:
         engine: a ``roseplay.Engine``.
         abort: ends a request by id.
-        now_ms: the time on the page's clock.
+        now_ms: the time on the page's clock, which is the engine's.
+        speed: returns how fast the engine computes; ``None`` while that is not known.
     """
 
     engine: Any
@@ -52,6 +56,7 @@ class Stage:
     story: Story
     abort: Callable[[int], bool]
     now_ms: Callable[[], float]
+    speed: Callable[[], Speed | None]
 
 
 class DemoPlayer:
@@ -79,13 +84,29 @@ class DemoPlayer:
         if not tab_id:
             raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
         self._stage.tabs.open(tab_id)
+        planned = self.plan(demo)
         with self._lock:
             if self._playing is not None and self._playing.alive:
                 left = self._playing.seconds_left(self._stage.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
-            self._playing = play = _Play(self._stage, demo, tab_id, self._publish)
+            self._playing = play = _Play(self._stage, planned, tab_id, self._publish)
             play.start()
         return demo
+
+    def plan(self, demo: Demo) -> Plan:
+        """Returns a demo as it would be played now. Raises ``ValueError`` if it cannot be, see ``plan.plan``."""
+        engine = self._stage.engine
+        return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict())
+
+    def offers(self) -> list[dict[str, Any]]:
+        """Returns of each demo its name and about how many ``seconds`` it takes, or why it is ``absent``."""
+        found: list[dict[str, Any]] = []
+        for name, demo in DEMOS.items():
+            try:
+                found.append({"name": name, "seconds": self.plan(demo).whole_s})
+            except ValueError as error:
+                found.append({"name": name, "absent": str(error)})
+        return found
 
     def next(self, tab_id: str) -> bool:
         """Go on to the next caption; returns whether the tab's demo is playing."""
@@ -144,8 +165,8 @@ class DemoPlayer:
 class _Play:
     """One playing of a demo, in a thread of its own."""
 
-    def __init__(self, stage: Stage, demo: Demo, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
-        self._stage, self._demo, self.tab_id, self._publish = stage, demo, tab_id, publish
+    def __init__(self, stage: Stage, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
+        self._stage, self._plan, self._demo, self.tab_id, self._publish = stage, plan, plan.demo, tab_id, publish
         self._engine = stage.engine
         self._tab = stage.tabs.open(tab_id)
         self.stopping, self.skip = threading.Event(), threading.Event()
@@ -154,6 +175,9 @@ class _Play:
         self._lanes: dict[int, int] = {}  # lane -> request of its story
         self._requests: list[int] = []
         self._bursts: dict[str, BurstFacts] = {}
+        self._sent = {"budget": str(plan.budget), "half": str(plan.half)}
+        if plan.slow_motion > 1:
+            self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
         self._begun_ms = stage.now_ms()
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
@@ -165,7 +189,7 @@ class _Play:
         return self.thread.is_alive()
 
     def seconds_left(self, now_ms: float) -> int:
-        return max(1, round(self._demo.seconds - (now_ms - self._begun_ms) / 1000))
+        return max(1, round(self._plan.whole_s - (now_ms - self._begun_ms) / 1000))
 
     # -- the course
 
@@ -202,19 +226,21 @@ class _Play:
     def _play(self, number: int, scene: Scene) -> Segments:
         """Play one scene; returns its caption."""
         self.skip.clear()
+        begun = self._stage.now_ms()
         if scene.knobs:
             self._set_knobs(scene.knobs)
         burst = self._send(scene.burst) if scene.burst else None
         said = self._caption(number, scene)
-        self._wait(scene.hold_s, scene.stories, self.skip.is_set)
+        self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
         if scene.burst and burst is not None:
-            facts = self._facts(burst, scene.stories)
+            left_s = ACT_S - (self._stage.now_ms() - begun) / 1000
+            facts = self._facts(burst, left_s, scene.stories)
             if facts:
                 self._bursts[scene.burst.name] = facts
         return said
 
     def _caption(self, number: int, scene: Scene) -> Segments:
-        said = caption(scene.caption, figures_of(self._bursts))
+        said = caption(scene.caption, {**self._sent, **figures_of(self._bursts)})
         rings = [found for target in scene.rings if (found := ring(target, self._bursts))]
         demo = self._demo
         self._publish(
@@ -224,7 +250,8 @@ class _Play:
                 "scene": number,
                 "scenes": len(demo.scenes),
                 "begun": self._begun_ms,
-                "seconds": demo.seconds,
+                "seconds": self._plan.whole_s,
+                "span_ms": self._plan.span_ms,
                 "caption": said,
                 "rings": rings,
             }
@@ -240,28 +267,35 @@ class _Play:
     # -- traffic
 
     def _send(self, wanted: DemoBurst) -> int:
-        """Send a burst once all stories stream, with an empty cache; returns its number."""
-        for request_id in self._lanes.values():
+        """Send a burst once all stories stream, with an empty cache and nothing else under way; returns its number."""
+        for request_id in self._requests:
             self._stage.abort(request_id)
         self._lanes.clear()
         self._engine.clear_cache()
         self._wait(STREAMING_S, True, self._all_stream)
-        burst = self._stage.traffic.burst(
-            size=wanted.size, kind=wanted.kind, max_new_tokens=wanted.answer, seed=wanted.seed, tab_id=self.tab_id
+        burst: Burst = self._stage.traffic.burst(
+            size=wanted.size,
+            kind=wanted.kind,
+            mix=wanted.prompts,
+            max_new_tokens=wanted.answer,
+            seed=wanted.seed,
+            tab_id=self.tab_id,
         )
         self._requests += [tracked.request_id for tracked in burst.requests]
+        self._sent |= figures_of_sent(burst)
         return burst.burst_id
 
-    def _facts(self, burst: int, stories: bool) -> BurstFacts | None:
-        """Wait until a burst is answered, with stories going on; returns its facts."""
+    def _facts(self, burst: int, seconds: float, stories: bool) -> BurstFacts | None:
+        """Wait until a burst is answered, at most for some seconds, with stories going on; returns its facts."""
         story = self._stage.story
-        self._wait(BURST_S, stories, lambda: story.burst(burst, answered=True) is not None)
+        self._wait(seconds, stories, lambda: story.burst(burst, answered=True) is not None)
         return story.burst(burst)
 
     def _all_stream(self) -> bool:
         unfinished = {tracked.request_id: tracked for tracked in self._tab.unfinished()}
         return all(
-            (tracked := unfinished.get(request_id)) is not None and tracked.ttft_s is not None
+            (tracked := unfinished.get(request_id)) is not None
+            and tracked.stream.metrics.completion_tokens >= STREAMED_TOKENS
             for request_id in self._lanes.values()
         )
 
@@ -273,7 +307,7 @@ class _Play:
                 self._tell_stories()
             if over():
                 return
-            if self.stopping.wait(LOOK_S):
+            if self._engine.clock.wait(self.stopping, LOOK_S):
                 raise _StoppedError
         if self.stopping.is_set():
             raise _StoppedError

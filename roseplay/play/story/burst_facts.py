@@ -12,6 +12,7 @@ from roseplay.recording.frame_rows import StepRow
 from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it is longer than usual by both
+NOTICED_MS = 200.0  # a gap that readers notice, whatever is usual; where that is not known, a pause
 LARGE = 0.5  # of the prompt tokens of the largest step, from which on a step is a large one
 GIVE_UP_MS = 60_000.0
 _MOST_GAPS = 50_000
@@ -180,8 +181,8 @@ class BurstWatch:
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         worst = max((gap for gap in here if gap.request_id in self._streaming), key=lambda gap: gap.ms, default=None)
         others = [gap.ms for gap in here if gap.request_id not in self._streaming]
-        long = PAUSE_MS + self._usual_ms if self._usual_ms is not None else float("inf")
-        pause = max(long, PAUSE_RATIO * (self._usual_ms or 0))
+        usual = self._usual_ms
+        pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
         waited_for = max(self._waited, key=lambda limit: len(self._waited[limit]))
         saved = sorted(self._saved.get(i, 0) for i in own)
         return BurstFacts(
@@ -204,7 +205,7 @@ class BurstWatch:
             paused=len({gap.request_id for gap in here if gap.request_id in self._streaming and gap.ms > pause}),
             worst=worst,
             pause=self._pause(here),
-            usual_ms=self._usual_ms,
+            usual_ms=usual,
             others_ms=max(others, default=None),
             waited=len(self._waited[waited_for]),
             waited_for=waited_for if self._waited[waited_for] else None,

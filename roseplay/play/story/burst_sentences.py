@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roseplay.play.story.burst_facts import BurstFacts
+from roseplay.play.story.burst_facts import NOTICED_MS, BurstFacts
 from roseplay.play.story.text import Segments, knob_text, many, segments, whole
 from roseplay.traffic.difference import Difference, difference
 
@@ -22,17 +22,15 @@ def what_happened(facts: BurstFacts) -> Segments:
     if not facts.streaming or facts.worst is None:
         return segments(f"{arrived}. Nobody was streaming, so nobody had to wait.")
     portion = _portion(facts)
+    streamed = f"{arrived} while {many(facts.streaming, 'answer')} streamed."
     if portion and facts.steps > 1:
-        return segments(
-            f"{arrived} while {many(facts.streaming, 'answer')} streamed. In portions of [[{whole(portion)}]] tokens a "
-            f"step, {_none_longer(facts)}."
-        )
+        return segments(f"{streamed} In portions of [[{whole(portion)}]] tokens a step, {_longest(facts)}.")
     if facts.paused and facts.longest:
         return segments(f"{arrived}. {_prefill(facts)}, so **{_paused(facts)}**.")
+    longest = _longest(facts)
     if facts.saved >= _MUCH_SAVED:
-        return segments(f"{arrived}. {_shared(facts)}, so {_none_longer(facts)}.")
-    none = _none_longer(facts)
-    return segments(f"{arrived} while {many(facts.streaming, 'answer')} streamed. {none[0].upper()}{none[1:]}.")
+        return segments(f"{arrived}. {_shared(facts)}{', so' if _is_short(facts) else ':'} {longest}.")
+    return segments(f"{streamed} {longest[0].upper()}{longest[1:]}.")
 
 
 def _waited(facts: BurstFacts) -> str | None:
@@ -72,13 +70,23 @@ def _shared(facts: BurstFacts) -> str:
     return f"They share their first {many(facts.shared_head, 'token')}, computed once"
 
 
-def _none_longer(facts: BurstFacts) -> str:
+def _is_short(facts: BurstFacts) -> bool:
+    """Returns whether readers noticed no pause."""
+    return facts.worst is not None and facts.worst.ms < NOTICED_MS
+
+
+def _longest(facts: BurstFacts) -> str:
+    """Returns what to say of the longest pause: that there was none longer only where it was short."""
     assert facts.worst
+    longest = f"**{whole(facts.worst.ms)} ms**"
+    if not _is_short(facts):
+        usual = "" if facts.usual_ms is None else f", where {whole(facts.usual_ms)} ms is usual"
+        return f"the longest pause was {longest}{usual}"
     higher = facts.others_ms is not None and facts.others_ms > facts.worst.ms
     whom = f"none of the {whole(facts.streaming)} answers" if higher and facts.streaming > 1 else "no answer"
     if higher and facts.streaming == 1:
         whom = "the answer never"
-    return f"{whom} paused longer than **{whole(facts.worst.ms)} ms**"
+    return f"{whom} paused longer than {longest}"
 
 
 # -- compared with an earlier one

@@ -22,11 +22,11 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.json_text import json_object
+from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import DEFAULT_LANES
 from roseplay.play.session import check_tab_id
 from roseplay.play.settings import NAMES, Settings, read, whole_number
-from roseplay.play.traffic_section import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 from roseplay.play.web.lab_endpoint import Experiments
 from roseplay.play.web.recording_routes import export_address

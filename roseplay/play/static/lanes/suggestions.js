@@ -11,11 +11,12 @@ const ITS_OWN = [
   ["Tell me a story about a cat.", "What is chunked prefill?"],
 ];
 
+/* That people ask of any chat model. */
 const GENERAL = [
-  ["Tell me a story about a fox.", "Explain what a cache is."],
-  ["Write a short poem about the sea.", "Name three uses of a queue."],
-  ["Describe a day in the life of a robot.", "What is a language model?"],
-  ["Write a letter to a friend about a journey.", "Explain how a clock works."],
+  ["Explain why the sky is blue.", "Write a haiku about rain."],
+  ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],
+  ["Translate into French: Good morning, how are you?", "Tell me a story about a fox."],
+  ["Write an email that moves a meeting.", "Give me a recipe for pancakes."],
 ];
 
 /**

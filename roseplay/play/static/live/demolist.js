@@ -1,6 +1,6 @@
 /* The demos as a list: in the timeline while nothing was asked yet, later in a popover. */
 import { make, makeButton } from "../shared/dom.js";
-import { emit } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
 import { demos } from "./demos.js";
@@ -14,9 +14,11 @@ function heading() {
 }
 
 function rows(chosen = () => {}) {
-  return demos.list.map(({ name, title, shows, seconds }, i) => {
-    const about = [make("b", "", title), make("span", "", shows), make("small", "", `${seconds} s`)];
+  return demos.list.map(({ name, title, shows, seconds, absent = "" }, i) => {
+    const takes = absent ? "not here" : seconds ? `${seconds} s` : "";
+    const about = [make("b", "", title), make("span", "", shows), make("small", "", takes)];
     const button = makeButton(make("i", "", String(i + 1)), {
+      title: absent,
       onclick: () => {
         chosen();
         demos.start(name);
@@ -41,8 +43,9 @@ function recorded(chosen = () => {}) {
 /** The list, for the timeline. */
 export function demoList() {
   const [title, words] = heading();
-  const head = make("h4", "", title, make("span", "", words));
-  return make("div", "rp-demos", head, make("ol", "", ...rows()), ...recorded());
+  const head = make("h4", "", title, make("span", "", words)), list = make("ol", "", ...rows());
+  on("demos offered", () => list.replaceChildren(...rows()));
+  return make("div", "rp-demos", head, list, ...recorded());
 }
 
 /**

@@ -7,11 +7,19 @@ import { tab } from "../shared/tab.js";
 import { view } from "./view.js";
 
 /** @import { Delta, DemoCaption } from "../shared/types.js" */
+/**
+ * @typedef {object} Offer one demo
+ * @property {string} name
+ * @property {string} title
+ * @property {string} shows
+ * @property {number} [seconds] that it takes with this model, about
+ * @property {string} [absent] why it cannot be shown here
+ */
 
-const SPAN_MS = 3000; // shown while one plays
+const SPAN_MS = 3000; // shown while one plays, unless its captions say otherwise
 
 export const demos = {
-  list: given.recording ? [] : given.demos,
+  list: /** @type {Offer[]} */ (given.recording ? [] : given.demos),
   /** @type {DemoCaption | null} */
   caption: null,
   own: false, // whether it plays in this tab
@@ -58,10 +66,22 @@ function take(news, status) {
 
 function showSpan() {
   if (demos.own) spanBefore = view.span;
-  view.setSpan(demos.own ? SPAN_MS : spanBefore);
+  view.setSpan(demos.own ? demos.caption.span_ms || SPAN_MS : spanBefore);
 }
 
-on("reset", (/** @type {Delta} */ { snapshot, demo }) => take(snapshot?.demo || null, demo));
+/** What this model's pace makes of each. */
+function offer(offers = []) {
+  for (const one of demos.list) {
+    const { seconds, absent } = offers.find(({ name }) => name === one.name) || {};
+    Object.assign(one, { seconds, absent });
+  }
+  emit("demos offered");
+}
+
+on("reset", (/** @type {Delta} */ { snapshot, demo }) => {
+  offer(snapshot?.pace?.demos);
+  take(snapshot?.demo || null, demo);
+});
 on("frame", (/** @type {Delta} */ { frames, demo }) => {
   const captions = (frames || []).map((frame) => frame.demo).filter(Boolean);
   take(captions[captions.length - 1], demo);

@@ -99,7 +99,7 @@ export function controlValues() {
     return [place(name, value), unlessTyped(`${name}-value`, value === null ? "∞" : String(value))];
   });
   const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : { __type__: "update" };
-  return [...sliders, ...SWITCHES.map(switchState), slow, factor, answerLength()];
+  return [...sliders, ...SWITCHES.map(switchState), slow, factor, ...traffic()];
 }
 
 /** What a knob needs and this engine lacks, or "". */
@@ -116,12 +116,21 @@ function switchState(knob) {
   return { __type__: "update", value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint };
 }
 
-/* An answer of a burst has at most half of the model's context. */
-function answerLength() {
-  if (!store.info || poll.held) return { __type__: "update" }; // a recording's model does not limit what is sent
-  const most = Math.max(16, Math.min(256, Math.floor(store.info.max_model_len / 32) * 16));
+const UNCHANGED = { __type__: "update" };
+let pacedFor = ""; // the model
+
+/* Answer length, burst size, and the two parts of the rate. An answer has at most half of the model's context. For a
+ * model that the page has not shown yet they are what it answers in good time. */
+function traffic() {
+  if (!store.info || poll.held) return [UNCHANGED, UNCHANGED, UNCHANGED, UNCHANGED]; // a recording sends nothing
+  const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));
+  if (pace && pacedFor !== info.model) {
+    pacedFor = info.model;
+    const answer = { __type__: "update", maximum, value: Math.min(pace.answer, maximum) };
+    return [answer, pace.burst, place("steady-rate", pace.rate), String(pace.rate)];
+  }
   const now = Number(document.querySelector("#answer-length input[type=number]")?.value);
-  return { __type__: "update", maximum: most, ...(now > most && { value: most }) };
+  return [{ __type__: "update", maximum, ...(now > maximum && { value: maximum }) }, UNCHANGED, UNCHANGED, UNCHANGED];
 }
 
 // ---- what follows from the knobs --------------------------------------------------------------------------

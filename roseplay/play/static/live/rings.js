@@ -82,14 +82,16 @@ function boxOf(ring) {
   return at && { ...at, x: left + at.x, y: top + at.y };
 }
 
-/** @param {Ring} ring */
+/* The dots of a step are spread over it: the ring is as wide.
+ * @param {Ring} ring */
 function gapAt(plot, ring) {
   const { tokens } = store, { request, step } = ring;
   for (let i = tokens.end - 1; i >= tokens.first; i--) {
     const slot = i & tokens.mask;
     if (tokens.step_id[slot] !== step || tokens.request_id[slot] !== request) continue;
-    const at = plot.place(time.x(tokens.t[slot]), tokens.itl_ms[slot]);
-    return at && { x: at.x, y: at.y, width: 0, height: 0 };
+    const { steps } = store, row = store.stepRow(step), begun = row < 0 ? tokens.t[slot] : steps.t0[row & steps.mask];
+    const [from, to] = [begun, tokens.t[slot]].map((t) => plot.place(time.x(t), tokens.itl_ms[slot]));
+    return from && to && { x: from.x, y: to.y, width: to.x - from.x, height: 0 };
   }
   return null;
 }

@@ -23,7 +23,7 @@ const LIMITS = { blocks: "KV" }; // the others are called what they are
 const PURPOSE = [
   [
     ["Four chats share one engine.", "bold"],
-    [" Burst adds twenty more requests; the sliders decide who waits.", ""],
+    [" Burst adds many more requests; the sliders decide who waits.", ""],
   ],
   [[
     "Show me plays it for you: four stories, a burst, the pause it makes, and the same burst with one slider moved.",
@@ -33,7 +33,7 @@ const PURPOSE = [
 
 /** @type {Sentence[]} */
 const OF_A_SERVER = [
-  [["Four chats share one server.", "bold"], [" Burst adds twenty more requests: watch everybody's tokens.", ""]],
+  [["Four chats share one server.", "bold"], [" Burst adds many more requests: watch everybody's tokens.", ""]],
   [["Latencies are measured here; what the server does not report is listed, with the reasons.", ""]],
 ];
 
@@ -57,7 +57,9 @@ export function mount(element, events) {
   progress = make("div", { className: "rp-story-course", hidden: true });
   const text = make("div", { className: "rp-story-text", role: "status" }, ...lines);
   const first = makeButton("Show me", { className: "rp-show-me rp-primary", onclick: () => demos.start() });
-  first.append(make("small", "", `${demos.list[0]?.seconds} s`), make("kbd", "", "D"));
+  const takes = make("small");
+  first.append(takes, make("kbd", "", "D"));
+  on("demos offered", () => write(takes, demos.list[0]?.seconds ? `${demos.list[0].seconds} s` : ""));
   box.append(
     ...(demos.list.length ? [make("div", "rp-story-first", first, menu("Five demos"))] : []),
     make("div", "rp-story-main", text, progress),

@@ -49,7 +49,7 @@
  * @property {string | null} plotly the address of the plotly bundle
  * @property {{header: any, frame: any, rows: any}} recordingShape the shape of a recording's lines and of their rows
  * @property {import("./types.js").Columns} columns of rows that come without their columns' names
- * @property {{name: string, title: string, shows: string, seconds: number}[]} demos
+ * @property {{name: string, title: string, shows: string}[]} demos
  * @property {boolean} recordedDemo whether a recording of the first demo came along
  * @property {string | null} recording the name of the recording that the server was started for
  */

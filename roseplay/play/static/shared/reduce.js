@@ -60,6 +60,7 @@ function reset(delta) {
   rows = reader(snapshot.columns || given.columns);
   store.info = snapshot.info || (restarted ? null : store.info);
   store.absent = snapshot.absent || {};
+  store.pace = snapshot.pace || null;
   store.loads.length = 0;
   if (snapshot.load) takeLoad(snapshot.load);
   store.stats = snapshot.stats || null;

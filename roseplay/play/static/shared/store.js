@@ -185,6 +185,8 @@ export const store = {
   info: null,
   /** @type {Record<string, string>} what another server does not report, with the reasons */
   absent: {},
+  /** @type {import("./types.js").Pace | null} */
+  pace: null,
   /** @type {import("./types.js").Load[]} what another server said of its load, oldest first */
   loads: [],
   /** @type {string | null} */

@@ -87,6 +87,7 @@
  * @property {Record<string, any>} [burst]
  * @property {Said | null} [story]
  * @property {DemoCaption | null} [demo]
+ * @property {Pace} [pace]
  * @property {Record<string, string>} [absent] what another server does not report, with the reasons
  * @property {Load} [load] what it said of its load last
  * @property {number} [t]
@@ -111,6 +112,16 @@
  * @property {Record<string, string>} [absent] as in a snapshot, where it has changed
  * @property {[number, string][]} [titles] in a recording: [rid, title]
  * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
+ */
+
+/**
+ * What fits how fast the model is: the page's burst size, answer length and rate, and what each demo takes or why it is
+ * absent.
+ * @typedef {object} Pace
+ * @property {number} burst
+ * @property {number} answer
+ * @property {number} rate
+ * @property {{name: string, seconds?: number, absent?: string}[]} demos
  */
 
 /**
@@ -145,6 +156,7 @@
  * @property {number} scenes
  * @property {number} begun
  * @property {number} seconds that it takes, about
+ * @property {number} [span_ms] how much time the charts show meanwhile
  * @property {Sentence} caption
  * @property {Ring[]} rings
  */

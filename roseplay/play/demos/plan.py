@@ -1,0 +1,149 @@
+"""A demo at a model's pace: how large its bursts are, whether it runs in slow motion, and how long its scenes take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from roseplay.core.info import EngineInfo
+from roseplay.play.demos.catalog import STORIES
+from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.story.text import Segments, plain, segments
+from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, slow_motion
+
+ACT_S = 12.0  # a scene takes no longer
+ANSWERED_S, FILLED_S = (
+    7.0,
+    9.5,
+)  # that a burst takes as planned, and one that fills the pool: machines do other work, too
+WATCHED_S = 1.0  # that a burst has to last
+BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and how many portions a burst's prompts have to make
+STORY_TOKENS = 160  # of each story
+SPANS_MS = (3000, 15_000)  # of the time charts
+_NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader looks up, then reads
+_STORY_BEGINS_S = 1.0
+_OVERFULL = 1.1  # of the pool's tokens, so that memory does run out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A demo for one model.
+
+    Attributes:
+        demo: with its bursts and knobs as they are played.
+        seconds: about how long each scene takes.
+        slow_motion: the factor.
+        budget: the prefill budget where it sets one.
+        half: the smaller batch of one that fills the pool.
+        span_ms: how much time the charts show.
+    """
+
+    demo: Demo
+    seconds: tuple[float, ...]
+    slow_motion: float
+    budget: int
+    half: int
+    span_ms: int
+
+    @property
+    def whole_s(self) -> int:
+        return round(sum(self.seconds))
+
+
+def reading_s(caption: Segments) -> float:
+    """Returns how long people need to read a caption and to look at what it speaks of."""
+    return _NOTICE_S + len(plain(caption)) / _CHARACTERS_PER_S
+
+
+def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, Any]) -> Plan:
+    """Returns a demo at this speed; as it is written, and without slow motion, where the speed is not known.
+
+    Args:
+        knobs: of the engine; the demo changes some of them.
+
+    Raises:
+        ValueError: it cannot be shown: the model is too slow to fill the pool.
+    """
+    under = list(_conditions(demo, knobs))
+    size = _size_of(next(burst for burst, _ in under))
+    if speed is None:
+        takes_s, factor = [WATCHED_S] * len(under), 1.0
+    else:
+        limit = FILLED_S if demo.fills_pool else ANSWERED_S
+        size = fitted(size, lambda one: max(answered_s(one, speed, now) for _, now in under), limit)
+        if demo.fills_pool:
+            _check_fills(demo, size, under[0][1].sharing, info)
+        takes_s = [answered_s(size, speed, now) for _, now in under]
+        factor = slow_motion(max(takes_s), WATCHED_S)
+        takes_s = [factor * one for one in takes_s]
+    budget = _budget(size.prompt_tokens(sharing=under[-1][1].sharing))
+    sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=tuple(_sized(demo, size, budget)))
+    longest = iter(takes_s)
+    seconds = tuple(_lasts_s(scene, next(longest) if scene.burst else 0.0) for scene in demo.scenes)
+    span_ms = SPANS_MS[max(takes_s) * 1000 > SPANS_MS[0]]
+    return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, half=_half(size), span_ms=span_ms)
+
+
+def _size_of(burst: DemoBurst) -> Size:
+    return Size(requests=burst.size, answer=burst.answer, mix=burst.prompts)
+
+
+def _conditions(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[DemoBurst, Conditions]]:
+    """Yields each burst, and under which settings it is answered."""
+    now = {**knobs, **demo.knobs}
+    for scene in demo.scenes:
+        now.update(scene.knobs)
+        if scene.burst:
+            others = len(STORIES) if scene.stories else 0
+            limits = [now[name] for name in ("prefill_max_tokens", "step_max_tokens") if now[name]]
+            yield (
+                scene.burst,
+                Conditions(
+                    places=max(1, now["max_batch_size"] - others),
+                    others=others,
+                    budget=min(limits, default=None),
+                    sharing=bool(now["same_step_sharing"]),
+                ),
+            )
+
+
+def _half(size: Size) -> int:
+    """Returns a batch that half of a burst fits into, beside the stories."""
+    return len(STORIES) + size.requests // 2
+
+
+def _budget(prompt_tokens: int) -> int:
+    """Returns a prefill budget that cuts so many prompt tokens into portions; the smallest where they are few."""
+    return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
+
+
+def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
+    for scene in demo.scenes:
+        burst, knobs = scene.burst, dict(scene.knobs)
+        if knobs.get("prefill_max_tokens"):
+            knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
+        if demo.fills_pool and "max_batch_size" in knobs:
+            knobs["max_batch_size"] = _half(size)
+        if burst:
+            burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
+        yield replace(scene, burst=burst, knobs=knobs)
+
+
+def _check_fills(demo: Demo, size: Size, sharing: bool, info: EngineInfo) -> None:
+    """Raises ``ValueError`` unless a burst of this size needs clearly more than the pool."""
+    stories = len(STORIES) * STORY_TOKENS
+    needed = size.prompt_tokens(sharing=sharing) + size.requests * size.answer + stories
+    pool = (info.num_blocks - 1) * info.block_size
+    if needed < _OVERFULL * pool:
+        blocks = int(needed / _OVERFULL) // info.block_size
+        raise ValueError(
+            f"{demo.title} shows what happens when memory runs out, and the KV blocks here hold {pool:,} tokens, more than "
+            f"this demo fills in {ACT_S:g} s: start with --num-blocks {blocks} to see it"
+        )
+
+
+def _lasts_s(scene: Scene, burst_s: float) -> float:
+    words = segments(" ".join(max(forms, key=len) for forms in scene.caption))
+    read_s = reading_s(words) if scene.read_s is None else scene.read_s
+    return max(read_s, _STORY_BEGINS_S + burst_s) if scene.burst else read_s

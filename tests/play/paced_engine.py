@@ -1,0 +1,67 @@
+"""An engine without a model that takes as long as a model would, on a clock that stands unless somebody waits."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.engine.stream import Stream
+from roseplay.traffic.pace import Speed
+from tests.play.fake_engine import FakeEngine
+
+
+class VirtualClock:
+    """Waiting takes no time: what happens meanwhile is done, and the clock goes on."""
+
+    def __init__(self) -> None:
+        self.ns = 10**9
+        self.work: Callable[[int], None] = lambda until_ns: None
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        until = self.ns + int(seconds * 1e9)
+        if not event.is_set():
+            self.work(until)
+            self.ns = max(self.ns, until)
+        return event.is_set()
+
+
+class PacedEngine(FakeEngine):
+    """Each step takes what ``speed`` says, in slow motion longer; equal beginnings of prompts are computed once."""
+
+    def __init__(self, speed: Speed) -> None:
+        self.virtual = VirtualClock()
+        super().__init__(clock=self.virtual)
+        self.speed = speed
+        self.info = dataclasses.replace(self.info, decode_s=speed.step_s, prompt_token_s=speed.token_s)
+        self.virtual.work = self.run_until
+
+    def run_until(self, ns: int) -> None:
+        """Do the steps that begin before a time."""
+        while self.virtual.ns < ns and self.num_unfinished:
+            self.step()
+
+    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+        live = [stream for stream in self.streams.values() if not stream.finished]
+        self.virtual.ns += 20_000  # after the step before
+        stream = super().submit(prompt, params, on_update=on_update)
+        if self.knobs.same_step_sharing:
+            common = max((_common(prompt, other.prompt_token_ids) for other in live), default=0)
+            shared = min(common - common % self.info.block_size, len(prompt) - 1)
+            self._shared[stream.request_id] = shared
+            self._left[stream.request_id] -= shared
+        return stream
+
+    def _compute(self, tokens: int) -> None:
+        self.virtual.ns += int(self.speed.step(tokens) * self.knobs.slow_motion * 1e9)
+
+
+def _common(one: Any, other: Any) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

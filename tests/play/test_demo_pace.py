@@ -1,0 +1,129 @@
+"""Demos at any model's pace: no scene takes longer than people wait, and what it says is what happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from roseplay.config import Knobs
+from roseplay.engine.telemetry import StepEvent
+from roseplay.play.bursts import default_traffic
+from roseplay.play.demos.catalog import DEMOS
+from roseplay.play.demos.plan import ACT_S, plan
+from roseplay.play.playground import Playground
+from roseplay.play.story.text import plain, whole
+from roseplay.traffic.pace import Speed
+from tests.play.conftest import wait_until
+from tests.play.fake_engine import INFO
+from tests.play.paced_engine import PacedEngine
+
+TAB, FRAME_NS = "tab-of-mine", 100_000_000
+# As measured with the embedded model, with SmolLM2-135M on two cores, and ten times slower than that.
+SPEEDS = {"tiny": Speed(0.003, 0.00005), "smollm2": Speed(0.0115, 0.0007), "slow": Speed(0.115, 0.007)}
+
+
+class Said(NamedTuple):
+    """A caption, when it was shown, and the burst that had been sent last by then."""
+
+    ns: int
+    scene: int
+    caption: str
+    burst: int | None
+
+
+class Watched:
+    """A playground on an engine in virtual time, and what a demo says on it."""
+
+    def __init__(self, speed: Speed) -> None:
+        self.engine = PacedEngine(speed)
+        self.playground = Playground(self.engine)
+        self.said: list[Said] = []
+        self.steps: list[StepEvent] = []
+        self._due = self._cursor = 0
+        self.engine.virtual.work = self._work
+
+    def _work(self, until_ns: int) -> None:
+        self.engine.run_until(until_ns)
+        if self.engine.virtual.ns >= self._due:
+            self._due = self.engine.virtual.ns + FRAME_NS
+            self._cursor, events = self.engine.telemetry.since(self._cursor)
+            self.steps += [event for event in events if isinstance(event, StepEvent)]
+            self.playground.tick()
+        latest, bursts = self.playground.demos.latest, self.playground.traffic.newest_burst
+        if latest and (not self.said or self.said[-1].scene != latest["scene"]):
+            number = bursts.burst_id if bursts else None
+            self.said.append(Said(self.engine.virtual.ns, latest["scene"], plain(latest["caption"]), number))
+
+    def play(self, name: str) -> list[Said]:
+        self.playground.start_demo(name, TAB)
+        wait_until(lambda: self.playground.demos.status() is None, timeout=120)
+        self.said.append(Said(self.engine.virtual.ns, -1, "", None))
+        return self.said
+
+    def longest_ms(self) -> list[float]:
+        """Of the steps that computed prompts, those of more than one token."""
+        taken = [event.record for event in self.steps if event.record.prompt_tokens]
+        return [(record.end_ns - record.start_ns) / 1e6 for record in taken]
+
+    def seconds(self) -> list[float]:
+        return [(after.ns - before.ns) / 1e9 for before, after in zip(self.said, self.said[1:], strict=False)]
+
+
+@pytest.mark.parametrize("pace", SPEEDS)
+@pytest.mark.parametrize("name", DEMOS)
+def test_each_act_is_short_and_its_caption_fits(name: str, pace: str) -> None:
+    watched = Watched(SPEEDS[pace])
+    planned = None
+    if name == "pressure" and pace == "slow":
+        with pytest.raises(ValueError, match=r"start with --num-blocks \d+ to see it"):
+            watched.playground.start_demo(name, TAB)
+        return
+    planned = plan(DEMOS[name], SPEEDS[pace], watched.engine.info, Knobs().to_dict())
+    assert max(planned.seconds) <= ACT_S, planned.seconds
+    said = watched.play(name)
+    assert [one.scene for one in said] == [*range(len(DEMOS[name].scenes)), -1]
+    assert max(watched.seconds()) <= ACT_S + 0.5, list(zip(watched.seconds(), said, strict=False))
+    assert not any("{" in one.caption or not one.caption for one in said[:-1])
+    burst = next(scene.burst for scene in planned.demo.scenes if scene.burst)
+    sent = next(one.caption for one, scene in zip(said, planned.demo.scenes, strict=False) if scene.burst)
+    assert re.search(rf"\b{burst.size}\b", sent), "as many as were sent"
+    assert ("slow motion" in said[0].caption) == (planned.slow_motion > 1)
+    assert planned.slow_motion == 1 or pace == "tiny", "the others are slow enough to be watched"
+    assert planned.slow_motion > 1 or pace != "tiny" or name != "budget", "and this one is not"
+    told = [
+        float(ms)
+        for ms in re.findall(r"a step of (\d+) ms", " ".join(one.caption for one in said).replace("\u202f", ""))
+    ]
+    assert all(any(abs(ms - taken) <= 1 for taken in watched.longest_ms()) for ms in told)
+
+
+@pytest.mark.parametrize("pace", SPEEDS)
+def test_the_budget_makes_a_pause_shorter_at_every_pace(pace: str) -> None:
+    last = Watched(SPEEDS[pace]).play("budget")[-2].caption
+    found = re.match(r"With budget \d+ a pause is (\d+) ms instead of (\d+) ms\.", last.replace("\u202f", ""))
+    assert found, last
+    after, before = map(int, found.groups())
+    assert after < before
+    if pace != "tiny":
+        assert before > 300, "a pause that is felt without slow motion"
+
+
+def test_what_is_sent_by_default_is_answered_in_time() -> None:
+    assert default_traffic(None) == default_traffic(SPEEDS["tiny"]) == {"burst": 20, "answer": 64, "rate": 4.0}
+    slow = default_traffic(SPEEDS["slow"])
+    assert 8 <= slow["burst"] < 20
+    assert slow["answer"] == 16
+    assert 0.1 <= slow["rate"] < 4
+
+
+def test_the_page_is_told_what_a_demo_takes_or_why_it_is_absent() -> None:
+    offers: Mapping[str, Any] = {
+        pace: {offer["name"]: offer for offer in Watched(speed).playground.demos.offers()}
+        for pace, speed in SPEEDS.items()
+    }
+    assert all(20 <= offer["seconds"] <= 60 for offer in offers["smollm2"].values())
+    assert "memory" in offers["slow"]["pressure"]["absent"]
+    assert whole((INFO.num_blocks - 1) * 16).replace("\u202f", ",") in offers["slow"]["pressure"]["absent"]
