@@ -114,11 +114,7 @@ class ModelRunner:
             cuda_graphs=self.accelerator.num_graphs,
             no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
-            choices=(
-                *speed.too_slow(loaded.name, self.decode_s),
-                *loaded.choices,
-                *self.accelerator.choices(),
-            ),
+            choices=(*speed.too_slow(loaded.name, self.decode_s), *loaded.choices, *self.accelerator.choices()),
             decode_s=self.decode_s,
             sampling_defaults=loaded.sampling_defaults,
             state_slots=self.num_state_slots,
@@ -298,17 +294,6 @@ class ModelRunner:
         if reporter.stage != "warm-up":  # nothing is replayed here
             reporter.begin("warm-up")
         self.times.measure(run, took)
-        self.decode_s = self.times.base_s
-        if self.decode_s < speed.MEASURE_S:  # else the start would take long, and a replay would save little
-            self.decode_s = min(self._time_decode(started) for _ in range(2))
+        self.decode_s = speed.decode_seconds(self.times, started, self._run, self.loaded.device, self.block_size)
         reporter.end()
         return started
-
-    def _time_decode(self, accelerator: Accelerator) -> float:
-        """Seconds of a step of one request's token, replayed where such steps are."""
-        host = dummy_batch(1, row_tokens=1, block_size=self.block_size, start=1)
-        begin = time.perf_counter()
-        replayed = accelerator.run(host, None)
-        accelerator.argmax(self._run(host.upload(self.loaded.device)) if replayed is None else replayed[0])
-        speed.wait_for(self.loaded.device)
-        return time.perf_counter() - begin
