@@ -69,15 +69,13 @@ class Engine:
     unfinished streams any more.
 
     Args:
-        model: ``"tiny-chat"`` (comes with the package), a directory, a hub id, or a transformers model in memory.
+        model: ``"tiny-chat"`` (comes with the package), a directory, GGUF file or hub id, or a transformers model in memory.
         config: what is fixed from start to end.
         knobs: at the start; ``set_knobs`` changes them while the engine runs.
         clock: gives all times that it reports; only a worker in a thread can use another clock than the system's.
         cancelled: once it is set, loading the model is given up with ``EngineStartError``.
-        on_progress: called from this thread as the start gets further: as the worker starts, and with each ``Progress`` of
-            the worker.
-        import_after: once it is set, the libraries that tokenizers need are imported in this thread's process: a program
-            that imports much itself can do so first, while a worker's process loads the model.
+        on_progress: called from this thread as the worker starts, and with each ``Progress`` of the worker.
+        import_after: once it is set, this process imports what tokenizers need; a worker's process loads the model meanwhile.
         ids: numbers its requests; engines that share one never use a number twice.
         settings: fields of ``EngineConfig`` and ``Knobs`` by name; they override the two.
 

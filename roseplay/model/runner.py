@@ -295,17 +295,6 @@ class ModelRunner:
         if reporter.stage != "warm-up":  # nothing is replayed here
             reporter.begin("warm-up")
         self.times.measure(run, took)
-        self.decode_s = self.times.base_s
-        if self.decode_s < speed.MEASURE_S:  # else the start would take long, and a replay would save little
-            self.decode_s = min(self._time_decode(started) for _ in range(2))
+        self.decode_s = speed.decode_seconds(self.times, started, self._run, self.loaded.device, self.block_size)
         reporter.end()
         return started
-
-    def _time_decode(self, accelerator: Accelerator) -> float:
-        """Seconds of a step of one request's token, replayed where such steps are."""
-        host = dummy_batch(1, row_tokens=1, block_size=self.block_size, start=1)
-        begin = time.perf_counter()
-        replayed = accelerator.run(host, None)
-        accelerator.argmax(self._run(host.upload(self.loaded.device)) if replayed is None else replayed[0])
-        speed.wait_for(self.loaded.device)
-        return time.perf_counter() - begin

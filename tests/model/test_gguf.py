@@ -13,6 +13,7 @@ from huggingface_hub import constants
 
 pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf]'")
 
+from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress, Reporter
 from roseplay.model import gguf, gguf_header, gguf_hub, loader
@@ -21,7 +22,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from roseplay.model.source import find_source
 from roseplay.model.tokenizer import load_tokenizer
-from tests.gguf_files import small_vocabulary, write_gguf
+from tests.gguf_files import small_vocabulary, write_gguf, write_tiny_chat
 from tests.model.families import tiny_model
 from tests.model.harness import BLOCK_SIZE, Driver, eager_logits, random_tokens
 
@@ -156,6 +157,17 @@ def test_the_hubs_cache_is_searched_by_quantization_and_by_file(
     for absent in ("org/Tiny-GGUF:Q4_K", "org/Tiny-GGUF:iq2_xs", "org/Tiny-GGUF", "org/other:Q8_0"):
         with pytest.raises(UnsupportedModelError, match="cannot be reached"):
             found(absent)
+
+
+def test_an_engine_answers_from_a_file_as_from_a_directory(tmp_path: Path):
+    write_tiny_chat(tmp_path / "tiny-chat.gguf")
+    chat, params = [{"role": "user", "content": "What is TTFT?"}], SamplingParams(max_new_tokens=16)
+    answers = []
+    for model in ("tiny-chat", str(tmp_path / "tiny-chat.gguf")):
+        with Engine(model, dtype="float32", num_blocks=32, threads=1, **PLAIN) as engine:
+            stream = engine.submit(chat, params).result(60)
+            answers.append((engine.info.model, stream.text, stream.token_ids))
+    assert answers[0] == answers[1] and answers[0][1]
 
 
 # -- what else is in the file
