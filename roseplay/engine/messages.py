@@ -168,7 +168,8 @@ class StateChange(NamedTuple):
 class StepRecord:
     """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
 
-    ``block_changes`` has the blocks whose state has changed since the previous step; a worker's first record has all.
+    ``block_changes`` has the blocks whose state has changed since the previous step. ``new_pool``: before this step all blocks
+    were free, as in the first record of a worker; blocks that an earlier one reported count no more.
     ``copied`` are the requests that got a copy of a block before they wrote to it (copy-on-write). ``misses`` has the requests
     that began to compute their prompts, and why the first token of that was not cached.
 
@@ -205,6 +206,7 @@ class StepRecord:
     copied: list[int] = field(default_factory=list)
     misses: list[tuple[int, Miss]] = field(default_factory=list)
     block_changes: list[BlockChange] = field(default_factory=list)
+    new_pool: bool = False
     graph: bool | None = None
     out_of_memory: int = 0
     held_by: str | None = None

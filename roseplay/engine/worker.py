@@ -96,6 +96,7 @@ class Worker:
         self.inbox = inbox
         self.send = send
         self.info = runner.info()
+        self._new_pool = True  # since the last record
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
@@ -339,6 +340,7 @@ class Worker:
         next_step_id = self.scheduler.next_step_id
         self.scheduler = self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = next_step_id
+        self._new_pool = True
         self._publish_counts()
 
     def _publish_counts(self) -> None:
@@ -355,6 +357,7 @@ class Worker:
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
+        record.new_pool, self._new_pool = self._new_pool, False
         try:
             self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))
         except Exception:
