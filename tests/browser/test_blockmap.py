@@ -342,16 +342,16 @@ def test_where_cells_would_be_too_small_each_stands_for_several_blocks(blocks: M
         {}, total=200_000, rows=[[1, *CACHED, 200_000], [70_017, *ACTIVE, 32], [70_050, *ACTIVE], [70_120, *SHARED]]
     )
     assert blocks.sub() == "200000 × 16 tokens, 32 a cell"
-    assert blocks.joined(1, 32) == blocks.color("cachedline")
+    assert blocks.joined(1, 32) == blocks.color("cached")
     assert blocks.joined(70_017, 32) == blocks.color("hues[0]"), "all of it is lane 1's"
     few = blocks.joined(70_050, 32)
-    assert few not in (blocks.color("hues[0]"), blocks.color("cachedline")), "one block of it is"
-    assert blocks.joined(70_120, 32) not in (few, blocks.color("cachedline"))
+    assert few not in (blocks.color("hues[0]"), blocks.color("cached")), "one block of it is"
+    assert blocks.joined(70_120, 32) not in (few, blocks.color("cached"))
     assert count(blocks.page, "cached") == "199\u202f966"
     blocks.page.get_by_role("button", name="by request").click()
     blocks.drawn()
     assert blocks.joined(1, 32) == blocks.color("hues[0]")
-    assert blocks.joined(65, 32) == blocks.color("cachedline")
+    assert blocks.joined(65, 32) == blocks.color("cached")
 
 
 def test_zooming_in_leads_to_single_blocks(blocks: Map) -> None:

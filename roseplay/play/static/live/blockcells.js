@@ -4,9 +4,9 @@ import { blocks } from "../shared/blocks.js";
 import { pointing, standsBack } from "../shared/pointing.js";
 import { states } from "../shared/states.js";
 import { laneOf } from "../shared/store.js";
-import { hueOf, palette } from "../shared/theme.js";
+import { hueOf, mix, palette } from "../shared/theme.js";
 
-const FOOT = 2, DIGIT_PITCH = 9; // cells lower than this carry no digits
+const FOOT = 2, DIGIT_PITCH = 9, SOLID_PX = 5; // lower cells have no digits, narrower ones no room to be hollow
 // 3x5 pixels each, a row an octal digit
 const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717 02720".split(" ");
 const PLUS = DIGITS.length - 1;
@@ -66,12 +66,11 @@ function lookOfCell(cell, idle) {
   return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), Math.min(digit, PLUS)) | Number(faint);
 }
 
-function lookOfJoined(list, from, to, idle) {
+function lookOfJoined(list, from, to) {
   const { held, shared, cached, owner } = together(list, from, to),
     share = (n) => Math.ceil((n / (to - from)) * SHARES);
   const kind = shared ? blocks.SHARED : held ? blocks.ACTIVE : cached ? blocks.CACHED : blocks.FREE;
-  const look = lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), 0, share(held), share(cached));
-  return look | Number(idle && cached > 0);
+  return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), 0, share(held), share(cached));
 }
 
 const hueOfHeld = (kind, owner) => (kind >= blocks.ACTIVE && owner >= 0 ? hueOf(owner) : 0);
@@ -92,6 +91,8 @@ export class Sheet {
     this.T = null;
     /** @type {Int32Array[]} of each grid */
     this.looks = [];
+    /** @type {Map<number, string>} colours of joined cells, by their looks */
+    this.mixed = new Map();
   }
 
   /**
@@ -110,6 +111,7 @@ export class Sheet {
   begin(width, height, scale, grids) {
     Object.assign(this.canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
     this.g.setTransform(scale, 0, 0, scale, 0, 0);
+    this.mixed.clear();
     this.looks = grids.map(({ columns, rows }) => new Int32Array(columns * rows));
   }
 
@@ -118,7 +120,7 @@ export class Sheet {
     let painted = 0;
     for (let i = 0; i < looks.length; i++) {
       const end = Math.min((i + 1) * per, numbers.length);
-      const of = () => (per > 1 ? lookOfJoined(numbers, i * per, end, idle) : lookOfCell(numbers[i], idle));
+      const of = () => (per > 1 ? lookOfJoined(numbers, i * per, end) : lookOfCell(numbers[i], idle));
       const look = i < count ? of() : 0;
       if (look === looks[i]) continue;
       looks[i] = look;
@@ -129,27 +131,25 @@ export class Sheet {
   }
 
   paintCell(look, [x, y, w, h], grid) {
-    const { g, T } = this, kind = (look >> 1) & 3, hue = T.hues[(look >> 3) & 7], idle = look & 1;
-    g.globalAlpha = 1;
-    g.clearRect(x, y, w, h);
+    const { g, T } = this, kind = (look >> 1) & 3, hue = T.hues[(look >> 3) & 7], opacity = OPACITY[(look >> 6) & 3];
+    if (!look || opacity < 1) g.clearRect(x, y, w, h);
     if (!look) return;
-    g.globalAlpha = OPACITY[(look >> 6) & 3];
-    if (grid.per > 1) this.joined(kind, hue, look, x, y, w, h);
+    g.globalAlpha = opacity;
+    if (grid.per > 1) this.fill(this.colorOfJoined(look, kind, hue), x, y, w, h);
     else if (kind === blocks.FREE) this.fill(T.free, x, y, w, h);
-    else if (kind === blocks.CACHED) this.hollow(idle ? T.line : T.cachedline, x, y, w, h);
+    else if (kind === blocks.CACHED && w <= SOLID_PX) this.fill(T.cached, x, y, w, h);
+    else if (kind === blocks.CACHED) this.hollow(look & 1 ? T.line : T.cachedline, x, y, w, h);
     else if (kind === blocks.ACTIVE) this.fill(hue, x, y, w, h);
     else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
   }
 
-  /* The colour of what matters most in it, the paler the fewer of its blocks are held. */
-  joined(kind, hue, look, x, y, w, h) {
-    const { g, T } = this, opacity = g.globalAlpha, held = ((look >> 12) & 15) / SHARES;
-    this.fill(T.free, x, y, w, h);
-    g.globalAlpha = opacity * (((look >> 16) & 15) / SHARES);
-    this.fill(look & 1 ? T.line : T.cachedline, x, y, w, h);
-    if (kind < blocks.ACTIVE) return;
-    g.globalAlpha = opacity * (PALEST + (1 - PALEST) * held);
-    this.fill(kind === blocks.SHARED ? T.shared : hue, x, y, w, h);
+  /* That of what matters most in it, the paler the fewer of its blocks are held. */
+  colorOfJoined(look, kind, hue) {
+    const { T, mixed } = this, held = ((look >> 12) & 15) / SHARES, cached = ((look >> 16) & 15) / SHARES;
+    if (mixed.has(look)) return mixed.get(look);
+    const below = mix(T.free, T.cached, cached), above = kind === blocks.SHARED ? T.shared : hue;
+    mixed.set(look, kind < blocks.ACTIVE ? below : mix(below, above, PALEST + (1 - PALEST) * held));
+    return mixed.get(look);
   }
 
   fill(color, x, y, w, h) {
@@ -160,7 +160,7 @@ export class Sheet {
   /* Faint where no request holds a block: what is left in the cache is no news. */
   hollow(color, x, y, w, h) {
     this.fill(color, x, y, w, h);
-    if (Math.min(w, h) > 2) this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
+    this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
   }
 
   shared(hue, digit, x, y, w, h) {

@@ -26,8 +26,8 @@ import { createPanel } from "./panel.js";
 import { stateInfo, stateName, stateWords } from "./stateinfo.js";
 
 const NOTHING = "One cell a block: the memory of a few tokens.";
-const LABEL_PX = 10, LABEL_CHAR_PX = 6, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
-const THUMB_PX = 2, LEAST_THUMB_PX = 6;
+const LABEL_PX = 10, LABEL_CHAR_PX = 6, LOW_PX = 8, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
+const UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
 const OPENED = ["block", "cell", "state"]; // popovers
 const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 
@@ -113,27 +113,29 @@ function draw(width, height) {
   if (layout.bar) unused(layout.bar);
   if (zoom.at) thumb(width, height);
   ring();
-  if (idle && !counts.cached) pen.note(NOTHING, width / 2, noteAt(height));
+  if (idle && !counts.cached) pen.note(NOTHING, width / 2, noteAt());
   showCounts(counts);
   sub();
   summary = `${blockSentence()} Arrow keys choose a block, Enter opens it${layout.most ? ", + and − zoom" : ""}.`;
 }
 
-const noteAt = (height) => {
-  const { grids: [grid], bar } = layout;
-  return bar ? (bar.top + bar.height + height) / 2 : (grid.top + grid.bottom) / 2;
-};
+function noteAt() {
+  const { grids: [{ top, bottom }], bar } = layout;
+  return ((bar ? bar.top : top) + (bar ? bar.top + bar.height : bottom)) / 2;
+}
 
 /* The number of the first block in a row; what lies below the blocks says what it is. */
 function labels() {
   const [grid, ...below] = layout.grids, { T } = state;
   const label = (words, { left, top, dy }, row, apart) => {
-    pen.text(words, left - apart, top + row * dy + Math.min(dy, LABEL_PX) - 1, T.ink3, "right");
+    const x = Math.max(left - apart, words.length * LABEL_CHAR_PX); // long numbers stand nearer
+    const y = dy < LOW_PX ? dy / 2 + LABEL_PX / 2 - 1 : Math.min(dy, LABEL_PX) - 1;
+    pen.text(words, x, top + row * dy + y, T.ink3, "right");
   };
-  const every = Math.ceil(LABEL_PX / grid.dy), most = Math.floor(grid.left / LABEL_CHAR_PX) - 1;
+  const every = Math.ceil(LABEL_PX / grid.dy), most = Math.floor(grid.left / LABEL_CHAR_PX);
   for (let row = 0; !state.grouped && grid.count && row < grid.rows; row += every) {
-    const number = String(grid.cell(row * grid.columns)), thousands = `${Math.round(Number(number) / 1000)}k`;
-    label(number.length <= most ? number : thousands, grid, row, LABEL_APART);
+    const number = grid.cell(row * grid.columns), words = String(number);
+    label(words.length <= most ? words : `${Math.round(number / 1000)}k`, grid, row, LABEL_APART);
   }
   for (const one of below.filter(({ count }) => count)) {
     label(states.isKept(slotOf(one.cell(0))) ? "kept" : "slots", one, 0, SLOT_LABEL_APART);
@@ -148,7 +150,7 @@ function unused({ left, top, width, height, count }) {
   g.font = '400 11px "RP Sans", sans-serif';
   g.textAlign = "left";
   g.fillStyle = T.ink2;
-  g.fillText(`${format.count(count)} never used`, left + 8, top + height - 4);
+  g.fillText(`${format.count(count)} never used`, left + 8, top + UNUSED_BASELINE);
 }
 
 /* Which part of the blocks is in view, at the right edge. */

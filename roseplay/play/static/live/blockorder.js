@@ -15,16 +15,28 @@ export function blockOrder(grouped) {
 
 const asNumbered = () => Int32Array.from({ length: blocks.total }, (_, i) => i + 1);
 
-/* Typed arrays sort numbers without a comparison: owner and block are one number. */
+/* Counts each group first, so that a second pass knows where each block goes: nothing is compared. */
 function byRequest() {
-  const { total, owner, kind, CACHED } = blocks, held = [], cached = [], free = [];
+  const { total, owner, kind, CACHED } = blocks, order = new Int32Array(total);
+  const held = new Map(); // of a request, how many blocks it holds, then where its next one goes
+  let cached = 0, place = 0;
   for (let block = 1; block <= total; block++) {
-    if (owner[block] >= 0) held.push(owner[block] * (total + 1) + block);
-    else (kind(block) === CACHED ? cached : free).push(block);
+    if (owner[block] >= 0) held.set(owner[block], (held.get(owner[block]) || 0) + 1);
+    else if (kind(block) === CACHED) cached++;
   }
-  const order = new Int32Array(total);
-  Float64Array.from(held).sort().forEach((key, i) => (order[i] = key % (total + 1)));
-  order.set(cached, held.length);
-  order.set(free, held.length + cached.length);
+  for (const rid of [...held.keys()].sort((a, b) => a - b)) {
+    const count = held.get(rid);
+    held.set(rid, place);
+    place += count;
+  }
+  let free = place + cached;
+  for (let block = 1; block <= total; block++) {
+    const rid = owner[block];
+    if (rid < 0) order[kind(block) === CACHED ? place++ : free++] = block;
+    else {
+      order[held.get(rid)] = block;
+      held.set(rid, held.get(rid) + 1);
+    }
+  }
   return order;
 }

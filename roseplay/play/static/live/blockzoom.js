@@ -26,7 +26,7 @@ export class BlockZoom {
     this.dragged = false; // since the last press: its click opens nothing
     this.out = makeButton("−", { "aria-label": "Show more blocks", title: "Zoom out", onclick: () => this.step(1) });
     this.in = makeButton("+", { "aria-label": "Show fewer blocks", title: "Zoom in", onclick: () => this.step(-1) });
-    this.buttons = make("span", { className: "rp-tg", role: "group", "aria-label": "zoom" }, this.out, this.in);
+    this.buttons = make("span", { className: "rp-tg rp-zoom", role: "group", "aria-label": "zoom" }, this.out, this.in);
     this.listen();
   }
 

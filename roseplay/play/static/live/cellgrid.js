@@ -3,7 +3,8 @@
  * the rest is one bar, and cells are of the largest size at which the used ones fit; where they would be smaller than
  * LEAST px, one cell stands for several blocks. Zooming in leads back through these sizes, a window of blocks in view. */
 
-const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, BAR = 15;
+const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, LONG_NUMBERS = 10000;
+const BAR = 15; // the least height of the bar; it takes what the used blocks leave
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12;
 const SHARE_BELOW = 1 / 3; // of the height, for what lies below blocks that need smaller cells
 const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as many as the one before
@@ -97,7 +98,7 @@ class CellGrid {
  */
 export function layOut(width, height, { order, used }, below, zoom = null) {
   const room = height - TOP, apart = APART * below.length, counts = below.map((numbers) => numbers.length);
-  const wide = widthOf(width, below.length ? LEFT : PHONE_LEFT);
+  const wide = widthOf(width, below.length || order.length >= LONG_NUMBERS ? LEFT : PHONE_LEFT);
   const usual = usualPitch(wide, room - apart, [order.length, ...counts]);
   if (usual) return { grids: stacked([order, ...below], TOP, usual), order, bar: null, level: 0, most: 0, first: 0 };
   const lower = below.length ? pitchOf(wide, Math.floor(room * SHARE_BELOW) - apart, counts) : null;
@@ -118,7 +119,9 @@ function layOutUsed(wide, room, order, used, zoom) {
   const first = zoomed ? Math.max(0, Math.min(Math.floor(zoom.first / perRow), needed - rows)) * perRow : 0;
   const shown = order.subarray(0, used), grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, rows: [rows] });
   const top = rows ? grid.bottom + APART : TOP;
-  const bar = zoomed || !unused ? null : { left: grid.left, top, width: grid.width, height: BAR, count: unused };
+  const bar = zoomed || !unused
+    ? null
+    : { left: grid.left, top, width: grid.width, height: TOP + room - top, count: unused };
   return { grids: [grid], order: shown, bar, level, most, first };
 }
 
