@@ -96,7 +96,6 @@ class Worker:
         self.inbox = inbox
         self.send = send
         self.info = runner.info()
-        self._new_pool = True  # since the last record
         self.scheduler = self._new_scheduler(knobs)
         self._finished: list[Finished] = []
         self._late: list[Command] = []
@@ -109,6 +108,7 @@ class Worker:
         self._paused = False
 
     def _new_scheduler(self, knobs: Knobs) -> Scheduler:
+        self._new_pool = True  # to be told in the next record
         return Scheduler(
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,
@@ -334,13 +334,10 @@ class Worker:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
-        lost = list(self.scheduler.requests)
-        self._finished += [Finished(request_id, FinishReason.ERROR, _one_line(error)) for request_id in lost]
+        before, self.scheduler = self.scheduler, self._new_scheduler(self.scheduler.knobs)
+        self.scheduler.next_step_id = before.next_step_id
+        self._finished += [Finished(lost, FinishReason.ERROR, _one_line(error)) for lost in before.requests]
         self.runner.clear()
-        next_step_id = self.scheduler.next_step_id
-        self.scheduler = self._new_scheduler(self.scheduler.knobs)
-        self.scheduler.next_step_id = next_step_id
-        self._new_pool = True
         self._publish_counts()
 
     def _publish_counts(self) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 State = tuple[int, int, int]  # references, owner, findable
 FREE: State = (0, -1, 0)
-_NO_OWNER = np.array([0, 1, 0])  # added to a state before it is kept, so that memory nobody has written to is free
+_NO_OWNER = np.array([[0], [1], [0]])  # added to a state before it is kept: memory that nobody has written to is free
 
 
 class BlockStates:
@@ -28,7 +28,7 @@ class BlockStates:
     """
 
     def __init__(self, snapshot: Mapping[str, Any] | None = None) -> None:
-        self._states = np.zeros((0, 3), dtype=np.int64)
+        self._states = np.zeros((3, 0), dtype=np.int64)  # by block, the three of a state
         self.used = 0
         if snapshot:
             self.take(snapshot.get("blocks", ()))
@@ -40,7 +40,7 @@ class BlockStates:
         if not changed:
             return []
         self._reserve(changed[-1])
-        self._states[changed] = np.array([newest[block] for block in changed]) + _NO_OWNER
+        self._states[:, changed] = np.array([newest[block] for block in changed]).T + _NO_OWNER
         return self._rows(np.array(changed))
 
     def freed(self) -> dict[int, State]:
@@ -52,33 +52,34 @@ class BlockStates:
         for block, references, owner, findable, *more in rows:
             end = block + (more[0] if more else 1)
             self._reserve(end - 1)
-            self._states[block:end] = (references, owner + 1, findable)
+            self._states[:, block:end] = [[references], [owner + 1], [findable]]
 
     def snapshot(self) -> dict[str, Any]:
         """Returns ``blocks``, rows of those that are not free, and ``blocks_used``."""
         return {"blocks": self._rows(self._held()), "blocks_used": self.used}
 
     def _held(self) -> npt.NDArray[np.int64]:
-        return np.flatnonzero(self._states.any(axis=1))
+        return np.flatnonzero(self._states.any(axis=0))
 
     def _rows(self, blocks: npt.NDArray[np.int64]) -> list[list[int]]:
         """Returns the rows of these blocks, in rising order: one row for neighbours in the same state."""
-        states = self._states[blocks]
+        states = self._states[:, blocks]
         begins = np.ones(len(blocks), dtype=bool)
-        begins[1:] = (np.diff(blocks) != 1) | (states[1:] != states[:-1]).any(axis=1)
+        begins[1:] = (np.diff(blocks) != 1) | (states[:, 1:] != states[:, :-1]).any(axis=0)
         first = np.flatnonzero(begins)
         counts = np.diff(first, append=len(blocks))
-        rows = np.column_stack((blocks[first], states[first] - _NO_OWNER, counts)).tolist()
+        rows = np.vstack((blocks[first], states[:, first] - _NO_OWNER, counts)).T.tolist()
         return [row if row[-1] > 1 else row[:-1] for row in rows]
 
     def _state(self, block: int) -> State:
-        references, owner, findable = self._states[block].tolist()
+        references, owner, findable = self._states[:, block].tolist()
         return references, owner - 1, findable
 
     def _reserve(self, block: int) -> None:
         """Have room for blocks up to this number, which are used from now on."""
         self.used = max(self.used, block)
-        if block >= len(self._states):
-            states = np.zeros((max(block + 1, 2 * len(self._states)), 3), dtype=np.int64)
-            states[: len(self._states)] = self._states
+        room = self._states.shape[1]
+        if block >= room:
+            states = np.zeros((3, max(block + 1, 2 * room)), dtype=np.int64)
+            states[:, :room] = self._states
             self._states = states

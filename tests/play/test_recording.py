@@ -234,5 +234,5 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 def test_every_line_is_json(file: Path) -> None:
     header, *frames = map(json.loads, file.read_text().splitlines())
-    assert header["roseplay_recording"] == 1
+    assert header["roseplay_recording"] == 2
     assert all(frame["seq"] for frame in frames)

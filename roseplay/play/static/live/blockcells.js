@@ -34,7 +34,8 @@ export function ownerOf(cell) {
 
 /**
  * What the blocks from one place of a list to another are together: how many are of each kind, and the request whose
- * hue their cell has. That is the selected one where it holds any, else one that holds many: more than half, if any does.
+ * hue their cell has: the selected one where it holds any, else the one that holds more than half of what is held, if
+ * there is one, else any of those that hold some.
  * @param {ArrayLike<number>} list
  */
 export function together(list, from = 0, to = list.length) {
@@ -106,6 +107,14 @@ export class Sheet {
     if (place !== this.place || this.T !== palette()) this.begin(width, height, scale, grids);
     Object.assign(this, { place, T: palette() });
     return grids.reduce((painted, grid, i) => painted + this.paintGrid(grid, this.looks[i], idle), 0);
+  }
+
+  /** Put it on another canvas of its size, pixel by pixel. @param {CanvasRenderingContext2D} g */
+  copyTo(g) {
+    g.save();
+    g.resetTransform();
+    g.drawImage(this.canvas, 0, 0);
+    g.restore();
   }
 
   begin(width, height, scale, grids) {

@@ -107,7 +107,7 @@ function draw(width, height) {
   arrange(width, height);
   pen.begin(width, height);
   sheet.paint(width, height, layout.grids, idle);
-  pen.paste(sheet.canvas);
+  sheet.copyTo(pen.g);
   outlineOwned();
   labels();
   if (layout.bar) unused(layout.bar);

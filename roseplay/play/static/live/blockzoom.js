@@ -1,5 +1,5 @@
 /* Which of the blocks are in view on the block map: all of them, or a window that the wheel, two fingers, the keys and
- * the buttons of its head choose. A step in or out halves or doubles how many there are, about the point it is made at. */
+ * the buttons of its head choose. A step in or out halves or doubles their number, about the point where it is made. */
 import { make, makeButton } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 

@@ -1,7 +1,8 @@
 /* Where the cells of the block map lie: KV blocks in rows and, of a model with recurrent layers, state slots and kept
  * states below them. All are of the usual size where that fits. Otherwise only blocks that were ever used have cells,
  * the rest is one bar, and cells are of the largest size at which the used ones fit; where they would be smaller than
- * LEAST px, one cell stands for several blocks. Zooming in leads back through these sizes, a window of blocks in view. */
+ * LEAST px, one cell stands for several blocks. Zooming in leads back through these sizes, with a window of the blocks
+ * in view. */
 
 const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, LONG_NUMBERS = 10000;
 const BAR = 15; // the least height of the bar; it takes what the used blocks leave

@@ -15,14 +15,6 @@ export function createPen(canvas) {
     g.clearRect(0, 0, width, height);
   }
 
-  /** Another canvas of this size, pixel by pixel. @param {HTMLCanvasElement} other */
-  function paste(other) {
-    g.save();
-    g.resetTransform();
-    g.drawImage(other, 0, 0);
-    g.restore();
-  }
-
   function line(x0, y0, x1, y1, color, dash = []) {
     g.strokeStyle = color;
     g.lineWidth = 1;
@@ -87,7 +79,7 @@ export function createPen(canvas) {
     g.fillText(words, x + size / 2, y + size / 2 + 3.5);
   }
 
-  return { g, begin, paste, line, text, diamond, note, badge };
+  return { g, begin, line, text, diamond, note, badge };
 }
 
 /** Where a line one pixel wide is sharp. */
