@@ -334,10 +334,10 @@ class Worker:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
+        self._finished += [Finished(lost, FinishReason.ERROR, _one_line(error)) for lost in self.scheduler.requests]
+        self.runner.clear()
         before, self.scheduler = self.scheduler, self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = before.next_step_id
-        self._finished += [Finished(lost, FinishReason.ERROR, _one_line(error)) for lost in before.requests]
-        self.runner.clear()
         self._publish_counts()
 
     def _publish_counts(self) -> None:

@@ -32,7 +32,7 @@ class BlockStates:
         self.used = 0
         if snapshot:
             self.take(snapshot.get("blocks", ()))
-            self.used = max(self.used, snapshot.get("blocks_used", 0))
+            self._reserve(snapshot.get("blocks_used", 0))
 
     def change(self, newest: Mapping[int, State]) -> list[list[int]]:
         """Apply new states by block. Returns rows of those that have changed, or that are used for the first time."""

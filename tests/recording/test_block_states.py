@@ -35,6 +35,7 @@ def test_a_block_that_was_used_between_two_frames_is_told_once() -> None:
     assert states.change({2: FREE, 3: ACTIVE}) == [[3, *ACTIVE]]
     assert states.change({3: FREE}) == [[3, *FREE]]
     assert states.snapshot() == {"blocks": [], "blocks_used": 3}
+    assert BlockStates(states.snapshot()).change({2: FREE, 3: CACHED}) == [[3, *CACHED]]
 
 
 def test_another_pool_begins_with_free_blocks() -> None:
