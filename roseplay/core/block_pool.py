@@ -36,7 +36,7 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self._num_cached = 0
         self._num_shared = 0
-        self._changed = set(self._free)
+        self._changed: set[int] = set()
 
     @property
     def num_usable(self) -> int:
@@ -65,7 +65,7 @@ class BlockPool:
         return self.num_usable - len(self._free) - self._num_shared
 
     def take_changed(self) -> list[int]:
-        """Blocks whose references or findability changed since the last call; at first, all of them."""
+        """Blocks whose references or findability changed since the last call; before the first, since all were free."""
         changed, self._changed = self._changed, set()
         return sorted(changed)
 

@@ -168,9 +168,9 @@ class StateChange(NamedTuple):
 class StepRecord:
     """Telemetry of one step. Block counts are taken after it; ``free + cached + active + shared`` is the pool.
 
-    ``block_changes`` has the blocks whose state has changed since the previous step; a worker's first record has all.
-    ``copied`` are the requests that got a copy of a block before they wrote to it (copy-on-write). ``misses`` has the requests
-    that began to compute their prompts, and why the first token of that was not cached.
+    ``block_changes`` has the blocks whose state has changed since the previous step, or since all were free where there is a
+    ``new_pool``, as in a worker's first record. ``copied`` are the requests that got a copy of a block before they wrote to it
+    (copy-on-write). ``misses`` has those that began to compute their prompts, and why the first token of that was not cached.
 
     Where steps overlap, a step counts as started when the previous one ended. ``prepare_ns``, ``forward_ns`` and
     ``sample_ns`` are the host's time, ``device_ns`` the device's, which on a CPU is ``forward_ns``. ``graph``: whether the
@@ -205,6 +205,7 @@ class StepRecord:
     copied: list[int] = field(default_factory=list)
     misses: list[tuple[int, Miss]] = field(default_factory=list)
     block_changes: list[BlockChange] = field(default_factory=list)
+    new_pool: bool = False
     graph: bool | None = None
     out_of_memory: int = 0
     held_by: str | None = None

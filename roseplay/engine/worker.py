@@ -108,6 +108,7 @@ class Worker:
         self._paused = False
 
     def _new_scheduler(self, knobs: Knobs) -> Scheduler:
+        self._new_pool = True  # to be told in the next record
         return Scheduler(
             num_blocks=self.runner.num_blocks,
             block_size=self.runner.block_size,
@@ -333,12 +334,10 @@ class Worker:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
-        lost = list(self.scheduler.requests)
-        self._finished += [Finished(request_id, FinishReason.ERROR, _one_line(error)) for request_id in lost]
+        self._finished += [Finished(lost, FinishReason.ERROR, _one_line(error)) for lost in self.scheduler.requests]
         self.runner.clear()
-        next_step_id = self.scheduler.next_step_id
-        self.scheduler = self._new_scheduler(self.scheduler.knobs)
-        self.scheduler.next_step_id = next_step_id
+        before, self.scheduler = self.scheduler, self._new_scheduler(self.scheduler.knobs)
+        self.scheduler.next_step_id = before.next_step_id
         self._publish_counts()
 
     def _publish_counts(self) -> None:
@@ -355,6 +354,7 @@ class Worker:
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
         record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
+        record.new_pool, self._new_pool = self._new_pool, False
         try:
             self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))
         except Exception:

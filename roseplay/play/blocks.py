@@ -18,7 +18,7 @@ class BlockTabs:
     """Which tab's request held each block last: cached text stays private.
 
     A step may compute a request before it is registered; its blocks get their tab by ``registered``. Only one thread may call
-    ``take`` and ``registered``.
+    ``take``, ``registered`` and ``clear``.
     """
 
     def __init__(self, registry: RequestRegistry) -> None:
@@ -37,6 +37,11 @@ class BlockTabs:
                 self._tabs[change.block] = tracked.tab
             else:
                 self._unregistered[change.block] = change.owner
+
+    def clear(self) -> None:
+        """Forget all blocks: another pool takes their place."""
+        self._tabs.clear()
+        self._unregistered.clear()
 
     def registered(self, tracked: TrackedRequest) -> None:
         """Give the blocks that the request held before it was registered to its tab."""

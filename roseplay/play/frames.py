@@ -31,6 +31,7 @@ from roseplay.play.bursts import Burst
 from roseplay.play.prompt_cache import miss_of
 from roseplay.play.stats import Stats
 from roseplay.play.story.story import Story
+from roseplay.recording.block_states import BlockStates, State
 from roseplay.recording.frame_rows import StepRow, TokenRow
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.step_limit import limit_of
@@ -38,7 +39,6 @@ from roseplay.traffic.metrics import ms, percentile
 
 KEEP_S = 30.0  # of frames, and of requests that have ended
 STATS_S = 0.25
-_FREE = [0, -1, 0]
 _NO_STATE = [-1, 0]
 _AS_RECORDED = [name for name in StepRow._fields if name not in ("t0", "t1", "device_ms", "host_ms", "limit")]
 
@@ -139,7 +139,7 @@ class FrameBuilder:
         self._held: list[RequestEvent] = []
         self._figures: dict[str, Any] | None = None
         self._figures_at = float("-inf")
-        self._blocks: dict[int, list[int]] = {}
+        self.blocks = BlockStates()
         self._states: dict[int, list[int]] = {}
         self.block_tabs = BlockTabs(registry)
         self.latest: dict[str, Any] = {}
@@ -229,17 +229,17 @@ class FrameBuilder:
         self._figures = self.latest = figures
         return figures
 
-    def blocks(self) -> list[list[int]]:
-        """Returns all KV blocks that are not free, as in a frame: ``[block, references, owner, findable]``."""
-        return [[block, *state] for block, state in sorted(self._blocks.items())]
-
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
-        """Returns the newest state of each block that these steps changed. An owner of -1 is none."""
-        newest: dict[int, list[int]] = {}
-        for change in (change for record in records for change in record.block_changes):
-            self.block_tabs.take(change)  # each: a request may come and go within one frame
-            newest[change.block] = [change.references, change.owner, int(change.findable)]
-        return _take_changed(newest, self._blocks, _FREE)
+        """Returns rows of the blocks that these steps changed, in their newest states."""
+        newest: dict[int, State] = {}
+        for record in records:
+            if record.new_pool:
+                newest = self.blocks.freed()
+                self.block_tabs.clear()
+            for change in record.block_changes:
+                self.block_tabs.take(change)  # each: a request may come and go within one frame
+                newest[change.block] = (change.references, change.owner, int(change.findable))
+        return self.blocks.change(newest)
 
     def states(self) -> list[list[int]]:
         """Returns the slots of recurrent states that are not free, as in a frame: ``[slot, request, tokens]``."""
@@ -249,8 +249,12 @@ class FrameBuilder:
         """Add the newest content of each slot that these steps changed; most models have none."""
         changes = (change for record in records for change in record.state_changes)
         newest = {change.slot: [change.request_id, change.tokens] for change in changes}
-        if changed := _take_changed(newest, self._states, _NO_STATE):
-            frame["states"] = changed
+        changed = {slot: about for slot, about in newest.items() if about != self._states.get(slot, _NO_STATE)}
+        self._states.update(changed)
+        for slot in [slot for slot, about in changed.items() if about == _NO_STATE]:
+            del self._states[slot]
+        if changed:
+            frame["states"] = [[slot, *about] for slot, about in changed.items()]
 
     def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
         record = event.record
@@ -310,15 +314,6 @@ class FrameBuilder:
             self._registry.settle(tracked)
             about = outcome(tracked)
         frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
-
-
-def _take_changed(newest: dict[int, list[int]], known: dict[int, list[int]], free: list[int]) -> list[list[int]]:
-    """Make ``known`` what is newest, without what is free; returns those that are no longer as they were."""
-    changed = {number: about for number, about in newest.items() if about != known.get(number, free)}
-    known.update(changed)
-    for number in [number for number, about in changed.items() if about == free]:
-        del known[number]
-    return [[number, *about] for number, about in changed.items()]
 
 
 def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:

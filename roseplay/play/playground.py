@@ -277,7 +277,7 @@ class Playground:
             "t": now,
             "columns": COLUMNS,
             "requests": requests,
-            "blocks": self._builder.blocks(),
+            **self._builder.blocks.snapshot(),
             "states": self._builder.states(),
             "stats": self._builder.latest or None,
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,

@@ -48,7 +48,7 @@ class InitialState:
         return {
             "t": state.t,
             "requests": [[request_id, request.about()] for request_id, request in state.requests.items()],
-            "blocks": [[block, *about] for block, about in sorted(state.blocks.items())],
+            **state.blocks.snapshot(),
             "states": [[slot, *about] for slot, about in sorted(state.states.items())],
             "stats": state.stats,
             "burst": state.burst,

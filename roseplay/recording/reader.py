@@ -16,7 +16,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
 from roseplay.json_schema import Schema, check
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
-from roseplay.recording.schema import FORMAT, HEADER, MARK, frame_schema
+from roseplay.recording.schema import FORMAT, HEADER, MARK, OLDEST_FORMAT, frame_schema
 from roseplay.settings import current_names, defaults_of
 
 
@@ -99,9 +99,9 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
         header = None
     if not isinstance(header, dict) or MARK not in header:
         raise RecordingError(f"{name} is no recording of roseplay: its first line is no header with {MARK!r}")
-    if header[MARK] != FORMAT:
+    if header[MARK] not in range(OLDEST_FORMAT, FORMAT + 1):
         raise RecordingError(
-            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads format {FORMAT}:"
+            f"{name} has format {str(header[MARK])[:40]!r}, and this version reads formats {OLDEST_FORMAT} to {FORMAT}:"
             f" it was made by roseplay {str(header.get('version', '?'))[:40]!r}"
         )
     try:

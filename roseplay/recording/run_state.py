@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from roseplay.engine.messages import EntryRecord
+from roseplay.recording.block_states import BlockStates
 from roseplay.recording.frame_rows import StepRow, TokenRow
 
-_FREE = [0, -1, 0]
 _NO_STATE = [-1, 0]
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = (
@@ -132,7 +132,7 @@ class RunState:
         requests: by id, in order of arrival.
         steps: oldest first.
         changes: of the knobs, ``(t, step, {name: [old, new]})``.
-        blocks: those that are not free, ``[references, owner, findable]``.
+        blocks: their states.
         states: of a model with recurrent layers, the slots that are not free, ``[request, tokens]``.
     """
 
@@ -142,7 +142,7 @@ class RunState:
         self.requests: dict[int, RequestRun] = {}
         self.steps: list[StepRow] = []
         self.changes: list[tuple[float, int, dict[str, list[Any]]]] = []
-        self.blocks: dict[int, list[int]] = {block: state for block, *state in snapshot.get("blocks", ())}
+        self.blocks = BlockStates(snapshot)
         self.states: dict[int, list[int]] = {slot: state for slot, *state in snapshot.get("states", ())}
         self.stats: dict[str, Any] | None = snapshot.get("stats")
         self.burst: dict[str, Any] | None = snapshot.get("burst")
@@ -165,10 +165,7 @@ class RunState:
             self.knobs.update({name: new for name, (_, new) in changes.items()})
             if self._history:
                 self.changes.append((t, step_id, changes))
-        for block, *state in frame["blocks"]:
-            self.blocks[block] = state
-            if state == _FREE:
-                del self.blocks[block]
+        self.blocks.take(frame["blocks"])
         for slot, *state in frame.get("states", ()):
             self.states[slot] = state
             if state == _NO_STATE:

@@ -22,7 +22,8 @@ from roseplay.json_schema import (
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
 
-FORMAT = 1
+FORMAT = 2
+OLDEST_FORMAT = 1  # that can be read: a row of blocks stood for one block
 MARK = "roseplay_recording"  # the header's field that holds the format
 MAX_LANES = 8  # of a tab
 MAX_BLOCKS = 2**24  # the page keeps nine bytes per block
@@ -93,7 +94,16 @@ _ABOUT = object_of(
     }
 )
 _BLOCKS = list_of(
-    row({"block": whole(0, MAX_BLOCKS), "references": whole(), "owner": whole(-1), "findable": whole(0, 1)})
+    row(
+        {
+            "block": whole(0, MAX_BLOCKS),
+            "references": whole(),
+            "owner": whole(-1),
+            "findable": whole(0, 1),
+            "count": whole(1, MAX_BLOCKS),
+        },
+        missing=1,
+    )
 )
 _STATES = list_of(row({"slot": whole(0, 2 * MAX_STATES), "request": whole(-1), "tokens": whole()}))
 _COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "cached", "shared")
@@ -151,6 +161,7 @@ _SNAPSHOT = object_of(
             list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT), "text": text(_LONG_TEXT)})), "words"
         ),
         **optional(_BLOCKS, "blocks"),
+        **optional(whole(0, MAX_BLOCKS), "blocks_used"),
         **optional(_STATES, "states"),
         **optional(_STATS, "stats"),
         **optional(_BURST, "burst"),

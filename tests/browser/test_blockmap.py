@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from roseplay.config import SamplingParams
+from roseplay.engine.messages import BlockChange, StepRecord
 from roseplay.play.web import assets
-from tests.browser.conftest import Served, ask, state
+from tests.browser.conftest import Served, ask, serving, state
 from tests.browser.modules import bare_page
+from tests.play.fake_engine import FakeEngine
 
 # The first findable block whose text holds the words; a pool in use hands out its blocks in any order.
 BLOCK_WITH = """async (words) => {
@@ -41,15 +46,18 @@ class Map:
         total: int = 448,
         info: dict[str, int] | None = None,
         states: dict[int, list[int]] | None = None,
+        rows: Sequence[list[int]] = (),
+        used: int = 0,
     ) -> None:
-        """Lane 1 is request 1; requests 2 and 3 are somebody's burst."""
+        """Lane 1 is request 1; requests 2 and 3 are somebody's burst. ``rows``: of blocks, too, before the others."""
         requests = [[rid, {"kind": "lane", "lane": 1} if rid == 1 else {"kind": "burst"}] for rid in (1, 2, 3)]
         snapshot = {
             "info": {"num_blocks": total + 1, "block_size": 16, **(info or {})},
             "states": [[slot, *state] for slot, state in (states or {}).items()],
             "knobs": {},
             "requests": requests,
-            "blocks": [[block, *state] for block, state in blocks.items()],
+            "blocks": [*rows, *([block, *state] for block, state in blocks.items())],
+            "blocks_used": used,
         }
         self.feed({"reset": True, "snapshot": snapshot, "frames": [], "boot_id": f"boot-{next(self._boots)}"})
 
@@ -77,10 +85,22 @@ class Map:
         return self.at(38 + index * 8 + at[0] * 7, top + at[1] * 11)
 
     def at(self, x: float, y: float) -> list[int]:
+        """The colour at a point; with its opacity where that is not full."""
         rgba = self.page.evaluate(
             "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]", [x, y]
         )
         return rgba[:3] if rgba[3] == 255 else rgba
+
+    def joined(self, block: int, per: int) -> list[int]:
+        """The colour of the cell of a block among squares of 3 px that stand for ``per`` blocks each."""
+        row, column = divmod((block - 1) // per, 170)
+        return self.at(38 + 3 * column + 0.5, 2 + 3 * row + 0.5)
+
+    def sub(self) -> str:
+        return self.page.locator(".rp-sub").inner_text().replace("\u202f", "")
+
+    def picture(self) -> str:
+        return self.page.evaluate("document.querySelector('canvas').toDataURL()")
 
     def color(self, name: str) -> list[int]:
         value = self.page.evaluate(f"Rose.palette().{name}")
@@ -211,10 +231,11 @@ def test_what_is_known_of_a_state_is_told(wide: Map) -> None:
 
 @pytest.mark.parametrize(("total", "slots", "kept"), [(8192, 64, 64), (448, 256, 256), (448, 4096, 10_000)])
 def test_states_beside_blocks_of_any_number_fit(blocks: Map, total: int, slots: int, kept: int) -> None:
-    blocks.fill({1: ACTIVE}, total=total, info={"state_slots": slots, "state_snapshots": kept}, states={1: [1, 0]})
+    info = {"state_slots": slots, "state_snapshots": kept}
+    blocks.fill({1: [1, 2, 0]}, total=total, info=info, states={1: [1, 0]}, used=total)
     pixels = blocks.page.evaluate(
-        """(() => { const c = document.querySelector('canvas'), top = Math.floor(c.height * 0.55);
-             return [...c.getContext('2d').getImageData(38, top, c.width - 38, c.height - top).data]; })()"""
+        """(() => { const c = document.querySelector('canvas');
+             return [...c.getContext('2d').getImageData(38, 0, c.width - 38, c.height).data]; })()"""
     )
     blue = blocks.color("hues[0]")
     assert any(pixels[i : i + 3] == blue for i in range(0, len(pixels), 4)), "the first slot"
@@ -277,22 +298,137 @@ def test_by_request(blocks: Map) -> None:
     assert blocks.pixel(4) == blocks.color("free")
 
 
-@pytest.mark.parametrize(("total", "seen"), [(12, 12), (700, 700), (6000, 6000), (200_000, None)])
-def test_a_pool_of_any_size_fits(blocks: Map, total: int, seen: int | None) -> None:
+@pytest.mark.parametrize("total", [12, 700, 6000])
+def test_a_pool_that_has_room_has_a_cell_for_each_block(blocks: Map, total: int) -> None:
     blocks.fill({total: ACTIVE}, total=total)
     size = blocks.page.evaluate("[document.querySelector('.rp-plot').clientHeight, document.body.scrollWidth]")
     assert size[0] > 100
     assert size[1] == 600
-    sub = blocks.page.locator(".rp-sub").inner_text().replace("\u202f", "")
-    if seen is None:
-        assert re.fullmatch(r"first \d+ of 200000 × 16 tokens", sub)
-    else:
-        assert sub == f"{total} × 16 tokens"
-        blue = blocks.color("hues[0]")
-        pixels = blocks.page.evaluate(
-            "(() => { const c = document.querySelector('canvas'); return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
-        )
-        assert any(pixels[i : i + 3] == blue for i in range(0, len(pixels), 4))
+    assert blocks.sub() == f"{total} × 16 tokens"
+    blue = blocks.color("hues[0]")
+    pixels = blocks.page.evaluate(
+        "(() => { const c = document.querySelector('canvas'); return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
+    )
+    assert any(pixels[i : i + 3] == blue for i in range(0, len(pixels), 4))
+
+
+def test_blocks_that_were_never_used_are_one_bar(blocks: Map) -> None:
+    def bar(rows: int) -> list[Any]:
+        """The colours above and in a bar below so many rows."""
+        return [blocks.at(545, 2 + 15 * rows + 2), blocks.at(545, 2 + 15 * rows + 12)]
+
+    blocks.fill({1: ACTIVE, 90: CACHED}, total=15_522)
+    free, nothing = blocks.color("free"), [0, 0, 0, 0]
+    assert blocks.pixel(0) == blocks.color("hues[0]")
+    assert blocks.pixel(1) == free, "used before, as the next ones were"
+    assert blocks.pixel(89, EDGE) == blocks.color("cachedline")
+    assert blocks.pixel(90) == nothing
+    assert bar(2) == [nothing, free]
+    assert blocks.sub() == "15522 × 16 tokens"
+    assert blocks.page.get_by_role("group", name="zoom").is_hidden(), "all that were used are in view"
+    blocks.change({200: ACTIVE})
+    assert blocks.pixel(199) == blocks.color("hues[0]")
+    assert bar(4) == [nothing, free]
+    blocks.fill({}, total=15_522, used=600)
+    assert [blocks.at(38 + 63 * 8 + 3, 2 + 8 * row + 3) for row in (8, 10)] == [free, nothing], "cells are lower now"
+    button = blocks.page.get_by_role("button", name="as table")
+    button.click()
+    expect(blocks.page.locator("caption")).to_contain_text("15\u202f522 free, 14\u202f922 of these never used")
+    button.click()
+
+
+def test_where_cells_would_be_too_small_each_stands_for_several_blocks(blocks: Map) -> None:
+    blocks.fill(
+        {}, total=200_000, rows=[[1, *CACHED, 200_000], [70_017, *ACTIVE, 32], [70_050, *ACTIVE], [70_120, *SHARED]]
+    )
+    assert blocks.sub() == "200000 × 16 tokens, 32 a cell"
+    assert blocks.joined(1, 32) == blocks.color("cached")
+    assert blocks.joined(70_017, 32) == blocks.color("hues[0]"), "all of it is lane 1's"
+    few = blocks.joined(70_050, 32)
+    assert few not in (blocks.color("hues[0]"), blocks.color("cached")), "one block of it is"
+    assert blocks.joined(70_120, 32) not in (few, blocks.color("cached"))
+    assert count(blocks.page, "cached") == "199\u202f966"
+    blocks.page.get_by_role("button", name="by request").click()
+    blocks.drawn()
+    assert blocks.joined(1, 32) == blocks.color("hues[0]")
+    assert blocks.joined(65, 32) == blocks.color("cached")
+
+
+def test_zooming_in_leads_to_single_blocks(blocks: Map) -> None:
+    page, status = blocks.page, blocks.page.get_by_role("status")
+    blocks.fill({}, total=200_000, rows=[[1, *CACHED, 200_000], [70_017, *ACTIVE, 32], [70_050, *SHARED]])
+    everything = blocks.sub()
+    row, column = divmod(70_017 // 32, 170)
+    at = {"x": 38 + 3 * column + 1, "y": 2 + 3 * row + 1}
+    page.locator("canvas").hover(position=at)
+    page.wait_for_function("Rose.pointing.rid === 1")
+    page.mouse.wheel(0, -100)
+    page.wait_for_function("document.querySelector('.rp-sub').textContent.endsWith(', 16 a cell')")
+    page.get_by_role("button", name="Show more blocks").click()
+    blocks.drawn()
+    assert blocks.sub() == everything
+    page.locator("canvas").click(position=at)
+    popover = page.get_by_role("dialog", name="Blocks 70017–70048")
+    expect(popover).to_contain_text("32 blocks in one cell: 32 with one owner.")
+    blocks.change({70_018: CACHED})
+    expect(popover).to_contain_text("#170017, 70019–70048")
+    popover.get_by_role("button", name="Zoom in").click()
+    expect(popover).to_be_hidden()
+    blocks.drawn()
+    first, last = (int(number) for number in blocks.sub().removesuffix(" of 200000").split("–"))
+    assert first <= 70_017 < 70_050 <= last < first + 500
+    assert blocks.pixel(70_017 - first) == blocks.color("hues[0]")
+    assert blocks.pixel(70_018 - first) == blocks.color("surface"), "cached by now"
+    for key, said in (("ArrowRight", "Block 70018: cached"), ("ArrowLeft", "Block 70017: one owner, #1"), ("End", "Block 200000: cached")):  # fmt: skip
+        page.keyboard.press(key)
+        expect(status).to_have_text(said)
+    blocks.drawn()
+    assert blocks.sub().endswith("–200000 of 200000"), "the window moves along"
+    page.keyboard.press("-")
+    blocks.drawn()
+    assert blocks.sub() != everything
+    page.keyboard.press("Escape")
+    blocks.drawn()
+    assert blocks.sub() == everything
+
+
+def test_a_map_that_is_zoomed_can_be_dragged(blocks: Map) -> None:
+    page = blocks.page
+    blocks.fill({}, total=15_522, used=15_522)
+    assert blocks.sub() == "15522 × 16 tokens, 4 a cell"
+    page.locator("canvas").focus()
+    for _ in range(6):
+        page.keyboard.press("+")
+    blocks.drawn()
+    before = int(blocks.sub().split("–")[0])
+    box = page.locator("canvas").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 300, box["y"] + 80)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 48)
+    page.mouse.up()
+    blocks.drawn()
+    assert int(blocks.sub().split("–")[0]) == before + 2 * 64
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("PageDown")
+    blocks.drawn()
+    assert int(blocks.sub().split("–")[0]) > before + 2 * 64
+
+
+@pytest.mark.parametrize("total", [448, 3000, 20_000])
+def test_cells_that_are_painted_again_look_as_if_all_were(blocks: Map, total: int) -> None:
+    draw = random.Random(total)
+    blocks.fill({}, total=total)
+    for _ in range(12):
+        at = [draw.randint(1, total) for _ in range(40)]
+        blocks.change({block: draw.choice([FREE, CACHED, ACTIVE, SHARED, [1, 2, 1], [40, 3, 1]]) for block in at})
+    picture = blocks.picture()
+    blocks.page.evaluate("document.querySelector('section').style.width = '500px'")
+    blocks.page.wait_for_function("document.querySelector('canvas').width === 500")
+    blocks.page.evaluate("document.querySelector('section').style.width = '556px'")
+    blocks.page.wait_for_function("document.querySelector('canvas').width === 556")
+    blocks.drawn()
+    assert blocks.picture() == picture
 
 
 def answer(page: Page, body: dict[str, Any], status: int = 200) -> None:
@@ -331,7 +467,7 @@ def test_the_map_as_a_table(blocks: Map) -> None:
     table = page.get_by_role("region", name="KV blocks as a table").locator("table")
     expect(page.locator("canvas")).to_be_hidden()
     expect(table.locator("caption")).to_contain_text(
-        "Of 448 blocks 2 have one owner, 1 are shared, 1 cached, 444 free; sharing saves 2."
+        "Of 448 blocks 2 have one owner, 1 are shared, 1 cached, 444 free, 444 of these never used; sharing saves 2."
     )
 
     def rows() -> list[list[str]]:
@@ -368,3 +504,46 @@ def test_the_real_engine_says_what_is_in_a_block(live: Served, open_page: Callab
     expect(popover.locator("blockquote")).to_contain_text("KV block")
     expect(popover).to_contain_text("Nobody holds it")
     expect(popover).to_contain_text(re.compile(r"last usestep \d+"))
+
+
+class LargeEngine(FakeEngine):
+    """Its first step uses 5,000 of 200,000 blocks, its later ones one more each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = dataclasses.replace(self.info, num_blocks=200_001)
+
+    def _record(self, *args: Any) -> StepRecord:
+        record = super()._record(*args)
+        record.new_pool = record.step_id == 0
+        held = [(block, 1, record.entries[0].request_id, block % 3 == 0) for block in range(1, 5001)]
+        record.block_changes = [BlockChange(*row) for row in held] if record.new_pool else []
+        record.block_changes.append(BlockChange(5001 + record.step_id, 0, -1, True))
+        return record
+
+
+@pytest.fixture
+def large() -> Iterator[Served]:
+    with serving(LargeEngine()) as served:
+        yield served
+
+
+def test_a_page_over_a_pool_of_200_000_blocks(large: Served, open_page: Callable[..., Page]) -> None:
+    counts = "window.Rose && Object.values(Rose.blocks.counts()).join()"
+    page = open_page(large)
+    large.engine.submit([1, 2, 3], SamplingParams(max_new_tokens=50))
+    large.engine.step()
+    page.wait_for_function(f"({counts}) === '194999,1,5000,0,194999,0'")
+    large.engine.step(2)
+    page.wait_for_function(f"({counts}) === '194997,3,5000,0,194997,0'")
+    page.reload()
+    page.wait_for_function(f"({counts}) === '194997,3,5000,0,194997,0'")
+    assert page.evaluate("fetch('/ui/delta').then((reply) => reply.text()).then((text) => text.length)") < 200_000
+    map_ = page.locator("#rp-blockmap")
+    expect(map_.locator(".rp-sub")).to_have_text("200\u202f000 × 16 tokens")
+    for _ in range(4):
+        map_.get_by_role("button", name="Show fewer blocks").click()
+    expect(map_.locator(".rp-sub")).to_contain_text(re.compile(r"–[\d\u202f]+ of 5\u202f003$"))
+    map_.locator("canvas").focus()
+    page.keyboard.press("End")
+    expect(map_.get_by_role("status")).to_have_text("Block 5003: cached")

@@ -308,3 +308,103 @@ def test_words_beside_marks_of_changes_never_collide(page: Page) -> None:
     taken = [[150, 360]]
     script = "it.flagWords(given[0], (mark) => mark.at, 0, 518, given[1])"
     assert call(page, "live/knobmarks.js", script, [lone, taken]) == []
+
+
+LAID_OUT = """((given) => {
+  const [width, height, total, used, below, zoom] = given, numbers = (n, from) => Int32Array.from({ length: n }, (_, i) => from + i + 1);
+  const groups = below.map((n, i) => numbers(n, total + 1000 * i));
+  const { grids, bar, ...more } = it.layOut(width, height, { order: numbers(total, 0), used }, groups, zoom);
+  const about = ({ left, top, columns, rows, dx, dy, per, numbers, count, bottom }) =>
+    ({ left, top, columns, rows, dx, dy, per, count, bottom, first: numbers[0], shown: numbers.length });
+  return { grids: grids.map(about), bar, ...more, order: more.order.length };
+})(given)"""
+
+
+def laid_out(page: Page, *given: Any) -> dict[str, Any]:
+    return call(page, "live/cellgrid.js", LAID_OUT, given)
+
+
+@pytest.mark.parametrize(("width", "height"), [(556, 118), (700, 400), (366, 140)])
+@pytest.mark.parametrize("below", [[], [64, 32]])
+def test_the_block_map_has_room_for_every_used_block(page: Page, width: int, height: int, below: list[int]) -> None:
+    for total in (12, 448, 900, 15_522, 200_000, 2_000_000):
+        for used in {0, 1, min(total, 90), total // 2, total - 1, total}:
+            layout = laid_out(page, width, height, total, used, below, None)
+            blocks, *others = layout["grids"]
+            folded = layout["bar"] is not None
+            assert blocks["shown"] == (used if folded or used == total else total), "each in a cell, or in the bar"
+            assert (layout["bar"] or {"count": 0})["count"] == (total - used if folded else 0)
+            assert blocks["count"] <= blocks["columns"] * blocks["rows"]
+            assert min(blocks["dx"], blocks["dy"]) >= 3
+            assert blocks["per"] == 1 or blocks["dx"] == 3, "joined only where cells would be smaller"
+            assert [other["shown"] for other in others] == below
+            tops = [layout["bar"]["top"] + layout["bar"]["height"] if folded else blocks["bottom"]]
+            tops += [other["bottom"] for other in others]
+            assert tops == sorted(tops)
+            assert tops[-1] <= height, (total, used)
+
+
+def test_a_small_pool_has_a_cell_for_unused_blocks_too(page: Page) -> None:
+    layout = laid_out(page, 556, 118, 448, 0, [], None)
+    assert layout["bar"] is None
+    assert layout["most"] == 0, "nothing to zoom"
+    (grid,) = layout["grids"]
+    assert (grid["columns"], grid["rows"], grid["dx"], grid["dy"], grid["shown"]) == (64, 7, 8, 15, 448)
+
+
+def test_each_step_of_the_zoom_shows_about_half_as_many_blocks(page: Page) -> None:
+    everything = laid_out(page, 556, 118, 200_000, 200_000, [], None)
+    shown = [200_000]
+    for level in range(everything["most"] - 1, -1, -1):
+        layout = laid_out(page, 556, 118, 200_000, 200_000, [], {"level": level, "first": 100_000})
+        (grid,) = layout["grids"]
+        assert layout["level"] == level
+        assert layout["first"] <= 100_000 < layout["first"] + grid["shown"], "what it is zoomed to is in view"
+        assert layout["first"] == grid["first"] - 1
+        assert 0.35 < grid["shown"] / shown[-1] < 0.6 or level == everything["most"] - 1
+        shown.append(grid["shown"])
+    assert shown[-1] == 448
+    last = laid_out(page, 556, 118, 200_000, 200_000, [], {"level": 0, "first": 10**9})
+    assert last["first"] + last["grids"][0]["shown"] == 200_000, "no further than the last row"
+    assert laid_out(page, 556, 118, 200_000, 90, [], {"level": 3, "first": 0})["most"] == 0, "all are in view anyway"
+
+
+def test_numbers_of_blocks_in_few_words(page: Page) -> None:
+    ranges = [[7], [1, 2, 3, 9], [1, 3, 5, 7, 8, 9], list(range(1, 40, 2))]
+    assert call(page, "live/cellinfo.js", "given.map((numbers) => it.ranges(numbers, 3))", ranges) == [
+        "7", "1–3, 9", "1, 3, 5 and 3 more", "1, 3, 5 and 17 more",
+    ]  # fmt: skip
+    names = "given.map((members) => it.cellName(Int32Array.from(members)))"
+    assert call(page, "live/cellinfo.js", names, [[33, 34, 35], [2, 9]]) == ["Blocks 33–35", "2 blocks"]
+
+
+def test_blocks_by_request(page: Page) -> None:
+    draw = random.Random(4)
+    info = {**INFO, "num_blocks": 301}
+    states = {block: draw.choice([(1, draw.randint(0, 9), 0), (0, -1, 1), (0, -1, 0)]) for block in range(1, 250)}
+    apply(page, reset=True, info=info, blocks=[[block, *state] for block, state in states.items()])
+
+    def place(block: int) -> tuple[float, float, int]:
+        references, owner, findable = states.get(block, (0, -1, 0))
+        return (0, owner, block) if references else (1, 0, block) if findable else (2, 0, block)
+
+    order = call(page, "live/blockorder.js", "[...it.blockOrder(true)]")
+    assert order == sorted(range(1, 301), key=place)
+    assert call(page, "live/blockorder.js", "[...it.blockOrder(false)]") == list(range(1, 301))
+
+
+def test_a_run_of_blocks_is_taken_as_one_row(page: Page) -> None:
+    apply(
+        page,
+        reset=True,
+        info={**INFO, "num_blocks": 1001},
+        blocks=[[1, 0, -1, 1, 900], [5, 3, 2, 1, 2]],
+        blocks_used=950,
+    )
+    apply(page, {"blocks": [[11, 0, -1, 0, 10], [999, 1, 4, 0, 500], [1, 1, 4, 1]]})
+    counts = page.evaluate("Rose.blocks.counts()")
+    assert counts == {"free": 108, "cached": 887, "active": 3, "shared": 2, "unused": 0, "saved": 4}
+    apply(page, reset=True, boot="two", info={**INFO, "num_blocks": 1001}, blocks=[[7, 1, 4, 0]], blocks_used=950)
+    assert page.evaluate("Rose.blocks.counts()") == {
+        "free": 999, "cached": 0, "active": 1, "shared": 0, "unused": 50, "saved": 0,
+    }  # fmt: skip

@@ -275,6 +275,28 @@ def test_a_file_that_is_none(run_on_disk: Path, mock: Served, open_page: Callabl
         expect(page.locator(".rp-live")).to_have_text("live")
 
 
+def test_a_recording_of_a_large_pool(
+    run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Its beginning was dropped, and what is left says of most blocks in one row that they are cached."""
+    header, *lines = run_on_disk.read_text().splitlines(keepends=True)
+    about, last = json.loads(header), json.loads(lines[-1])
+    about["info"]["num_blocks"] = 200_001
+    about["snapshot"] |= {"blocks": [[1, 0, -1, 1, 150_000], [77, 1, 1, 0, 3]], "blocks_used": 180_000}
+    last["blocks"] = [[78, 0, -1, 0], [180_001, 0, -1, 1, 500]]
+    path = tmp_path / "large.jsonl"
+    path.write_text("".join([json.dumps(about) + "\n", *lines[:-1], json.dumps(last) + "\n"]))
+    assert read(path).header["snapshot"]["blocks_used"] == 180_000
+    page = open_page(mock)
+    open_recording(page, path)
+    to_the_end(page)
+    counts = {"free": 49_501, "cached": 150_497, "active": 2, "shared": 0, "unused": 19_500, "saved": 0}
+    assert page.evaluate("Rose.blocks.counts()") == counts
+    page.evaluate("Rose.replay.seek(0)")
+    counts |= {"free": 50_000, "cached": 149_997, "active": 3, "unused": 20_000}
+    assert page.evaluate("Rose.blocks.counts()") == counts
+
+
 def test_a_cut_off_file_plays_as_far_as_it_goes(
     run_on_disk: Path, mock: Served, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:

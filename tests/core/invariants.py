@@ -145,7 +145,7 @@ class Invariants:
         for block in range(1, scheduler.pool.num_blocks):
             findable = scheduler.pool.is_findable(block)
             state = (scheduler.pool.ref_counts[block], findable)
-            assert self._block_states.get(block) == state, f"the change of block {block} was not told"
+            assert self._block_states.get(block, (0, False)) == state, f"the change of block {block} was not told"
             held_by = [request.request_id for request in holders if block in request.block_table]
             assert sorted(tables.holders(block)) == sorted(held_by)
             depth, tokens = tables.describe(block)

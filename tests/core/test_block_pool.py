@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from roseplay.core.block_pool import BlockPool, OutOfBlocksError
@@ -8,6 +10,28 @@ def test_block_zero_is_never_handed_out():
     assert sorted(pool.allocate() for _ in range(4)) == [1, 2, 3, 4]
     with pytest.raises(OutOfBlocksError):
         pool.allocate()
+
+
+def test_unused_blocks_are_handed_out_in_the_order_of_their_numbers():
+    draw, pool, held, used = random.Random(2), BlockPool(60, 16), [], 0
+    for _ in range(400):
+        if held and draw.random() < 0.45:
+            block = held.pop(draw.randrange(len(held)))
+            pool.set_findable(block, draw.random() < 0.5)
+            pool.release(block)
+        elif pool.num_available:
+            held.append(pool.allocate())
+            assert held[-1] <= used + 1
+            used = max(used, held[-1])
+    assert used == pool.num_usable
+
+
+def test_what_has_changed_is_told_once():
+    pool = BlockPool(200, 16)
+    assert pool.take_changed() == [], "all are free"
+    block = pool.allocate()
+    assert pool.take_changed() == [block]
+    assert pool.take_changed() == []
 
 
 def test_freeing_twice_raises():

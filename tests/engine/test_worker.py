@@ -14,6 +14,7 @@ from roseplay.core.step import DeviceLostError, StepTooLargeError
 from roseplay.engine import worker as worker_module
 from roseplay.engine.messages import (
     Abort,
+    BlockChange,
     ClearCache,
     Finish,
     Inspect,
@@ -106,7 +107,7 @@ def test_a_copied_block_is_recorded_with_its_request():
 
 def test_block_changes_add_up_to_what_can_be_inspected():
     loop = Loop()
-    states = {}
+    states = {block: BlockChange(block, 0, -1, False) for block in range(1, 40)}
 
     def look():
         for output in loop.outputs:
@@ -131,6 +132,15 @@ def test_block_changes_add_up_to_what_can_be_inspected():
             assert info.last_use >= 0
         else:
             assert (info.depth, info.token_ids, info.last_use) == (None, [], -1)
+
+
+def test_only_a_first_record_is_of_a_new_pool_and_it_has_what_differs():
+    loop = Loop()
+    loop.run([submit(1, range(10), 6)])
+    first, *others = [output.record for output in loop.outputs]
+    assert [change.block for change in first.block_changes] == [1, 2, 3]
+    assert first.new_pool
+    assert not any(record.new_pool for record in others)
 
 
 def test_a_cached_block_can_be_inspected():

@@ -147,9 +147,24 @@ def test_blocks_are_told_where_they_changed(engine: FakeEngine, playground: Play
         playground.tick()
         return poll(playground)["frames"][-1]["blocks"]
 
-    assert step((1, 0, -1, False), (2, 1, 7, False), (3, 2, 7, True)) == [[2, 1, 7, 0], [3, 2, 7, 1]]
-    assert step((2, 0, -1, False), (3, 0, -1, True)) == [[2, 0, -1, 0], [3, 0, -1, 1]]
-    assert poll(playground)["snapshot"]["blocks"] == [[3, 0, -1, 1]]
+    assert step((1, 0, -1, False), (2, 1, 7, False), (3, 2, 7, True)) == [[1, 0, -1, 0], [2, 1, 7, 0], [3, 2, 7, 1]]
+    assert step((1, 0, -1, False), (2, 0, -1, False), (3, 0, -1, True)) == [[2, 0, -1, 0], [3, 0, -1, 1]]
+    snapshot = poll(playground)["snapshot"]
+    assert (snapshot["blocks"], snapshot["blocks_used"]) == ([[3, 0, -1, 1]], 3)
+
+
+def test_a_new_pool_frees_the_blocks_of_the_one_before(engine: FakeEngine, playground: Playground) -> None:
+    def step(*changes: tuple[int, int, int, bool], new_pool: bool) -> list[list[int]]:
+        ask(playground, tokens=1)
+        engine.step()
+        record = engine.telemetry._events[-1].record  # type: ignore[union-attr]
+        record.new_pool, record.block_changes = new_pool, [BlockChange(*change) for change in changes]
+        playground.tick()
+        return poll(playground)["frames"][-1]["blocks"]
+
+    step((1, 1, 7, False), (2, 1, 7, False), (3, 0, -1, True), new_pool=True)
+    assert step((2, 1, 8, False), new_pool=True) == [[1, 0, -1, 0], [2, 1, 8, 0], [3, 0, -1, 0]]
+    assert poll(playground)["snapshot"]["blocks"] == [[2, 1, 8, 0]]
 
 
 def test_figures_are_of_the_traffic(engine: FakeEngine, playground: Playground) -> None:

@@ -202,7 +202,10 @@ def test_a_cut_off_last_line_is_left_out(file: Path) -> None:
         (lambda lines: [b'{"traceEvents": []}\n'], "no recording of roseplay"),
         (lambda lines: [b"\x89PNG\r\n\x1a\n\xff\xfe"], "no recording of roseplay"),
         (lambda lines: [], "is empty"),
-        (lambda lines: [lines[0].replace(b'"roseplay_recording":1', b'"roseplay_recording":9')], "reads format 1"),
+        (
+            lambda lines: [lines[0].replace(b'"roseplay_recording":2', b'"roseplay_recording":9')],
+            "reads formats 1 to 2",
+        ),
         (lambda lines: [lines[0].replace(b'"snapshot"', b'"snapshots"')], "snapshot is missing"),
         (lambda lines: [lines[0].replace(b'"block_size"', b'"size"')], "info, block_size is missing"),
         (lambda lines: [*lines[:2], lines[2][:-20] + b"\n", *lines[3:]], "line 3: it is not JSON"),
@@ -231,5 +234,5 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 def test_every_line_is_json(file: Path) -> None:
     header, *frames = map(json.loads, file.read_text().splitlines())
-    assert header["roseplay_recording"] == 1
+    assert header["roseplay_recording"] == 2
     assert all(frame["seq"] for frame in frames)

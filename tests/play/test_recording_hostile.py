@@ -113,7 +113,7 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
         lambda lines: lines[1]["knobs"].append([1.0, 1, {"new": [[], {}]}]),
         "changes, old should",
     ),
-    "a block of three": (lambda lines: lines[1]["blocks"].append([1, 2, 3]), "blocks should have rows of 4 columns"),
+    "a block of three": (lambda lines: lines[1]["blocks"].append([1, 2, 3]), "blocks should have rows of 5 columns"),
     "a state of two": (lambda lines: lines[1].update(states=[[1, 2]]), "states should have rows of 3 columns"),
     "figures in words": (lambda lines: lines[1].update(stats={"tok_s": "fast"}), "stats, tok_s should be a number"),
     "a burst's label of lists": (lambda lines: lines[1].update(burst={"burst": 1}), "burst, kind is missing"),

@@ -1,39 +1,41 @@
-/* Every KV block in the pool's order or grouped by request, on a canvas; below them, of a model with recurrent layers,
- * its state slots and kept states. Filled in its owner's hue; inverted with its number of holders and the owner's hue
- * as a foot when shared; hollow when cached or kept; light when free. Pointing at a cell emits "hover" with its owner;
- * a click, or Enter after the arrow keys, opens what is known of it. */
+/* Every KV block that was ever used, in the pool's order or grouped by request, on a canvas; below them a bar of those
+ * that never were and, of a model with recurrent layers, its state slots and kept states. A cell is filled in its
+ * owner's hue; inverted with its number of holders and the owner's hue as a foot when shared; hollow when cached or
+ * kept; light when free. Where there are too many, a cell joins several, and one can zoom in. Pointing at a cell emits
+ * "hover" with its owner; a click, or Enter after the arrow keys, opens what is known of it. */
 import { blocks } from "../shared/blocks.js";
 import { make, onKeys, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { segmented } from "../shared/legend.js";
 import { createPen } from "../shared/pen.js";
-import { pointing, standsBack } from "../shared/pointing.js";
+import { pointing } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
 import { states } from "../shared/states.js";
-import { laneOf, store } from "../shared/store.js";
-import { colorOf, palette } from "../shared/theme.js";
+import { store } from "../shared/store.js";
+import { palette } from "../shared/theme.js";
+import { isBlock, kindOf, ownerOf, Sheet, slotOf, together } from "./blockcells.js";
 import { blockInfo } from "./blockinfo.js";
 import { blockLegend } from "./blocklegend.js";
+import { blockOrder } from "./blockorder.js";
 import { blockSentence, blockTable } from "./blocktable.js";
+import { BlockZoom } from "./blockzoom.js";
 import { cellBeside, KEYS, layOut } from "./cellgrid.js";
+import { cellInfo, cellName, cellWords } from "./cellinfo.js";
 import { createPanel } from "./panel.js";
 import { stateInfo, stateName, stateWords } from "./stateinfo.js";
 
 const NOTHING = "One cell a block: the memory of a few tokens.";
-const LABEL_PX = 10, LABEL_APART = 8, SLOT_LABEL_APART = 4;
-const OTHERS_ALPHA = 0.74, DIM = 0.25;
-const PERHAPS = 0.6; // who besides the owner shares a block is not in the frames
-const OPENED = ["block", "state"]; // popovers
-const FOOT = 2, DIGIT_PITCH = 9; // cells lower than this carry no digits
-// 3x5 pixels each, a row an octal digit
-const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717".split(" ");
-const PLUS = "02720";
+const LABEL_PX = 10, LABEL_CHAR_PX = 6, LOW_PX = 8, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
+const UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
+const OPENED = ["block", "cell", "state"]; // popovers
 const KIND_WORDS = ["free", "cached", "one owner", "shared"];
 
-/** @type {{grouped: boolean, grids: import("./cellgrid.js").Grid[], [name: string]: any}} */
-const state = { grouped: false, grids: [], T: null, at: null, cursor: 0, idle: true };
-let canvas = null, said = null, subtitle = null, pen = null, g = null, panel = null;
+/** @type {import("./cellgrid.js").Layout} */
+let layout = { grids: [], order: new Int32Array(0), bar: null, level: 0, most: 0, first: 0 };
+/* `at` and `cursor` are cells, by the first number they stand for. */
+const state = { grouped: false, T: null, at: null, cursor: 0 };
+let canvas = null, said = null, subtitle = null, pen = null, sheet = null, zoom = null, panel = null;
 let showCounts = null, showStates = null, summary = "";
 
 export function mount(element) {
@@ -44,44 +46,28 @@ export function mount(element) {
   subtitle.append(make("span"), make("span", "rp-roomy"));
   plot.append(canvas, said);
   pen = createPen(canvas);
-  g = pen.g;
+  sheet = new Sheet();
   const order = segmented("order of blocks", ["physical", "by request"], (word) => {
     state.grouped = word !== "physical";
     panel.soon();
   });
-  element.querySelector(".rp-rt").replaceChildren(order, table.button);
-  table.bind(element);
-  [showCounts, showStates] = blockLegend(plot);
   const describe = () => `KV blocks. ${summary}`;
   panel = createPanel(canvas, { name: "blockmap", every: 2, follows: true, keys: true, draw, describe });
+  zoom = new BlockZoom(canvas, () => layout, () => {
+    arrange(canvas.clientWidth, canvas.clientHeight);
+    panel.soon();
+  });
+  element.querySelector(".rp-rt").replaceChildren(zoom.buttons, order, table.button);
+  table.bind(element);
+  [showCounts, showStates] = blockLegend(plot);
   listen();
 }
 
-// ---- cells ----------------------------------------------------------------------------------------------
-/* Cells are known by their numbers: blocks by their own, slots of states by those behind the last block. */
-const slotOf = (cell) => cell - blocks.total;
-
-const isBlock = (cell) => cell <= blocks.total;
-
-function kindOf(cell) {
-  if (isBlock(cell)) return blocks.kind(cell);
-  const slot = slotOf(cell);
-  return states.request[slot] < 0 ? blocks.FREE : states.isKept(slot) ? blocks.CACHED : blocks.ACTIVE;
-}
-
-/* The request whose hue a cell has, -1: none. */
-function ownerOf(cell) {
-  if (isBlock(cell)) return blocks.owner[cell];
-  return states.isKept(slotOf(cell)) ? -1 : states.request[slotOf(cell)];
-}
-
-/* Blocks in the order in which they are drawn: as numbered, or by request, then the cached, then the free. */
-function ordered(total) {
-  const order = Int32Array.from({ length: total }, (_, i) => i + 1);
-  if (!state.grouped) return order;
-  const unowned = (block) => (blocks.kind(block) === blocks.CACHED ? 2 ** 40 : 2 ** 41);
-  const group = (block) => (blocks.owner[block] >= 0 ? blocks.owner[block] : unowned(block));
-  return order.sort((a, b) => group(a) - group(b) || a - b);
+// ---- where cells lie --------------------------------------------------------------------------------------
+function arrange(width, height) {
+  const all = { order: blockOrder(state.grouped), used: blocks.used };
+  layout = layOut(width, height, all, slotGroups(), zoom.at);
+  zoom.show();
 }
 
 /* Of a model with recurrent layers: the slots of running requests, and those of kept states. */
@@ -92,103 +78,98 @@ function slotGroups() {
 
 /** The cell at a point of the canvas, or null. */
 function cellAt(px, py) {
-  for (const grid of state.grids) {
-    const cell = grid.at(px, py);
-    if (cell !== null) return cell;
+  for (const grid of layout.grids) {
+    const index = grid.at(px, py);
+    if (index >= 0) return grid.cell(index);
   }
   return null;
 }
 
-/** The grid that a cell lies in, and its index there; null where it is not shown. */
-function placeOf(cell) {
-  for (const grid of state.grids) {
-    const index = grid.cells.indexOf(cell);
+/** The grid that has a cell for a number, and its index there; null where it is not in view. */
+function placeOf(number) {
+  for (const grid of layout.grids) {
+    const index = grid.indexOf(number);
     if (index >= 0) return { grid, index };
   }
   return null;
 }
 
-// ---- drawing --------------------------------------------------------------------------------------------
+/* What a cell stands for: one number, or several blocks. */
+function membersOf(cell) {
+  const place = placeOf(cell);
+  return place ? place.grid.members(place.index) : Int32Array.of(cell);
+}
+
+// ---- drawing ----------------------------------------------------------------------------------------------
 function draw(width, height) {
+  const counts = blocks.counts(), idle = !counts.active && !counts.shared;
+  state.T = palette();
+  arrange(width, height);
   pen.begin(width, height);
-  const { total } = blocks, counts = blocks.counts();
-  Object.assign(state, { T: palette(), grids: layOut(width, height, ordered(total), slotGroups()) });
-  const [grid] = state.grids;
-  state.idle = !counts.active && !counts.shared;
-  for (const one of state.grids) one.cells.forEach((cell, i) => drawCell(cell, one.box(i), one));
-  g.globalAlpha = 1;
+  sheet.paint(width, height, layout.grids, idle);
+  sheet.copyTo(pen.g);
   outlineOwned();
   labels();
+  if (layout.bar) unused(layout.bar);
+  if (zoom.at) thumb(width, height);
   ring();
-  if (state.idle && !counts.cached) pen.note(NOTHING, width / 2, (grid.top + grid.bottom) / 2);
+  if (idle && !counts.cached) pen.note(NOTHING, width / 2, noteAt());
   showCounts(counts);
-  sub(total, grid.cells.length);
-  summary = `${blockSentence()} Arrow keys choose a block, Enter opens it.`;
+  sub();
+  summary = `${blockSentence()} Arrow keys choose a block, Enter opens it${layout.most ? ", + and − zoom" : ""}.`;
+}
+
+function noteAt() {
+  const { grids: [{ top, bottom }], bar } = layout;
+  return ((bar ? bar.top : top) + (bar ? bar.top + bar.height : bottom)) / 2;
 }
 
 /* The number of the first block in a row; what lies below the blocks says what it is. */
 function labels() {
-  const [grid, ...below] = state.grids, { T } = state;
+  const [grid, ...below] = layout.grids, { T } = state;
   const label = (words, { left, top, dy }, row, apart) => {
-    pen.text(words, left - apart, top + row * dy + Math.min(dy, LABEL_PX) - 1, T.ink3, "right");
+    const x = Math.max(left - apart, words.length * LABEL_CHAR_PX); // long numbers stand nearer
+    const y = dy < LOW_PX ? dy / 2 + LABEL_PX / 2 - 1 : Math.min(dy, LABEL_PX) - 1;
+    pen.text(words, x, top + row * dy + y, T.ink3, "right");
   };
-  const every = Math.ceil(LABEL_PX / grid.dy);
-  for (let row = 0; !state.grouped && grid.cells.length && row < grid.rows; row += every) {
-    label(String(row * grid.columns + 1), grid, row, LABEL_APART);
+  const every = Math.ceil(LABEL_PX / grid.dy), most = Math.floor(grid.left / LABEL_CHAR_PX);
+  for (let row = 0; !state.grouped && grid.count && row < grid.rows; row += every) {
+    const number = grid.cell(row * grid.columns), words = String(number);
+    label(words.length <= most ? words : `${Math.round(number / 1000)}k`, grid, row, LABEL_APART);
   }
-  for (const one of below.filter(({ cells }) => cells.length)) {
-    label(states.isKept(slotOf(one.cells[0])) ? "kept" : "slots", one, 0, SLOT_LABEL_APART);
+  for (const one of below.filter(({ count }) => count)) {
+    label(states.isKept(slotOf(one.cell(0))) ? "kept" : "slots", one, 0, SLOT_LABEL_APART);
   }
 }
 
-function drawCell(cell, [x, y, w, h], grid) {
-  const { T } = state, kind = kindOf(cell), owner = ownerOf(cell);
-  g.globalAlpha = opacity(kind, owner);
-  if (kind === blocks.FREE) fill(T.free, x, y, w, h);
-  else if (kind === blocks.CACHED) hollow(x, y, w, h);
-  else if (kind === blocks.ACTIVE) fill(colorOf(owner), x, y, w, h);
-  else shared(blocks.references[cell], owner, x, y, w, h, grid.dy >= DIGIT_PITCH && w >= 5);
+/* Blocks that no request ever had. */
+function unused({ left, top, width, height, count }) {
+  const { g } = pen, { T } = state;
+  g.fillStyle = T.free;
+  g.fillRect(left, top, width, height);
+  g.font = '400 11px "RP Sans", sans-serif';
+  g.textAlign = "left";
+  g.fillStyle = T.ink2;
+  g.fillText(`${format.count(count)} never used`, left + 8, top + UNUSED_BASELINE);
 }
 
-function opacity(kind, owner) {
-  if (standsBack(owner)) return kind === blocks.SHARED ? PERHAPS : DIM;
-  const quiet = kind === blocks.ACTIVE && laneOf(owner) === null && owner !== pointing.rid && !pointing.selected;
-  return quiet ? OTHERS_ALPHA : 1;
-}
-
-function fill(color, x, y, w, h) {
-  g.fillStyle = color;
-  g.fillRect(x, y, w, h);
-}
-
-/* Faint where no request holds a block: what is left in the cache is no news. */
-function hollow(x, y, w, h) {
-  fill(state.idle ? state.T.line : state.T.cachedline, x, y, w, h);
-  if (Math.min(w, h) > 2) fill(state.T.surface, x + 1, y + 1, w - 2, h - 2);
-}
-
-function shared(references, owner, x, y, w, h, numbered) {
-  fill(state.T.shared, x, y, w, h);
-  if (h > FOOT + 1) fill(colorOf(owner), x, y + h - FOOT, w, FOOT);
-  if (!numbered) return;
-  digit(references > 9 ? PLUS : DIGITS[references], x + Math.floor((w - 3) / 2), y + Math.floor((h - FOOT - 5) / 2));
-}
-
-function digit(rows, x, y) {
-  g.fillStyle = state.T.surface;
-  for (let row = 0; row < 5; row++) {
-    for (let column = 0; column < 3; column++) {
-      if (Number(rows[row]) & (4 >> column)) g.fillRect(x + column, y + row, 1, 1);
-    }
-  }
+/* Which part of the blocks is in view, at the right edge. */
+function thumb(width, height) {
+  const { grids: [grid], order, first } = layout, { g } = pen, { T } = state, room = height - grid.top;
+  const long = Math.max(LEAST_THUMB_PX, (room * grid.numbers.length) / order.length);
+  const share = first / Math.max(1, order.length - grid.numbers.length);
+  g.fillStyle = T.line;
+  g.fillRect(width - THUMB_PX, grid.top, THUMB_PX, room);
+  g.fillStyle = T.ink3;
+  g.fillRect(width - THUMB_PX, grid.top + (room - long) * share, THUMB_PX, long);
 }
 
 /* Around what the request holds that is selected as a whole. */
 function outlineOwned() {
   const { selected } = pointing;
   if (!selected || selected.step !== null) return;
-  for (const grid of state.grids) {
-    grid.cells.forEach((cell, i) => {
+  for (const grid of layout.grids.filter(({ dx, per }) => per === 1 && dx >= OUTLINED_PX)) {
+    grid.numbers.forEach((cell, i) => {
       if (ownerOf(cell) === selected.rid && kindOf(cell) >= blocks.ACTIVE) outline(grid.box(i));
     });
   }
@@ -202,19 +183,26 @@ function ring() {
 }
 
 function outline([x, y, w, h]) {
+  const { g } = pen;
   g.strokeStyle = state.T.ink;
   g.lineWidth = 1.5;
   g.strokeRect(x - 0.75, y - 0.75, w + 1.5, h + 1.5);
 }
 
-function sub(total, shown) {
-  const { info } = store, { count } = format;
+function sub() {
+  const { info } = store, { count } = format, { total } = blocks, counted = stateCounts();
   const size = info && info.block_size ? ` × ${info.block_size} tokens` : "";
-  const blocksShown = shown < total ? `first ${count(shown)} of ${count(total)}` : count(total);
-  const counted = stateCounts();
-  write(subtitle.firstElementChild, total ? blocksShown + size : "");
+  write(subtitle.firstElementChild, total ? (zoom.at ? inView() : count(total) + size + perCell()) : "");
   write(subtitle.lastElementChild, counted && ` · ${counted}`);
   showStates(counted);
+}
+
+const perCell = () => (layout.grids[0].per > 1 ? `, ${layout.grids[0].per} a cell` : "");
+
+function inView() {
+  const { grids: [grid], order, first } = layout, { count } = format;
+  const from = state.grouped ? first + 1 : grid.cell(0);
+  return `${count(from)}–${count(from + grid.numbers.length - 1)} of ${count(order.length)}${perCell()}`;
 }
 
 /* Of a model with recurrent layers: what its requests hold beside blocks, and what the prefix cache keeps of it. */
@@ -233,7 +221,7 @@ function listen() {
   canvas.addEventListener("pointerleave", () => point(null));
   canvas.addEventListener("click", (event) => {
     const cell = cellAt(event.offsetX, event.offsetY);
-    if (cell !== null) show(cell);
+    if (cell !== null && !zoom.dragged) show(cell);
   });
   canvas.addEventListener("focus", panel.soon);
   canvas.addEventListener("blur", () => {
@@ -244,35 +232,74 @@ function listen() {
 }
 
 function pressed({ key }) {
-  const first = state.grids[0]?.cells[0];
+  const [grid] = layout.grids, first = grid?.count ? grid.cell(0) : undefined, here = placeOf(state.cursor);
+  const steps = { "+": -1, "=": -1, "-": 1 }[key], pages = { PageUp: -1, PageDown: 1 }[key];
   if (first === undefined) return false;
-  const here = placeOf(state.cursor);
-  if (key === "Enter" || key === " ") show(here ? state.cursor : first);
-  else if (KEYS.includes(key)) move(here ? cellBeside(state.grids, here, key) : first);
+  if (steps) return zoom.step(steps, here?.grid === grid ? layout.first + here.index * grid.per : undefined);
+  if (pages && zoom.at) zoom.pan(pages * Math.max(1, grid.rows - 1));
+  else if (key === "Enter" || key === " ") show(here ? state.cursor : first);
+  else if (key === "Home" || key === "End") move(cellFrom(here ?? { grid, index: 0 }, key));
+  else if (KEYS.includes(key)) move(here ? cellFrom(here, key) : first);
   else return false;
   return true;
+}
+
+/* The cell that a key leads to; where that is a block out of view, the window moves along. */
+function cellFrom(here, key) {
+  const [grid] = layout.grids, { order, first } = layout, perRow = grid.columns * grid.per;
+  const by = { ArrowLeft: -grid.per, ArrowRight: grid.per, ArrowUp: -perRow, ArrowDown: perRow }[key];
+  const from = first + here.index * grid.per;
+  const to = by ? from + by : key === "Home" ? 0 : Math.floor((order.length - 1) / grid.per) * grid.per;
+  const ends = !by && layout.grids.length > 1 && key === "End";
+  if (!zoom.at || here.grid !== grid || to < 0 || to >= order.length || ends) {
+    return cellBeside(layout.grids, here, key);
+  }
+  zoom.reveal(to);
+  return order[to];
 }
 
 function point(cell) {
   if (state.at === cell) return;
   state.at = cell;
-  emit("hover", cell === null || ownerOf(cell) < 0 ? null : ownerOf(cell));
+  const owner = cell === null ? -1 : holderOf(cell);
+  emit("hover", owner < 0 ? null : owner);
   panel.soon();
+}
+
+function holderOf(cell) {
+  const members = membersOf(cell);
+  return members.length > 1 ? together(members).owner : ownerOf(cell);
 }
 
 function show(cell) {
   const { grid, index } = placeOf(cell), [x, y, w, h] = grid.box(index), rect = canvas.getBoundingClientRect();
+  const px = rect.left + x + w / 2, py = rect.top + y + h / 2, place = layout.first + index * grid.per;
   state.cursor = cell;
-  const open = isBlock(cell) ? blockInfo : stateInfo;
-  open(isBlock(cell) ? cell : slotOf(cell), rect.left + x + w / 2, rect.top + y + h / 2, panel.soon);
+  if (grid.per > 1) {
+    cellInfo(grid.members(index).slice(), px, py, { zoomIn: () => zoomTo(place), closed: panel.soon });
+  } else if (isBlock(cell)) blockInfo(cell, px, py, panel.soon);
+  else stateInfo(slotOf(cell), px, py, panel.soon);
   panel.soon();
+}
+
+/* Down to cells of the usual size, the block at a place in the order chosen. */
+function zoomTo(place) {
+  zoom.step(-layout.level, place);
+  state.cursor = layout.order[place];
+  canvas.focus({ preventScroll: true });
 }
 
 function move(cell) {
   if (OPENED.includes(popover.name)) popover.close();
   state.cursor = cell;
   point(cell);
-  write(said, isBlock(cell) ? blockWords(cell) : `${stateName(slotOf(cell))}: ${stateWords(slotOf(cell))}`);
+  write(said, wordsOf(cell));
+}
+
+function wordsOf(cell) {
+  const members = membersOf(cell);
+  if (members.length > 1) return `${cellName(members)}: ${cellWords(members)}`;
+  return isBlock(cell) ? blockWords(cell) : `${stateName(slotOf(cell))}: ${stateWords(slotOf(cell))}`;
 }
 
 function blockWords(block) {

@@ -1,34 +1,73 @@
 /* Where the cells of the block map lie: KV blocks in rows and, of a model with recurrent layers, state slots and kept
- * states below them. All are of the usual size where that fits; else they are lower, then ever smaller squares. */
+ * states below them. All are of the usual size where that fits. Otherwise only blocks that were ever used have cells,
+ * the rest is one bar, and cells are of the largest size at which the used ones fit; where they would be smaller than
+ * LEAST px, one cell stands for several blocks. Zooming in leads back through these sizes, with a window of the blocks
+ * in view. */
 
-const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4;
+const LEFT = 38, PHONE_LEFT = 30, PHONE_PX = 480, RIGHT = 4, TOP = 2, APART = 4, LONG_NUMBERS = 10000;
+const BAR = 15; // the least height of the bar; it takes what the used blocks leave
 const COLUMNS = 64, PHONE_COLUMNS = 32, PITCH = 8, HIGH = 15, MOST_DIGIT_ROWS = 12;
 const SHARE_BELOW = 1 / 3; // of the height, for what lies below blocks that need smaller cells
+const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as many as the one before
 
 /** @typedef {CellGrid} Grid */
-/** @typedef {{left: number, columns: number, rows: number[], dx: number, dy: number, usual: boolean}} Pitch */
+/** @typedef {{left: number, columns: number, rows: number[], dx: number, dy: number, per?: number}} Pitch */
+/** @typedef {ReturnType<typeof widthOf>} Wide */
+/** @typedef {{level: number, first: number}} Zoom the size of cells, 0 the largest, and the first block's place */
+/** @typedef {{left: number, top: number, width: number, height: number, count: number}} Bar */
 
-/** Rows of cells, each known by its number. */
+/**
+ * @typedef {object} Layout
+ * @property {Grid[]} grids that of the blocks first
+ * @property {Int32Array} order the blocks that have a cell, in view or not
+ * @property {Bar | null} bar of the blocks that were never used
+ * @property {number} level the size of the blocks' cells
+ * @property {number} most the size at which all of them are in view; 0: nothing can be zoomed
+ * @property {number} first place in `order` of the first block in view
+ */
+
+/** Rows of cells. Each stands for `per` neighbours in a list of numbers, of one grid or of a window of them. */
 class CellGrid {
   /**
-   * @param {Int32Array} cells in the order in which they lie
+   * @param {Int32Array} numbers in the order in which they lie
    * @param {number} top
    * @param {Pitch} pitch
    * @param {number} group which of the pitch's groups of rows
    */
-  constructor(cells, top, { left, columns, rows, dx, dy }, group = 0) {
+  constructor(numbers, top, { left, columns, rows, dx, dy, per = 1 }, group = 0) {
     this.left = left;
     this.top = top;
     this.columns = columns;
     this.rows = Math.max(0, rows[group]);
     this.dx = dx;
     this.dy = dy;
+    this.per = per;
     this.gap = Math.min(dx, dy) > 2 ? 1 : 0;
-    this.cells = cells.subarray(0, columns * this.rows); // those that have room
+    this.numbers = numbers.subarray(0, columns * this.rows * per); // those that have room
+    this.count = Math.ceil(this.numbers.length / per);
   }
 
   get bottom() {
     return this.top + this.rows * this.dy;
+  }
+
+  get width() {
+    return this.columns * this.dx - this.gap;
+  }
+
+  /** What the cell at an index stands for. */
+  members(index) {
+    return this.numbers.subarray(index * this.per, (index + 1) * this.per);
+  }
+
+  /** The first number of the cell at an index, by which it is known. */
+  cell(index) {
+    return this.numbers[index * this.per];
+  }
+
+  /** The index of the cell that stands for a number, or -1. */
+  indexOf(number) {
+    return Math.floor(this.numbers.indexOf(number) / this.per);
   }
 
   /**
@@ -40,65 +79,116 @@ class CellGrid {
     return [left + (index % columns) * dx, top + Math.floor(index / columns) * dy, dx - gap, high];
   }
 
-  /** The cell at a point, or null. */
+  /** The index of the cell at a point, or -1. */
   at(px, py) {
     const column = Math.floor((px - this.left) / this.dx), row = Math.floor((py - this.top) / this.dy);
-    if (column < 0 || column >= this.columns || row < 0) return null;
-    return this.cells[row * this.columns + column] ?? null;
+    if (column < 0 || column >= this.columns || row < 0) return -1;
+    const index = row * this.columns + column;
+    return index < this.count ? index : -1;
   }
 }
 
 /**
- * Grids of blocks and of what lies below them, each a list of numbers.
- * @param {Int32Array} blocks
- * @param {Int32Array[]} below
- * @returns {CellGrid[]}
+ * Grids of blocks and of what lies below them.
+ * @param {number} width
+ * @param {number} height
+ * @param {{order: Int32Array, used: number}} blocks all blocks; the first `used` of them were ever used
+ * @param {Int32Array[]} below numbers of what lies below the blocks
+ * @param {Zoom | null} zoom
+ * @returns {Layout}
  */
-export function layOut(width, height, blocks, below) {
-  const room = height - TOP, counts = below.map((cells) => cells.length);
-  if (!below.length) return [new CellGrid(blocks, TOP, pitchOf(width, room, [blocks.length], PHONE_LEFT))];
-  const common = pitchOf(width, room - APART * below.length, [blocks.length, ...counts]);
-  if (common.usual) return stacked([blocks, ...below], TOP, common);
-  const lower = pitchOf(width, Math.floor(room * SHARE_BELOW) - APART * below.length, counts);
-  const high = lower.dy * lower.rows.reduce((sum, rows) => sum + rows, 0) + APART * below.length;
-  const upper = new CellGrid(blocks, TOP, pitchOf(width, room - high, [blocks.length]));
-  return [upper, ...stacked(below, upper.bottom + APART, lower)];
+export function layOut(width, height, { order, used }, below, zoom = null) {
+  const room = height - TOP, apart = APART * below.length, counts = below.map((numbers) => numbers.length);
+  const wide = widthOf(width, below.length || order.length >= LONG_NUMBERS ? LEFT : PHONE_LEFT);
+  const usual = usualPitch(wide, room - apart, [order.length, ...counts]);
+  if (usual) return { grids: stacked([order, ...below], TOP, usual), order, bar: null, level: 0, most: 0, first: 0 };
+  const lower = below.length ? pitchOf(wide, Math.floor(room * SHARE_BELOW) - apart, counts) : null;
+  const layout = layOutUsed(wide, lower ? room - lower.dy * sum(lower.rows) - apart : room, order, used, zoom);
+  const { grids: [grid], bar } = layout;
+  if (lower) layout.grids.push(...stacked(below, (bar ? bar.top + bar.height : grid.bottom) + APART, lower));
+  return layout;
+}
+
+/* The used blocks, all or a window of them, and the bar of the others while all are in view. */
+function layOutUsed(wide, room, order, used, zoom) {
+  const unused = order.length - used, above = unused ? room - BAR - APART : room;
+  let most = 0;
+  while (capacity(pitchAt(wide, above, most)) < used) most++;
+  const zoomed = zoom !== null && zoom.level < most, level = zoomed ? zoom.level : most;
+  const pitch = pitchAt(wide, zoomed ? room : above, level), perRow = pitch.columns * pitch.per;
+  const needed = Math.ceil(used / perRow), rows = Math.min(needed, pitch.most);
+  const first = zoomed ? Math.max(0, Math.min(Math.floor(zoom.first / perRow), needed - rows)) * perRow : 0;
+  const shown = order.subarray(0, used), grid = new CellGrid(shown.subarray(first), TOP, { ...pitch, rows: [rows] });
+  const top = rows ? grid.bottom + APART : TOP;
+  const bar = zoomed || !unused
+    ? null
+    : { left: grid.left, top, width: grid.width, height: TOP + room - top, count: unused };
+  return { grids: [grid], order: shown, bar, level, most, first };
+}
+
+const capacity = ({ columns, most, per }) => columns * most * per;
+
+/* Columns, the most rows, and blocks per cell: at level 0 usual cells, then squares, then ever more blocks in each. */
+function pitchAt({ left, columns, dx }, room, level) {
+  const joined = Math.max(0, level - SQUARES.length), d = joined ? LEAST : SQUARES[level - 1];
+  const pitch = level ? { columns: Math.floor((columns * dx) / d), dx: d, dy: d } : { columns, dx, dy: HIGH };
+  return { left, ...pitch, most: Math.max(1, Math.floor(room / pitch.dy)), per: 2 ** joined };
 }
 
 /** @param {Int32Array[]} groups @param {Pitch} pitch */
 function stacked(groups, top, pitch) {
-  return groups.map((cells, i) => {
-    const grid = new CellGrid(cells, top, pitch, i);
+  return groups.map((numbers, i) => {
+    const grid = new CellGrid(numbers, top, pitch, i);
     top = grid.bottom + APART;
     return grid;
   });
 }
 
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+const rowsIn = (columns, counts) => counts.map((count) => Math.max(1, Math.ceil(count / columns)));
+
+/* What the width gives to cells of the usual size. */
+function widthOf(width, phoneLeft) {
+  const narrow = width < PHONE_PX, left = narrow ? phoneLeft : LEFT, columns = narrow ? PHONE_COLUMNS : COLUMNS;
+  const dx = narrow ? Math.floor((width - left - RIGHT) / columns) : PITCH;
+  return { narrow, left, columns, dx, least: narrow ? Math.min(PITCH, dx) : PITCH };
+}
+
 /**
- * Columns and pitch for groups of so many cells.
+ * Columns and pitch for groups of so many cells of the usual size; null where that has no room.
+ * @param {Wide} wide
+ * @param {number} room
+ * @param {number[]} counts
+ * @returns {Pitch | null}
+ */
+function usualPitch({ narrow, left, columns, dx, least }, room, counts) {
+  const rows = rowsIn(columns, counts), high = Math.min(HIGH, Math.floor(room / sum(rows)));
+  if (high < least) return null;
+  return { left, columns, rows, dx, dy: !narrow && sum(rows) > MOST_DIGIT_ROWS ? PITCH : high };
+}
+
+/**
+ * The same, in ever smaller squares where that has no room; the smallest may have room for a part only.
+ * @param {Wide} wide
+ * @param {number} room
  * @param {number[]} counts
  * @returns {Pitch}
  */
-function pitchOf(width, room, counts, phoneLeft = LEFT) {
-  const narrow = width < PHONE_PX, left = narrow ? phoneLeft : LEFT, columns = narrow ? PHONE_COLUMNS : COLUMNS;
-  const rowsIn = (columns) => counts.map((count) => Math.max(1, Math.ceil(count / columns)));
-  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-  const dx = narrow ? Math.floor((width - left - RIGHT) / columns) : PITCH, rows = rowsIn(columns), all = sum(rows);
-  const high = Math.min(HIGH, Math.floor(room / all)), least = narrow ? Math.min(PITCH, dx) : PITCH;
-  if (high >= least) {
-    return { left, columns, rows, dx, dy: !narrow && all > MOST_DIGIT_ROWS ? PITCH : high, usual: true };
-  }
-  const wide = columns * dx;
+function pitchOf(wide, room, counts) {
+  const usual = usualPitch(wide, room, counts);
+  if (usual) return usual;
+  const { left, columns, dx, least } = wide;
   let d = least - 1;
-  while (d > 2 && sum(rowsIn(Math.floor(wide / d))) > Math.floor(room / d)) d--;
-  const many = Math.floor(wide / d), needed = rowsIn(many);
+  while (d > 2 && sum(rowsIn(Math.floor((columns * dx) / d), counts)) > Math.floor(room / d)) d--;
+  const many = Math.floor((columns * dx) / d), needed = rowsIn(many, counts);
   let free = Math.floor(room / d);
-  const given = needed.map((rows, i) => {
+  const rows = needed.map((rows, i) => {
     const taken = Math.min(rows, free - (needed.length - 1 - i)); // each group has a row at least
     free -= taken;
     return taken;
   });
-  return { left, columns: many, rows: given, dx: d, dy: d, usual: false };
+  return { left, columns: many, rows, dx: d, dy: d };
 }
 
 /** Keys that lead from cell to cell. */
@@ -110,15 +200,15 @@ export const KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", 
  * @param {{grid: CellGrid, index: number}} from
  */
 export function cellBeside(grids, { grid, index }, key) {
-  const lastOf = ({ cells }) => cells[cells.length - 1], { columns, cells } = grid;
-  if (key === "Home") return grids[0].cells[0];
+  const lastOf = (grid) => grid.cell(grid.count - 1), { columns } = grid;
+  if (key === "Home") return grids[0].cell(0);
   if (key === "End") return lastOf(grids[grids.length - 1]);
   const down = key === "ArrowUp" || key === "ArrowDown", onward = key === "ArrowRight" || key === "ArrowDown";
   const next = index + (onward ? 1 : -1) * (down ? columns : 1);
-  if (next >= 0 && next < cells.length) return cells[next];
+  if (next >= 0 && next < grid.count) return grid.cell(next);
   const other = grids[grids.indexOf(grid) + (onward ? 1 : -1)];
-  if (!other) return onward ? lastOf(grid) : cells[0];
-  if (!down) return onward ? other.cells[0] : lastOf(other);
+  if (!other) return onward ? lastOf(grid) : grid.cell(0);
+  if (!down) return onward ? other.cell(0) : lastOf(other);
   const column = Math.min(index % columns, other.columns - 1), row = onward ? 0 : other.rows - 1;
-  return other.cells[Math.min(other.cells.length - 1, row * other.columns + column)];
+  return other.cell(Math.min(other.count - 1, row * other.columns + column));
 }

@@ -4,7 +4,7 @@ import { currentName, given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
-const FORMAT = 1, MARK = "roseplay_recording";
+const FORMAT = 2, OLDEST_FORMAT = 1, MARK = "roseplay_recording";
 const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what stays of a pause, and what follows the last frame
 const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
 const LARGEST = 400e6; // characters; a browser's strings hold little more
@@ -90,8 +90,9 @@ function headerOf(line, name) {
   const header = json(line);
   if (!isObject(header) || !(MARK in header)) throw new Error(`${name} is no recording of roseplay.`);
   const format = header[MARK];
-  if (format !== FORMAT) {
-    throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${FORMAT}.`);
+  if (!Number.isInteger(format) || format < OLDEST_FORMAT || format > FORMAT) {
+    const found = String(format).slice(0, 40);
+    throw new Error(`${name} has format ${found}, and this page reads formats ${OLDEST_FORMAT} to ${FORMAT}.`);
   }
   damaged(name, "the header", () => check(header, given.recordingShape.header, ""));
   const { knobs } = given.settings, defaults = Object.entries(knobs).map(([name, setting]) => [name, setting.default]);

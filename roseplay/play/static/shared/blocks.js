@@ -2,25 +2,41 @@
 import { on } from "./events.js";
 import { store } from "./store.js";
 
+/** @import { BlockRow } from "./types.js" */
+
 /** What a block is; CACHED: no request holds it, but a prompt that begins the same can find it. */
 const FREE = 0, CACHED = 1, ACTIVE = 2, SHARED = 3;
 
 const empty = (total) => ({
   total, // they are numbered 1 … total
+  used: 0, // those above were never handed out: pools hand them out in the order of their numbers
+  version: 0, // rises with every change
   references: new Int32Array(total + 1), // how many requests hold it
   owner: new Int32Array(total + 1).fill(-1), // who has held it longest, -1: nobody
   findable: new Uint8Array(total + 1),
+  ofKind: [total, 0, 0, 0], // how many there are of each kind
+  saved: 0, // how many blocks sharing makes unnecessary
 });
 
 export const blocks = { FREE, CACHED, ACTIVE, SHARED, ...empty(0), kind, counts };
 
-function take(changes) {
-  for (const [block, references, owner, findable] of changes || []) {
-    if (block < 1 || block > blocks.total) continue;
-    blocks.references[block] = references;
-    blocks.owner[block] = owner;
-    blocks.findable[block] = findable;
+/** @param {BlockRow[]} [rows] */
+function take(rows = []) {
+  for (const [first, references, owner, findable, count = 1] of rows) {
+    const last = Math.min(first + count - 1, blocks.total);
+    for (let block = Math.max(1, first); block <= last; block++) put(block, references, owner, findable);
+    blocks.used = Math.max(blocks.used, last);
   }
+  if (rows.length) blocks.version++;
+}
+
+function put(block, references, owner, findable) {
+  blocks.ofKind[kind(block)]--;
+  blocks.saved += Math.max(0, references - 1) - Math.max(0, blocks.references[block] - 1);
+  blocks.references[block] = references;
+  blocks.owner[block] = owner;
+  blocks.findable[block] = findable;
+  blocks.ofKind[kind(block)]++;
 }
 
 function kind(block) {
@@ -28,21 +44,18 @@ function kind(block) {
   return n > 1 ? SHARED : n === 1 ? ACTIVE : blocks.findable[block] ? CACHED : FREE;
 }
 
-/** How many there are of each kind, and how many blocks sharing makes unnecessary. */
+/** How many there are of each kind, how many of the free ones were never used, and how many sharing saves. */
 function counts() {
-  const n = [0, 0, 0, 0];
-  let saved = 0;
-  for (let block = 1; block <= blocks.total; block++) {
-    n[kind(block)]++;
-    if (blocks.references[block] > 1) saved += blocks.references[block] - 1;
-  }
-  return { free: n[FREE], cached: n[CACHED], active: n[ACTIVE], shared: n[SHARED], saved };
+  const { total, used, saved, ofKind: [free, cached, active, shared] } = blocks;
+  return { free, cached, active, shared, unused: total - used, saved };
 }
 
 on("reset", ({ snapshot }) => {
-  const { info } = store; // block 0 is never handed out
-  Object.assign(blocks, empty(info ? info.num_blocks - 1 : 0));
-  if (snapshot) take(snapshot.blocks);
+  const { info } = store, { version } = blocks; // block 0 is never handed out
+  Object.assign(blocks, empty(info ? info.num_blocks - 1 : 0), { version: version + 1 });
+  if (!snapshot) return;
+  take(snapshot.blocks);
+  blocks.used = Math.max(blocks.used, Math.min(blocks.total, snapshot.blocks_used || 0));
 });
 on("frame", (delta) => {
   for (const frame of delta.frames || []) take(frame.blocks);

@@ -44,11 +44,11 @@ export function fade(color, alpha) {
   return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
 }
 
-/** A colour between two #rrggbb ones. */
+/** A colour between two #rrggbb ones, as such. */
 export function mix(from, to, share) {
   const a = parseInt(from.slice(1), 16), b = parseInt(to.slice(1), 16);
   const part = (shift) => Math.round(((a >> shift) & 255) + (((b >> shift) & 255) - ((a >> shift) & 255)) * share);
-  return `rgb(${part(16)},${part(8)},${part(0)})`;
+  return `#${((part(16) << 16) | (part(8) << 8) | part(0)).toString(16).padStart(6, "0")}`;
 }
 
 /** The text colour that can be read on a #rrggbb colour. */

@@ -81,7 +81,8 @@
  * @property {Record<string, any>} [knobs]
  * @property {Columns} [columns] of the steps, their entries, and the tokens in the frames that follow
  * @property {[number, Record<string, any>][]} [requests] [rid, fields]
- * @property {BlockRow[]} [blocks]
+ * @property {BlockRow[]} [blocks] those that are not free
+ * @property {number} [blocks_used] blocks above this number were never handed out
  * @property {StateRow[]} [states]
  * @property {Stats} [stats]
  * @property {Record<string, any>} [burst]
@@ -162,7 +163,10 @@
  */
 /** @typedef {{of: "gap" | "step" | "element", id?: string, request?: number, step?: number, label?: string}} Ring */
 
-/** @typedef {[block: number, references: number, owner: number, findable: number]} BlockRow */
+/**
+ * @typedef {[block: number, references: number, owner: number, findable: number, count?: number]} BlockRow `count`
+ *   blocks from this one on
+ */
 /** @typedef {[slot: number, request: number, tokens: number]} StateRow as `StateChange` in messages.py */
 /** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */

@@ -1,0 +1,188 @@
+/* What the cells of the block map look like. They are painted on a sheet that stays: of each cell a number says how it
+ * looks, and only those whose number has changed are painted again. */
+import { blocks } from "../shared/blocks.js";
+import { pointing, standsBack } from "../shared/pointing.js";
+import { states } from "../shared/states.js";
+import { laneOf } from "../shared/store.js";
+import { hueOf, mix, palette } from "../shared/theme.js";
+
+const FOOT = 2, DIGIT_PITCH = 9, SOLID_PX = 5; // lower cells have no digits, narrower ones no room to be hollow
+// 3x5 pixels each, a row an octal digit
+const DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717 02720".split(" ");
+const PLUS = DIGITS.length - 1;
+// Opacities; who besides the owner shares a block is not in the frames, so shared ones stand back less.
+const FULL = 0, OTHERS = 1, BACK = 2, PERHAPS = 3, OPACITY = [1, 0.74, 0.25, 0.6];
+const SHARES = 15, PALEST = 0.45; // of a cell that stands for several blocks
+
+// ---- what a cell is ---------------------------------------------------------------------------------------
+/* Cells are known by their numbers: blocks by their own, slots of states by those behind the last block. */
+export const slotOf = (cell) => cell - blocks.total;
+
+export const isBlock = (cell) => cell <= blocks.total;
+
+export function kindOf(cell) {
+  if (isBlock(cell)) return blocks.kind(cell);
+  const slot = slotOf(cell);
+  return states.request[slot] < 0 ? blocks.FREE : states.isKept(slot) ? blocks.CACHED : blocks.ACTIVE;
+}
+
+/** The request whose hue a cell has, -1: none. */
+export function ownerOf(cell) {
+  if (isBlock(cell)) return blocks.owner[cell];
+  return states.isKept(slotOf(cell)) ? -1 : states.request[slotOf(cell)];
+}
+
+/**
+ * What the blocks from one place of a list to another are together: how many are of each kind, and the request whose
+ * hue their cell has: the selected one where it holds any, else the one that holds more than half of what is held, if
+ * there is one, else any of those that hold some.
+ * @param {ArrayLike<number>} list
+ */
+export function together(list, from = 0, to = list.length) {
+  const { references, owner, findable } = blocks, picked = pointing.selected?.rid ?? -1;
+  let held = 0, shared = 0, cached = 0, of = -1, votes = 0, has = false;
+  for (let i = from; i < to; i++) {
+    const block = list[i], n = references[block];
+    if (n === 0) {
+      cached += findable[block];
+      continue;
+    }
+    held++;
+    if (n > 1) shared++;
+    if (owner[block] === picked) has = true;
+    if (votes === 0) of = owner[block];
+    votes += owner[block] === of ? 1 : -1;
+  }
+  return { held, shared, cached, owner: has ? picked : of };
+}
+
+// ---- how it looks -----------------------------------------------------------------------------------------
+/* A look is kind, hue, opacity, digit and the two shares of a joined cell in one number, never 0. */
+const lookOf = (kind, hue, opacity, digit, held = 0, cached = 0) =>
+  (1 << 20) | (cached << 16) | (held << 12) | (digit << 8) | (opacity << 6) | (hue << 3) | (kind << 1);
+
+function lookOfCell(cell, idle) {
+  const kind = kindOf(cell), owner = ownerOf(cell), digit = kind === blocks.SHARED ? blocks.references[cell] : 0;
+  const faint = idle && kind === blocks.CACHED;
+  return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), Math.min(digit, PLUS)) | Number(faint);
+}
+
+function lookOfJoined(list, from, to) {
+  const { held, shared, cached, owner } = together(list, from, to),
+    share = (n) => Math.ceil((n / (to - from)) * SHARES);
+  const kind = shared ? blocks.SHARED : held ? blocks.ACTIVE : cached ? blocks.CACHED : blocks.FREE;
+  return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), 0, share(held), share(cached));
+}
+
+const hueOfHeld = (kind, owner) => (kind >= blocks.ACTIVE && owner >= 0 ? hueOf(owner) : 0);
+
+function opacityOf(kind, owner) {
+  if (standsBack(owner)) return kind === blocks.SHARED ? PERHAPS : BACK;
+  const quiet = kind === blocks.ACTIVE && laneOf(owner) === null && owner !== pointing.rid && !pointing.selected;
+  return quiet ? OTHERS : FULL;
+}
+
+// ---- painting ---------------------------------------------------------------------------------------------
+/** A canvas of the map's size with its cells. */
+export class Sheet {
+  constructor() {
+    this.canvas = document.createElement("canvas");
+    this.g = this.canvas.getContext("2d");
+    this.place = ""; // of the cells
+    this.T = null;
+    /** @type {Int32Array[]} of each grid */
+    this.looks = [];
+    /** @type {Map<number, string>} colours of joined cells, by their looks */
+    this.mixed = new Map();
+  }
+
+  /**
+   * Paint what has changed. Returns how many cells that were.
+   * @param {import("./cellgrid.js").Grid[]} grids
+   * @param {boolean} idle no request holds a block
+   */
+  paint(width, height, grids, idle) {
+    const sizes = grids.map(({ left, top, columns, rows, dx, dy, per }) => [left, top, columns, rows, dx, dy, per]);
+    const scale = devicePixelRatio || 1, place = `${width} ${height} ${scale} ${sizes.join(" ")}`;
+    if (place !== this.place || this.T !== palette()) this.begin(width, height, scale, grids);
+    Object.assign(this, { place, T: palette() });
+    return grids.reduce((painted, grid, i) => painted + this.paintGrid(grid, this.looks[i], idle), 0);
+  }
+
+  /** Put it on another canvas of its size, pixel by pixel. @param {CanvasRenderingContext2D} g */
+  copyTo(g) {
+    g.save();
+    g.resetTransform();
+    g.drawImage(this.canvas, 0, 0);
+    g.restore();
+  }
+
+  begin(width, height, scale, grids) {
+    Object.assign(this.canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
+    this.g.setTransform(scale, 0, 0, scale, 0, 0);
+    this.mixed.clear();
+    this.looks = grids.map(({ columns, rows }) => new Int32Array(columns * rows));
+  }
+
+  paintGrid(grid, looks, idle) {
+    const { numbers, count, per } = grid;
+    let painted = 0;
+    for (let i = 0; i < looks.length; i++) {
+      const end = Math.min((i + 1) * per, numbers.length);
+      const of = () => (per > 1 ? lookOfJoined(numbers, i * per, end) : lookOfCell(numbers[i], idle));
+      const look = i < count ? of() : 0;
+      if (look === looks[i]) continue;
+      looks[i] = look;
+      painted++;
+      this.paintCell(look, grid.box(i), grid);
+    }
+    return painted;
+  }
+
+  paintCell(look, [x, y, w, h], grid) {
+    const { g, T } = this, kind = (look >> 1) & 3, hue = T.hues[(look >> 3) & 7], opacity = OPACITY[(look >> 6) & 3];
+    if (!look || opacity < 1) g.clearRect(x, y, w, h);
+    if (!look) return;
+    g.globalAlpha = opacity;
+    if (grid.per > 1) this.fill(this.colorOfJoined(look, kind, hue), x, y, w, h);
+    else if (kind === blocks.FREE) this.fill(T.free, x, y, w, h);
+    else if (kind === blocks.CACHED && w <= SOLID_PX) this.fill(T.cached, x, y, w, h);
+    else if (kind === blocks.CACHED) this.hollow(look & 1 ? T.line : T.cachedline, x, y, w, h);
+    else if (kind === blocks.ACTIVE) this.fill(hue, x, y, w, h);
+    else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
+  }
+
+  /* That of what matters most in it, the paler the fewer of its blocks are held. */
+  colorOfJoined(look, kind, hue) {
+    const { T, mixed } = this, held = ((look >> 12) & 15) / SHARES, cached = ((look >> 16) & 15) / SHARES;
+    if (mixed.has(look)) return mixed.get(look);
+    const below = mix(T.free, T.cached, cached), above = kind === blocks.SHARED ? T.shared : hue;
+    mixed.set(look, kind < blocks.ACTIVE ? below : mix(below, above, PALEST + (1 - PALEST) * held));
+    return mixed.get(look);
+  }
+
+  fill(color, x, y, w, h) {
+    this.g.fillStyle = color;
+    this.g.fillRect(x, y, w, h);
+  }
+
+  /* Faint where no request holds a block: what is left in the cache is no news. */
+  hollow(color, x, y, w, h) {
+    this.fill(color, x, y, w, h);
+    this.fill(this.T.surface, x + 1, y + 1, w - 2, h - 2);
+  }
+
+  shared(hue, digit, x, y, w, h) {
+    this.fill(this.T.shared, x, y, w, h);
+    if (h > FOOT + 1) this.fill(hue, x, y + h - FOOT, w, FOOT);
+    if (digit) this.digit(DIGITS[digit], x + Math.floor((w - 3) / 2), y + Math.floor((h - FOOT - 5) / 2));
+  }
+
+  digit(rows, x, y) {
+    for (let row = 0; row < 5; row++) {
+      for (let column = 0; column < 3; column++) {
+        if (Number(rows[row]) & (4 >> column)) this.fill(this.T.surface, x + column, y + row, 1, 1);
+      }
+    }
+  }
+}
