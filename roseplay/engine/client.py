@@ -102,18 +102,14 @@ class Engine:
         self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
         check_worker(self.config, model, clock)
         self.model = model  # a name, a path, or a model in memory
-        self.clock = clock
-        self._cancelled = cancelled
-        self._closed = False
-        self._paused = False
+        self.clock, self._cancelled = clock, cancelled
+        self._closed = self._paused = False
         self._broken: str | None = None
         self._ids = itertools.count() if ids is None else ids
         self._inspections: dict[int, queue.SimpleQueue[Any]] = {}
         self._ping: PendingPing | None = None
         self._restarting: str | None = None
-        self._lock = threading.RLock()
-        self._admission = threading.Lock()
-        self._knob_lock = threading.Lock()
+        self._lock, self._admission, self._knob_lock = threading.RLock(), threading.Lock(), threading.Lock()
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._watchdog = Watchdog(self.config.step_timeout_s)
         reference = weakref.ref(self)  # what the engine owns must not keep it alive

@@ -276,8 +276,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _warm_up(self, accelerator: type[Accelerator], config: EngineConfig, reporter: Reporter) -> Accelerator:
-        """Run the model on a decode, a short prompt and a longer one, so that no request waits for what a first run sets up;
-        create the accelerator; then measure how long steps take."""
+        """Run a decode and two prompts, so that no request waits for what they set up; then measure how long steps take."""
         limit = self.loaded.max_model_len
 
         def run(num_tokens: int) -> None:

@@ -74,11 +74,9 @@ def _header(picks: bool) -> None:
     live = '<span class="rp-live" role="status"><i></i><span>connecting</span></span>'
     brand = f'<div class="rp-brand">{LOGO}<b>roseplay</b>{live}</div>'
     html(brand, elem_id="rp-brand", js_on_load=assets.mount("main.js"))
-    model = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
-    chips = (
-        f'<{model} class="rp-chip rp-model-chip" hidden></{model.split()[0]}>'
-        '<span class="rp-chip rp-slow-chip" hidden></span>'
-    )
+    tag = 'button type="button" aria-haspopup="dialog" aria-expanded="false"' if picks else "span"
+    chips = f'<{tag} class="rp-chip rp-model-chip" hidden></{tag.split()[0]}>'
+    chips += '<span class="rp-chip rp-slow-chip" hidden></span>'
     html(chips + LAB_CHIP, elem_id="rp-chip", js_on_load=assets.mount("live/modelchip.js"))
     figures = (
         kpi("tokens / s", "tps", spark=True)

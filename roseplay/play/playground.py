@@ -70,9 +70,7 @@ class Playground:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
         self.notice: str | None = None
-        if tabs is None:
-            tabs = Tabs() if after is None else after.tabs
-        self.tabs: Tabs = tabs
+        self.tabs: Tabs = tabs if tabs is not None else after.tabs if after is not None else Tabs()
         self._speed = MeasuredSpeed(engine.info, engine.knobs.slow_motion)
         store = None if after is None else after.lab.store
         self.lab: Lab = Lab(engine, servers=servers, store=store, speed=lambda: self._speed.speed)
@@ -91,9 +89,8 @@ class Playground:
             absent=lambda: engine.capabilities.reasons,
             tap=self._recorder.take,
         )
-        touched = self._end_demo
-        self.chats = ChatService(engine, self.tabs, self._submit, self._abort, touched)
-        self.traffic = TrafficService(engine, self.tabs, self._submit, touched)
+        self.chats = ChatService(engine, self.tabs, self._submit, self._abort, self._end_demo)
+        self.traffic = TrafficService(engine, self.tabs, self._submit, self._end_demo)
         stage = Stage(
             *(engine, self.tabs, self.chats, self.traffic, self._story),
             abort=self._abort,
@@ -101,8 +98,7 @@ class Playground:
             speed=lambda: self._speed.speed,
         )
         self.demos = DemoPlayer(stage)
-        self._cursor = 0
-        self._stopped = threading.Event()
+        self._cursor, self._stopped = 0, threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-frames", daemon=True)
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import export
-from tests.browser.conftest import Served, ask, serving, text
+from tests.browser.conftest import Served, answer_at_most, ask, serving, text
 from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, theatre, to_the_end
 from tests.play.fake_engine import INFO, FakeEngine
@@ -174,6 +174,7 @@ def odd() -> Iterator[Served]:
 def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, open_page: Open, monkeypatch: Any) -> None:
     page = open_page(odd)
     expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
+    answer_at_most(page, 1800)  # still under way when it fails, on a busy machine
     ask(page, SCRIPT)
     expect(text(page, 1)).to_contain_text(IMAGE)
     page.wait_for_function("() => Rose.store.tokens.end > 8")

@@ -59,6 +59,8 @@ def test_reload_keeps_the_text(mock: Served, open_page: Open) -> None:
 
 def test_two_tabs_do_not_fight(mock: Served, open_page: Open) -> None:
     mine, yours = open_page(mock), open_page(mock)
+    for page in (mine, yours):
+        answer_at_most(page, 1800)  # still under way when it is stopped, on a busy machine
     ask(mine, "mine")
     ask(yours, "yours")
     expect(state(mine, 1)).to_have_text(RUNNING)
