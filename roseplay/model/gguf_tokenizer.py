@@ -35,8 +35,11 @@ def _converted(header: GgufHeader) -> Any:
             GGUF_TOKENIZER_MAPPING,
             convert_gguf_tokenizer,
         )
-    except ImportError:  # transformers 5.17 has it elsewhere
-        return transformers.AutoTokenizer.from_pretrained(str(header.file.parent), gguf_file=str(header.file))
+    except ImportError:  # transformers 5.17 has it elsewhere, and takes some special tokens for others
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(header.file.parent), gguf_file=str(header.file))
+        for name in _SPECIAL:
+            setattr(tokenizer, name, _special_tokens(header)[name])
+        return tokenizer
     vocabulary, settings = (
         {name: header.get(f"tokenizer.{key}") for key, name in names.items() if f"tokenizer.{key}" in header.metadata}
         for names in (GGUF_TOKENIZER_MAPPING["tokenizer"], GGUF_TOKENIZER_MAPPING["tokenizer_config"])

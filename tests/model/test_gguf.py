@@ -183,7 +183,7 @@ def test_tokenizer_template_and_ends_come_from_the_file(file: Path, tmp_path: Pa
     assert ours.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).endswith(
         "<|im_start|>assistant\n"
     )
-    assert (ours.eos_token, ours.pad_token, ours.bos_token) == ("<|im_end|>", "<|endoftext|>", None)
+    assert (ours.eos_token, ours.pad_token, ours.bos_token) == ("<|im_end|>", "<|endoftext|>", "<|im_start|>")
     assert load_model(str(file), FLOAT32).eos_token_ids == {0, 2}
     bare = tmp_path / "bare.gguf"
     write_gguf(bare, tiny_model(CONFIGS["llama"]()))
