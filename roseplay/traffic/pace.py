@@ -14,7 +14,7 @@ from roseplay.traffic.prompts import PromptMix
 BODY_TOKENS, CHAT_TOKENS = 12, 30
 # The smallest burst that still shows something: requests, tokens of an answer, repetitions of a long body, tokens of a head.
 LEAST_REQUESTS, LEAST_ANSWER, LEAST_REPEATS, LEAST_HEAD = 8, 8, 8, 64
-_SHRINK, _STEPS = 0.85, 30  # sizes that are tried: each this much smaller than the one before
+SHRINK, _STEPS = 0.85, 30  # sizes that are tried: each this much smaller than the one before
 SLOW_MOTION = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -106,7 +106,7 @@ def fitted(size: Size, takes_s: Callable[[Size], float], seconds: float, *, prom
     for number in range(_STEPS):
         if takes_s(smaller) <= seconds:
             break
-        smaller = size.scaled(_SHRINK ** (number + 1), prompts=prompts)
+        smaller = size.scaled(SHRINK ** (number + 1), prompts=prompts)
     return smaller
 
 

@@ -151,6 +151,20 @@ def test_a_setting_that_changes_while_a_burst_runs_leaves_nothing_to_compare() -
     assert len(lines(a_burst_arrives(story, at=200, burst=2, knobs=changed))) == 1
 
 
+def test_what_a_demo_said_last_is_not_replaced_by_its_own_burst() -> None:
+    story = Story(KNOBS)
+    an_answer_streams(story)
+    arrived = [submitted(i, 40, kind="burst", burst=1) for i in BURST]
+    story.take(frame(41, requests=arrived, burst=figures()))
+    story.say("after demo", 50, [segments("The end.")])
+    assert lines(story.take(frame(51, knobs=[[51, 1, {}]]))) == ["The end."]
+    answers = [[i, "first", 60, {"ttft_ms": 20}] for i in BURST]
+    ended = [[i, "finished", 62, {"reason": "abort"}] for i in BURST]
+    assert story.take(frame(63, requests=[*answers, *ended], tokens=[TokenRow(STREAMING, 62, 22, 9)])) is None
+    assert story.burst(1) is not None, "its facts are there all the same"
+    assert a_burst_arrives(story, at=100, burst=2) is not None, "a later one is spoken of"
+
+
 # -- sentences over generated facts
 
 TIMES = st.floats(1, 5000)

@@ -10,7 +10,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.play.demos.catalog import STORIES
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
 from roseplay.play.story.text import Segments, plain, segments
-from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, slow_motion
+from roseplay.traffic.pace import SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 
 ACT_S = 12.0  # a scene takes no longer
 ANSWERED_S, FILLED_S = (
@@ -23,7 +23,7 @@ STORY_TOKENS = 160  # of each story
 SPANS_MS = (3000, 15_000)  # of the time charts
 _NOTICE_S, _CHARACTERS_PER_S = 1.5, 25  # a reader looks up, then reads
 _STORY_BEGINS_S = 1.0
-_OVERFULL = 1.1  # of the pool's tokens, so that memory does run out
+_OVERFULL = 1.25  # of the pool's tokens, so that memory does run out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,8 @@ def plan(demo: Demo, speed: Speed | None, info: EngineInfo, knobs: Mapping[str, 
         takes_s, factor = [WATCHED_S] * len(under), 1.0
     else:
         limit = FILLED_S if demo.fills_pool else ANSWERED_S
-        size = fitted(size, lambda one: max(answered_s(one, speed, now) for _, now in under), limit)
-        if demo.fills_pool:
-            _check_fills(demo, size, under[0][1].sharing, info)
+        largest = fitted(size, lambda one: max(answered_s(one, speed, now) for _, now in under), limit)
+        size = _filling(demo, largest, under[0][1].sharing, info) if demo.fills_pool else largest
         takes_s = [answered_s(size, speed, now) for _, now in under]
         factor = slow_motion(max(takes_s), WATCHED_S)
         takes_s = [factor * one for one in takes_s]
@@ -130,17 +129,22 @@ def _sized(demo: Demo, size: Size, budget: int) -> Iterator[Scene]:
         yield replace(scene, burst=burst, knobs=knobs)
 
 
-def _check_fills(demo: Demo, size: Size, sharing: bool, info: EngineInfo) -> None:
-    """Raises ``ValueError`` unless a burst of this size needs clearly more than the pool."""
+def _filling(demo: Demo, largest: Size, sharing: bool, info: EngineInfo) -> Size:
+    """Returns the smallest size, of at most ``largest``, that needs clearly more than the pool; raises ``ValueError``."""
     stories = len(STORIES) * STORY_TOKENS
-    needed = size.prompt_tokens(sharing=sharing) + size.requests * size.answer + stories
     pool = (info.num_blocks - 1) * info.block_size
-    if needed < _OVERFULL * pool:
-        blocks = int(needed / _OVERFULL) // info.block_size
+
+    def needed(size: Size) -> int:
+        return size.prompt_tokens(sharing=sharing) + size.requests * size.answer + stories
+
+    if needed(largest) < _OVERFULL * pool:
+        blocks = int(needed(largest) / _OVERFULL) // info.block_size
         raise ValueError(
             f"{demo.title} shows what happens when memory runs out, and the KV blocks here hold {pool:,} tokens, more than "
             f"this demo fills in {ACT_S:g} s: start with --num-blocks {blocks} to see it"
         )
+    # The first whose next smaller one would no longer be enough.
+    return fitted(largest, lambda one: needed(one.scaled(SHRINK)), _OVERFULL * pool)
 
 
 def _lasts_s(scene: Scene, burst_s: float) -> float:

@@ -42,6 +42,7 @@ class Story:
         self._before: SteadyFacts | None = None
         self._said_ms = float("-inf")
         self._said_burst_ms = float("-inf")
+        self._told_ms = float("-inf")
         self._next: dict[str, Any] | None = None
         self._lock = threading.Lock()
 
@@ -55,9 +56,9 @@ class Story:
             return None if answered and burst in self._watched else self._facts.get(burst)
 
     def say(self, about: str, t: float, lines: list[Segments]) -> None:
-        """Say something else, with the next frame."""
+        """Say something else, with the next frame, and nothing more of bursts that arrived before."""
         with self._lock:
-            self._next = _said(about, t, lines)
+            self._next, self._told_ms = _said(about, t, lines), t
 
     @property
     def has_more(self) -> bool:
@@ -108,7 +109,7 @@ class Story:
                     self._facts.popitem(last=False)
             if answered:
                 del self._watched[watch.burst]
-        if facts is None or (before and what_happened(before) == what_happened(facts)):
+        if facts is None or watch.arrived < self._told_ms or (before and what_happened(before) == what_happened(facts)):
             return None
         self._said_burst_ms = t
         earlier = [one for burst, one in self._facts.items() if burst < facts.burst]
