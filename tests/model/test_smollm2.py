@@ -64,34 +64,32 @@ def prompts() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def expected(reference: Any, prompts: list[list[int]]) -> list[list[int]]:
-    assert len(prompts) == 50
-    return [generate(reference, prompt, NEW_TOKENS) for prompt in prompts]
+def generated(reference: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """What ``generate()`` says to a few of the prompts; it takes long, and the logits say the same of all."""
+    return [generate(reference, prompt, NEW_TOKENS) for prompt in prompts[:5]]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_greedy_tokens_are_those_of_transformers(
-    schedule: str, reference: Any, prompts: list[list[int]], expected: list[list[int]]
+    schedule: str, reference: Any, prompts: list[list[int]], generated: list[list[int]]
 ) -> None:
     settings, times = SCHEDULES[schedule]
     params = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
-    ties = 0
+    assert len(prompts) == 50
     with Engine("smollm2", **{"dtype": "float32", "num_blocks": 1025, "threads": 2, **settings}) as engine:
         for knobs in times:
             engine.set_knobs(**knobs)
             streams = [engine.submit(prompt, params) for prompt in prompts]
-            for prompt, right, stream in zip(prompts, expected, streams, strict=True):
-                tokens = stream.result(900).token_ids
+            answers = [stream.result(900).token_ids for stream in streams]
+            for prompt, tokens in zip(prompts, answers, strict=True):
                 assert len(tokens) == NEW_TOKENS
-                if tokens != right:
-                    ties += 1
-                    assert_greedy(reference, prompt, tokens)
-                    assert_same_until_a_tie(reference, prompt, tokens, right)
+                assert_greedy(reference, prompt, tokens)
+            for prompt, tokens, right in zip(prompts, answers, generated, strict=False):
+                assert_same_until_a_tie(reference, prompt, tokens, right)
         metrics = [stream.metrics for stream in streams]
     assert any(each.num_preemptions for each in metrics) == (schedule == "preempted")
     if schedule == "cached":
         assert all(each.cached_tokens > 0 for each in metrics)
-    print(f"{schedule}: {ties} of {len(times) * len(prompts)} answers part at a tie")
 
 
 def perplexity(**settings: Any) -> float:
