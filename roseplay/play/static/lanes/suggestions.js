@@ -11,12 +11,12 @@ const ITS_OWN = [
   ["Tell me a story about a cat.", "What is chunked prefill?"],
 ];
 
-/* That people ask of any chat model. */
+/* That people ask of any chat model, and a model of a hundred million parameters answers well; it cannot translate. */
 const GENERAL = [
-  ["Explain why the sky is blue.", "Write a haiku about rain."],
+  ["What is photosynthesis?", "Write a short poem about the sea."],
   ["List five things to pack for a weekend by the sea.", "What does a compiler do?"],
-  ["Translate into French: Good morning, how are you?", "Tell me a story about a fox."],
-  ["Write an email that moves a meeting.", "Give me a recipe for pancakes."],
+  ["Write a thank-you note to a teacher.", "Why do we have seasons?"],
+  ["What is Paris known for?", "Give me a recipe for pancakes."],
 ];
 
 /**
