@@ -30,8 +30,8 @@ EVERY_S = 0.12
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The page of the embedded model; gives its address."""
-    command = [sys.executable, "-m", "roseplay", "play", "--port", "0"]
+    """The page of SmolLM2, once it is live; gives its address."""
+    command = [sys.executable, "-m", "roseplay", "play", "--model", "smollm2", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         address = None
@@ -39,8 +39,8 @@ def served() -> Iterator[str]:
             line = server.stdout.readline() if server.stdout else ""
             if not line:
                 raise RuntimeError("the page did not start")
-            address = re.search(r"http://\S+", line)
-        yield address[0]
+            address = re.search(r"live at (http://\S+)", line)
+        yield address[1]
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(timeout=30)

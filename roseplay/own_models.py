@@ -65,9 +65,9 @@ def called(model: str) -> str:
     return path.resolve().name.removesuffix(".gguf") if path.exists() else model
 
 
-# A pool of the usual size would look empty: these fill so many rows of the block map that a large burst runs out of
-# them. SmolLM2's hold two requests of its longest, 8,192 tokens, or 32 of 512.
-_WATCHABLE_BLOCKS = {EMBEDDED: 449, SMOLLM2: 1025}
+# A pool of the usual size would look empty: these fill seven rows of the block map, and a burst of the page runs out of
+# them within seconds. They hold 7,168 tokens; longer requests of SmolLM2 need ``--num-blocks``.
+_WATCHABLE_BLOCKS = {EMBEDDED: 449, SMOLLM2: 449}
 # tiny-chat's matrices are too small for a second thread to help, and the browser needs a core.
 _THREADS = {EMBEDDED: 1}
 

@@ -71,7 +71,7 @@ def test_settings_of_the_named_models_give_way_to_flags() -> None:
     assert parse_play(["--model", "tiny-chat", "--num-blocks", "99", "--threads", "2"]).config.num_blocks == 99
     assert parse_play(["--model", "tiny-chat", "--kv-cache-memory", "1000000"]).config.num_blocks is None
     assert parse_serve(["--model", "tiny-chat"]).config.num_blocks is None
-    assert parse_play(["--model", "smollm2"]).config.num_blocks == 1025
+    assert parse_play(["--model", "smollm2"]).config.num_blocks == 449
     assert defaults_for("somebody/else", watched=True) == {}
     for model in ("tiny-chat", "smollm2"):
         EngineConfig(**defaults_for(model, watched=True))

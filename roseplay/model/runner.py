@@ -114,8 +114,8 @@ class ModelRunner:
             cuda_graphs=self.accelerator.num_graphs,
             no_cuda_graphs=self.accelerator.no_graphs,
             max_step_tokens=self.max_step_tokens,
-            choices=(*speed.too_slow(loaded.name, self.decode_s), *loaded.choices, *self.accelerator.choices()),
-            decode_s=self.decode_s,
+            choices=(*speed.too_slow(loaded.name, self.times.base_s), *loaded.choices, *self.accelerator.choices()),
+            decode_s=self.times.base_s,
             prompt_token_s=self.times.token_s,
             sampling_defaults=loaded.sampling_defaults,
             state_slots=self.num_state_slots,
@@ -294,6 +294,5 @@ class ModelRunner:
         if reporter.stage != "warm-up":  # nothing is replayed here
             reporter.begin("warm-up")
         self.times.measure(run, took)
-        self.decode_s = speed.decode_seconds(self.times, started, self._run, self.loaded.device, self.block_size)
         reporter.end()
         return started

@@ -9,8 +9,6 @@ import torch
 
 from roseplay.core.info import Choice
 from roseplay.core.step import Step
-from roseplay.model.accelerator import Accelerator
-from roseplay.model.batch import PagedBatch, dummy_batch
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.own_models import EMBEDDED
 
@@ -21,8 +19,6 @@ FIRST_SIZES = (1, 2, 64)
 # Step sizes measured at the start, in tokens, while the next one is expected to end within MEASURE_S seconds in all.
 MEASURE_SIZES, MEASURE_S = (1, 4, 16, 64, 256), 1.5
 ENOUGH = 16  # tokens of a measured step, from which on a first run, which may include compilation, does not count
-# Seconds for which decodes are timed at the start.
-DECODE_S = 1.0
 # Tokens a second of one answer below which it is too slow to be watched.
 WATCHABLE = 8.0
 # Weights of a slower and of a faster step in the moving average of an estimate, and the largest factor that one step
@@ -104,29 +100,6 @@ class StepTimes:
             work = sum(entry.num_tokens * self._cost(entry.start + entry.num_tokens / 2) for entry in step.entries)
             self._last = step, work
         return work
-
-
-def decode_seconds(
-    times: StepTimes,
-    accelerator: Accelerator,
-    forward: Callable[[PagedBatch], torch.Tensor],
-    device: torch.device,
-    block_size: int,
-) -> float:
-    """Seconds of a step of one request's token, replayed where such steps are: the fastest of a few, as others may have kept
-    the machine busy; of a model too slow to be tried again, what ``times`` has."""
-    took, spent = times.base_s, 0.0
-    for _ in range(4):
-        if spent + took > DECODE_S:
-            break
-        begin = time.perf_counter()
-        host = dummy_batch(1, row_tokens=1, block_size=block_size, start=1)
-        replayed = accelerator.run(host, None)
-        accelerator.argmax(forward(host.upload(device)) if replayed is None else replayed[0])
-        wait_for(device)
-        last = time.perf_counter() - begin
-        took, spent = min(took, last), spent + last
-    return took
 
 
 def too_slow(name: str, decode_s: float) -> tuple[Choice, ...]:

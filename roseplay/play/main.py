@@ -189,7 +189,6 @@ def make_server(playground: Any, options: Options, interrupts: Interrupts) -> An
     """Returns the server of a playground, as a ``uvicorn.Server`` that has not started."""
     import uvicorn
 
-    from roseplay.play.model_picker import ModelPicker
     from roseplay.play.web.server import create_app
     from roseplay.serve.drain import Drain, DrainingServer
     from roseplay.serve.guard import allowed_hosts
@@ -198,6 +197,8 @@ def make_server(playground: Any, options: Options, interrupts: Interrupts) -> An
     hosts = allowed_hosts(asked.host, asked.allow_host)
     picker = None
     if isinstance(playground, EngineHost) and not options.addresses:  # else the model runs elsewhere, or ran once
+        from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does without
+
         picker = ModelPicker(playground, trusted=options.is_private, models=options.models, asked=options.asked)
     app = create_app(
         playground,

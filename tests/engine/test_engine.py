@@ -196,7 +196,9 @@ def test_block_changes_add_up_to_the_pool_and_a_block_can_be_inspected(engine):
     assert all(info.state == "shared" and info.holders == [first.request_id, second.request_id] for info in told)
     engine.abort_all()
     wait_until(lambda: all(change.references == 0 for change in states().values()))
-    assert len(states()) == engine.info.num_blocks - 1
+    records = [event.record for event in engine.telemetry.since(0)[1] if isinstance(event, StepEvent)]
+    assert [record.new_pool for record in records].count(True) == 1 and records[0].new_pool  # of others nothing is told
+    assert {change.block for change in shared} < set(states()) and len(states()) < engine.info.num_blocks
     assert engine.inspect_block(shared[0].block).state == "cached"
     with pytest.raises(ValueError, match="no block 0"):
         engine.inspect_block(0)

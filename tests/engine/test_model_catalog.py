@@ -82,7 +82,7 @@ def found(places: Places) -> dict[str, ModelEntry]:
     """What is found there, by name; what every machine has is left out."""
     entries, complete = ModelCatalog(lambda: places).entries()
     assert complete
-    return {entry.name: entry for entry in entries if entry.source not in ("roseplay", "package")}
+    return {entry.name: entry for entry in entries if entry.model not in ("tiny-chat", "smollm2")}
 
 
 def test_what_comes_with_roseplay_is_first() -> None:

@@ -150,7 +150,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
-    quick = ["admission", "--num-requests", "2", "--max-new-tokens", "3"]
+    quick = ["admission", "--model", "tiny-chat", "--num-requests", "2", "--max-new-tokens", "3"]
     report, saved = tmp_path / "report.html", tmp_path / "result.json"
     assert main([*quick, "--report", str(report), "--save", str(saved)]) == 0
     printed = capsys.readouterr()

