@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roseplay import Engine
 from roseplay.config import EngineConfig
-from roseplay.own_models import SMOLLM2, defaults_for
+from roseplay.own_models import EMBEDDED, defaults_for
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
 from roseplay.recording.reader import Recording, read
@@ -24,9 +24,9 @@ LIMIT_S = 180.0
 
 def record(file: Path) -> None:
     """Play the demo into a new file."""
-    config = EngineConfig(**defaults_for(SMOLLM2, watched=True))
+    config = EngineConfig(**defaults_for(EMBEDDED, watched=True))
     with (
-        closing(Engine(SMOLLM2, config=config)) as engine,
+        closing(Engine(EMBEDDED, config=config)) as engine,
         closing(Playground(engine, record=str(file))) as playground,
     ):
         playground.start()
