@@ -67,7 +67,7 @@ def called(model: str) -> str:
 
 # A pool of the usual size would look empty: these fill seven rows of the block map, and a burst of the page runs out of
 # them within seconds. They hold 7,168 tokens; longer requests of SmolLM2 need ``--num-blocks``.
-_WATCHABLE_BLOCKS = {EMBEDDED: 449, SMOLLM2: 449}
+_WATCHABLE_BLOCKS = 449
 # tiny-chat's matrices are too small for a second thread to help, and the browser needs a core.
 _THREADS = {EMBEDDED: 1}
 
@@ -82,6 +82,6 @@ def defaults_for(model: str, given: Collection[str] = (), *, watched: bool = Fal
     found: dict[str, Any] = {}
     if model in _THREADS:
         found["threads"] = _THREADS[model]
-    if watched and model in _WATCHABLE_BLOCKS and "kv_cache_memory" not in given:
-        found["num_blocks"] = _WATCHABLE_BLOCKS[model]
+    if watched and model in (EMBEDDED, SMOLLM2) and "kv_cache_memory" not in given:
+        found["num_blocks"] = _WATCHABLE_BLOCKS
     return {name: value for name, value in found.items() if name not in given}

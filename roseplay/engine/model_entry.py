@@ -10,9 +10,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from roseplay.model.context_length import stated_length
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.gguf import open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
@@ -27,7 +29,6 @@ _NOT_SERVED = frozenset(
 )
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "fp8"}
 _DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader reads
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +181,10 @@ def _stored(files: Sequence[Path]) -> dict[str, int]:
             for name, tensor in tensors.items():
                 if name != "__metadata__":
                     kind = _TYPES.get(tensor["dtype"], tensor["dtype"].lower())
-                    counts[kind] = counts.get(kind, 0) + _product(tensor["shape"])
+                    counts[kind] = counts.get(kind, 0) + prod(tensor["shape"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
             return {}
     return counts
-
-
-def _product(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _method(config: Mapping[str, Any]) -> str | None:
@@ -201,7 +195,7 @@ def _method(config: Mapping[str, Any]) -> str | None:
 
 def _context(config: Mapping[str, Any]) -> int | None:
     """Returns the most tokens of a request; dynamic rotary embeddings raise it by their factor."""
-    length = next((config[key] for key in _LENGTHS if isinstance(config.get(key), int)), None)
+    length = stated_length(config.get)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     if length is not None and isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic":
         factor = rope.get("factor")

@@ -21,6 +21,7 @@ from roseplay.model import exclusive
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
+from roseplay.model.context_length import stated_length
 from roseplay.model.devices import choose_device
 from roseplay.model.downloads import download_bar
 from roseplay.model.errors import UnsupportedModelError, refuse
@@ -65,7 +66,6 @@ from roseplay.model.weights_progress import (
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _log = logging.getLogger(__name__)
 _MARGIN = 1.1  # files may hold more than what is read, such as layers that predict several tokens
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length", "n_ctx")
 
 
 def load_model(
@@ -363,7 +363,7 @@ def _choose_dtype(dtype: str, hf_config: Any, device: torch.device) -> torch.dty
 
 def _choose_max_model_len(hf_config: Any, asked: int | None, name: str) -> int:
     text = hf_config.get_text_config()
-    limit = next((v for v in (getattr(text, key, None) for key in _LENGTHS) if isinstance(v, int) and v > 0), None)
+    limit = stated_length(lambda key: getattr(text, key, None))
     if limit is None:
         if asked is None:
             raise UnsupportedModelError(f"the config of {name} does not say how long its context is: set max_model_len")

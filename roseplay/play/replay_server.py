@@ -40,6 +40,7 @@ class ReplayServer:
         if recording.cut:
             self._lines.pop()
         self.replaying: str | None = path.name
+        self.notice: str | None = None
         self.boot_id = uuid.uuid4().hex[:12]
         self._knobs = dict(recording.header["knobs"])
         self.submissions = Submissions()

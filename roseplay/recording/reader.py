@@ -16,7 +16,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
 from roseplay.json_schema import Schema, check
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
-from roseplay.recording.schema import FORMAT, HEADER, MARK, OLDEST_FORMAT, frame_schema
+from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, OLDEST_FORMAT, frame_schema
 from roseplay.settings import current_names, defaults_of
 
 
@@ -106,6 +106,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
         )
     try:
         check(header, HEADER)
+        _check_runs(header["snapshot"].get("blocks", ()))
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
     header["knobs"] = {**defaults_of(Knobs), **current_names(Knobs, header["knobs"])}
@@ -118,9 +119,17 @@ def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[s
     """Returns a frame with its rows as named tuples; raises ``ValueError`` that says what is wrong."""
     frame = _json(line)
     check(frame, schema)
+    _check_runs(frame["blocks"])
     for name in ("titles", "texts"):
         frame.setdefault(name, [])
     return with_rows(frame, columns)
+
+
+def _check_runs(blocks: Iterable[list[int]]) -> None:
+    """Raises ``ValueError`` for a run of blocks that goes beyond the largest pool: a state is kept for each of its blocks."""
+    for block, _, _, _, *more in blocks:
+        if more and block + more[0] > MAX_BLOCKS:
+            raise ValueError(f"blocks, count should end at block {MAX_BLOCKS:,} at most")
 
 
 def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) -> dict[str, Any]:

@@ -48,7 +48,6 @@ _INFO = object_of(
         **optional(number(0), "decode_s", "prompt_token_s"),
         **optional(whole(0, MAX_STATES), "state_slots", "state_snapshots"),
         **optional(whole(0, 10**15), "state_bytes"),
-        **optional(number(0), "decode_s"),
         **optional(list_of(_CHOICE), "choices"),
         **optional(text(null=True), "server"),
         **optional(object_of(optional(number(), *_DRAWN)), "sampling_defaults"),

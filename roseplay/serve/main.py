@@ -139,7 +139,7 @@ def _main(options: Options, interrupts: Interrupts) -> int:
         warn_if_open(options.server)
         if options.chosen is not None:
             print(f"roseplay: {options.chosen}", file=sys.stderr)
-        from roseplay.engine.errors import EngineStartError  # takes seconds, and torch
+        from roseplay.engine.errors import EngineStartError  # imports the engine's package
 
         try:
             if options.replicas is None:

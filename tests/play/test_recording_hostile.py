@@ -114,6 +114,14 @@ BAD: dict[str, tuple[Callable[[Lines], Any], str]] = {
         "changes, old should",
     ),
     "a block of three": (lambda lines: lines[1]["blocks"].append([1, 2, 3]), "blocks should have rows of 5 columns"),
+    "a run of blocks without end": (
+        lambda lines: lines[1]["blocks"].append([2**24 - 1, 0, -1, 1, 2**24]),
+        "line 2: blocks, count should end at block 16,777,216 at most",
+    ),
+    "a run of blocks without end at the start": (
+        lambda lines: lines[0]["snapshot"].update(blocks=[[2, 0, -1, 1, 2**24]]),
+        "the header: blocks, count should end at block 16,777,216 at most",
+    ),
     "a state of two": (lambda lines: lines[1].update(states=[[1, 2]]), "states should have rows of 3 columns"),
     "figures in words": (lambda lines: lines[1].update(stats={"tok_s": "fast"}), "stats, tok_s should be a number"),
     "a burst's label of lists": (lambda lines: lines[1].update(burst={"burst": 1}), "burst, kind is missing"),

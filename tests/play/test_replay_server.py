@@ -35,9 +35,7 @@ def file(engine: FakeEngine, playground: Playground, tmp_path: Path) -> Path:
 
 def test_it_stands_where_a_playground_does(file: Path, playground: Playground) -> None:
     replay = ReplayServer(file)
-    public = [
-        name for name in dir(playground) if not name.startswith("_") and name not in ("tick", "tabs", "end", "notice")
-    ]
+    public = [name for name in dir(playground) if not name.startswith("_") and name not in ("tick", "tabs", "end")]
     assert [name for name in public if not hasattr(replay, name)] == []
     assert replay.replaying == "run.jsonl"
     assert playground.replaying is None

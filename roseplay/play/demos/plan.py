@@ -13,10 +13,8 @@ from roseplay.play.story.text import Segments, plain, segments
 from roseplay.traffic.pace import SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 
 ACT_S = 12.0  # a scene takes no longer
-ANSWERED_S, FILLED_S = (
-    7.0,
-    9.5,
-)  # that a burst takes as planned, and one that fills the pool: machines do other work, too
+# That a burst takes as planned, and one that fills the pool: machines do other work, too.
+ANSWERED_S, FILLED_S = 7.0, 9.5
 WATCHED_S = 1.0  # that a burst has to last
 BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and how many portions a burst's prompts have to make
 STORY_TOKENS = 160  # of each story

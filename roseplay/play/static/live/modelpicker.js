@@ -37,8 +37,6 @@ const SOURCES = {
   download: "Hugging Face hub, downloaded when it is loaded",
 };
 
-const bytes = (n) =>
-  n >= 1e9 ? `${(n / 1e9).toFixed(1)} GB` : `${n >= 1e7 ? Math.round(n / 1e6) : (n / 1e6).toFixed(1)} MB`;
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 /**
@@ -80,7 +78,7 @@ function modelRow(model) {
   if (current) words.append(make("i", "rp-runs", "runs now"));
   words.append(make("small", "", about(model)));
   if (refused) words.append(make("em", "", sentence(refused)));
-  const facts = make("span", "rp-facts", make("code", "", type), make("code", "", size ? bytes(size) : ""));
+  const facts = make("span", "rp-facts", make("code", "", type), make("code", "", size ? format.bytes(size) : ""));
   return make("label", refused ? "rp-model rp-no" : "rp-model", radio, words, facts);
 }
 
@@ -166,7 +164,7 @@ class Picker {
     if (state === "starting") words.push(make("b", "", name), " is being loaded.");
     else if (state === "failed") words.push("No model runs: choose one.");
     else words.push("The one that you load takes the place of what runs; answers under way end.");
-    if (free_bytes) words.push(` ${bytes(free_bytes)} are free for it.`);
+    if (free_bytes) words.push(` ${format.bytes(free_bytes)} are free for it.`);
     if (!complete) words.push(" Not all places could be looked at in time.");
     return words;
   }

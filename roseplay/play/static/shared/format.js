@@ -9,6 +9,11 @@ export const format = {
   count,
   /** "1 request", "2 requests". */
   many: (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`,
+  /** A size: kB, MB or GB, powers of a thousand. */
+  bytes: (n) => {
+    if (n < 1e6) return `${count(n / 1e3)} kB`;
+    return n < 1e9 ? `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} MB` : `${(n / 1e9).toFixed(1)} GB`;
+  },
   /** Milliseconds: three figures are enough. */
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
   /** A budget or a limit: null is unlimited. */

@@ -12,9 +12,8 @@ import { replay } from "../replay/replay.js";
 const AGAIN_MS = 2000;
 const FIGURES = ["seconds", "steps", "requests", "tokens", "bytes"];
 
-const size = (bytes) => (bytes < 1e6 ? `${format.count(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 const length = (s) => (s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`);
-const WORDS = { seconds: length, bytes: size };
+const WORDS = { seconds: length, bytes: format.bytes };
 
 let box = null, said = null;
 
