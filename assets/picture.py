@@ -56,6 +56,7 @@ def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
     """Yields screenshots with how many ms each is to stand, from the demo's first caption to its last."""
     page.keyboard.press("d")
     begun: dict[int, float] = {}
+    left: set[int] = set()
     while (now := scene(page)) >= 0 or not begun:
         if now < 0:
             page.wait_for_timeout(50)
@@ -63,7 +64,9 @@ def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
         started = time.monotonic()
         begun.setdefault(now, started)
         if started - begun[now] > SCENE_S[now]:
-            page.keyboard.press("n")
+            if now not in left:  # once: the page shows the next scene a moment after it has begun
+                left.add(now)
+                page.keyboard.press("n")
             page.wait_for_timeout(50)
             continue
         shot = Image.open(io.BytesIO(page.screenshot(type="png"))).convert("RGB")
