@@ -20,7 +20,7 @@ from roseplay.play.traffic_section import TrafficSection
 from roseplay.play.web import api, assets
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.reader import demo_path
-from roseplay.recording.schema import FRAME, HEADER, ROWS
+from roseplay.recording.schema import FRAME, HEADER, MAX_BLOCKS, ROWS
 
 
 def page_head(playground: Playground) -> str:
@@ -33,7 +33,7 @@ def page_head(playground: Playground) -> str:
         "controls": IDS,
         "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
         "plotly": assets.plotly_address(),
-        "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS},
+        "recordingShape": {"header": HEADER, "frame": FRAME, "rows": ROWS, "most_blocks": MAX_BLOCKS},
         "columns": COLUMNS,
         "demos": LIST,
         "recordedDemo": demo_path() is not None,

@@ -94,7 +94,10 @@ function headerOf(line, name) {
     const found = String(format).slice(0, 40);
     throw new Error(`${name} has format ${found}, and this page reads formats ${OLDEST_FORMAT} to ${FORMAT}.`);
   }
-  damaged(name, "the header", () => check(header, given.recordingShape.header, ""));
+  damaged(name, "the header", () => {
+    check(header, given.recordingShape.header, "");
+    checkRuns(header.snapshot.blocks ?? []);
+  });
   const { knobs } = given.settings, defaults = Object.entries(knobs).map(([name, setting]) => [name, setting.default]);
   const own = Object.entries(header.knobs).map(([name, value]) => [currentName(knobs, name), value]);
   header.knobs = Object.fromEntries([...defaults, ...own]); // a recording may be older than a knob
@@ -110,12 +113,23 @@ function damaged(name, part, read) {
   }
 }
 
+/* Throws an Error for a run of blocks that goes beyond the largest pool: a state is kept for each of its blocks. */
+function checkRuns(blocks) {
+  const { most_blocks } = given.recordingShape;
+  for (const [block, , , , count = 0] of blocks) {
+    if (block + count > most_blocks) {
+      throw new Error(`blocks, count should end at block ${most_blocks.toLocaleString("en-US")} at most`);
+    }
+  }
+}
+
 /* A frame, or null for a last line that is not whole: its writer was ended in the middle of it. */
 function frameOf(line, shape, number, name, mayBeCut) {
   const frame = json(line);
   try {
     if (frame === undefined) throw new Error("it is not JSON");
     check(frame, shape, "");
+    checkRuns(frame.blocks);
   } catch (error) {
     if (mayBeCut) return null;
     throw new Error(`${name} is damaged: line ${number}: ${error.message}.`);

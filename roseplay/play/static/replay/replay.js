@@ -102,8 +102,9 @@ function take(delta) {
 
 function tick() {
   if (!replay.on || !replay.playing) return;
+  const ended = at() >= replay.recording.length; // asked before frames are taken: that takes time, and more may be due
   feed();
-  if (at() >= replay.recording.length) pause();
+  if (ended) pause();
 }
 
 // ---- opening and leaving ----------------------------------------------------------------------------------
