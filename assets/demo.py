@@ -1,4 +1,4 @@
-"""Record demo.jsonl: the guided demo "Burst and budget" with its captions, as the page plays it.
+"""Record demo.jsonl: the guided demo "Burst and budget" with its captions, as the page plays it with SmolLM2.
 
 Run it from the repository on a quiet machine: the figures in the recording, and in its captions, are those of the run.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roseplay import Engine
 from roseplay.config import EngineConfig
-from roseplay.own_models import EMBEDDED, defaults_for
+from roseplay.own_models import SMOLLM2, defaults_for
 from roseplay.play.playground import Playground
 from roseplay.play.story.text import plain
 from roseplay.recording.reader import Recording, read
@@ -24,9 +24,9 @@ LIMIT_S = 180.0
 
 def record(file: Path) -> None:
     """Play the demo into a new file."""
-    config = EngineConfig(**defaults_for(EMBEDDED, watched=True))
+    config = EngineConfig(**defaults_for(SMOLLM2, watched=True))
     with (
-        closing(Engine(EMBEDDED, config=config)) as engine,
+        closing(Engine(SMOLLM2, config=config)) as engine,
         closing(Playground(engine, record=str(file))) as playground,
     ):
         playground.start()
