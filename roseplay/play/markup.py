@@ -46,7 +46,7 @@ STEADY = (
     '<button type="button" class="rp-toggle" role="switch" aria-checked="false" aria-label="Steady traffic"></button>'
 )
 OWN = (
-    f'{term("Your own traffic")}<button type="button" class="rp-choose">Choose file…</button>'
+    f'{term("Your own traffic")}<button type="button" class="rp-choose" disabled>Choose file…</button>'
     '<input type="file" accept=".jsonl,.json,.csv,.txt" aria-label="File of traffic" hidden>'
     '<p class="rp-file" hidden><b></b><span></span><button type="button" class="rp-play"></button></p>'
     '<p class="rp-refused" role="status"></p>'

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, ready, reload, state, text
+from tests.browser.conftest import PHONE, TIMEOUT_MS, Served, ask, ready, reload, serving, state, text
 from tests.browser.modules import bare_page
-from tests.play.fake_engine import WORDS
+from tests.play.fake_engine import WORDS, FakeEngine
 
 Open = Callable[..., Page]
 RUNNING = re.compile(r"decode · [\d\s]+\+[1-9]\d* tok")
@@ -70,7 +70,10 @@ def test_a_conversation_uses_the_cache_and_survives_a_reload(live: Served, open_
     ready(page)
     expect(turns(page)).to_have_count(2)
     assert turns(page).all_inner_texts() == before
-    assert page.locator("#rp-lane-1 .rp-text").evaluate("t => t.scrollHeight - t.scrollTop - t.clientHeight") < 30
+    at_end = "t => t.scrollHeight - t.scrollTop - t.clientHeight < 30"
+    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
+    page.locator("#rp-lane-1 .rp-text").evaluate("(text) => (text.style.cssText = 'flex: none; height: 60px')")
+    page.wait_for_function(at_end, arg=page.query_selector("#rp-lane-1 .rp-text"))
 
 
 def test_what_no_longer_fits_is_said(mock: Served, open_page: Open) -> None:
@@ -172,24 +175,26 @@ def test_the_buttons_show_when_they_are_wanted(mock: Served, open_page: Open) ->
         assert button.get_attribute("title")
 
 
-def test_a_phone(mock: Served, open_page: Open) -> None:
-    page = open_page(mock, **PHONE)
-    ask(page, "hello " * 40)
-    expect(state(page, 1)).to_have_text(RUNNING)
-    buttons = page.locator("#rp-lane-1 header button:visible")
-    expect(buttons).to_have_count(5)
-    for button in buttons.all():
-        box = button.bounding_box()
-        assert box and box["width"] >= 44 and box["height"] >= 44
-    assert page.evaluate(WIDTH) == 0
-    page.locator("#rp-knobs-button").tap()
-    page.locator("#sampling").tap()
-    expect(page.locator("#rp-sampling")).to_be_visible()
-    box = page.locator("#rp-sampling").bounding_box()
-    assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
-    assert page.evaluate(WIDTH) == 0
-    page.get_by_role("button", name="Close").tap()
-    expect(page.locator("#rp-sampling")).to_be_hidden()
+def test_a_phone(open_page: Open) -> None:
+    with serving(FakeEngine(run=True, step_s=0.2)) as slow:  # whose answers last longer than a busy machine needs
+        page = open_page(slow, **PHONE)
+        ask(page, "hello " * 40)
+        expect(state(page, 1)).to_have_text(RUNNING)
+        buttons = page.locator("#rp-lane-1 header button:visible")
+        expect(buttons).to_have_count(5)
+        for button in buttons.all():
+            box = button.bounding_box()
+            assert box and box["width"] >= 44 and box["height"] >= 44
+        assert page.evaluate(WIDTH) == 0
+        page.locator("#rp-knobs-button").tap()
+        page.locator("#sampling").tap()
+        expect(page.locator("#rp-sampling")).to_be_visible()
+        box = page.locator("#rp-sampling").bounding_box()
+        assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
+        assert page.evaluate(WIDTH) == 0
+        page.get_by_role("button", name="Close").tap()
+        expect(page.locator("#rp-sampling")).to_be_hidden()
+        page.close()
 
 
 # ---- sampling
@@ -260,6 +265,7 @@ def test_settings_typed_while_answers_are_under_way_are_kept(mock: Served, open_
     page.locator("#sampling-seed input").press("Enter")
     page.locator("#sampling-lane input").click()
     page.locator("#rp-sampling").get_by_role("option", name=re.compile("lane 2$")).click()
+    page.wait_for_timeout(500)  # Gradio tells of the choice a little later
     temperature.fill("1.5")
     page.locator("#sampling-seed input").fill("77")  # not whole yet
     held.pop().continue_()

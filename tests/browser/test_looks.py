@@ -26,6 +26,8 @@ def test_the_first_screen_needs_no_scrolling(open_page: Open) -> None:
     with serving(FakeEngine()) as untouched:
         page = open_page(untouched)
         first_screen(page)
+        fetched = page.evaluate("performance.getEntriesByType('resource').map(({ name }) => name)")
+        assert sum("/ui/static/" in address for address in fetched) == 1, "the page's modules come as one script"
         page.close()
 
 
@@ -60,6 +62,11 @@ def test_no_size_overflows_sideways(mock: Served, open_page: Open) -> None:
 
 def test_a_phone(mock: Served, open_page: Open) -> None:
     page = open_page(mock, **PHONE)
+    burst = page.locator("#burst")
+    expect(burst).to_have_attribute("data-what", re.compile("^20 × "))
+    page.wait_for_timeout(500)  # until nothing else writes it
+    page.locator("#burst-size input[type=number]").evaluate("(box) => (box.value = 7)")  # as Gradio does it
+    expect(burst).to_have_attribute("data-what", re.compile("^7 × "))
     order = [
         "#rp-brand",
         "#rp-kpis",

@@ -84,6 +84,15 @@ def test_it_ends_when_all_are_sent_and_plays_again(mock: Served, open_page: Open
     page.wait_for_function(f"() => ({OWN})().length === 4")
 
 
+def test_stop_pressed_before_the_server_has_answered_stops(mock: Served, open_page: Open, file: Path) -> None:
+    page = open_page(mock)
+    choose(page, file)
+    player(page).evaluate("(button) => { button.click(); button.click(); }")
+    expect(row(page)).to_have_attribute("aria-busy", "false")
+    expect(said(page)).to_have_text(re.compile(r"^[01] of 40 sent$"))
+    expect(player(page)).to_have_text("Play")
+
+
 def test_stop_all_ends_it(mock: Served, open_page: Open, file: Path) -> None:
     page = open_page(mock)
     choose(page, file)

@@ -30,7 +30,7 @@ def page(browser: Browser) -> Iterator[Page]:
     )
     styles = "".join((assets.STATIC / name).read_text() for name in assets.STYLES)
     page = bare_page(browser, f"<style>{styles}</style><body>{boxes}</body>", **DESKTOP)
-    mount = "async ([id, module]) => (await import(`/static/live/${module}.js`)).mount(document.getElementById(id))"
+    mount = "async ([id, module]) => (await Rose.load(`live/${module}.js`)).mount(document.getElementById(id))"
     for name, module in (("steps", "steps"), ("blockmap", "blockmap")):
         page.evaluate(mount, [name, module])
     yield page

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from roseplay.play.terms import CONTROLS
 from tests.browser.conftest import ready
 from tests.play.slow_start import COMMAND, SlowStart, serving_slow_start
 
@@ -51,6 +52,7 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     expect(page.locator("#max-batch input[type=number]")).to_have_value("8")  # what the engine will start with
     for part in ("#rp-rail", "#rp-say"):
         assert page.evaluate("(part) => document.querySelector(part).inert", part)
+    expect(page.locator("#burst")).to_have_attribute("title", re.compile("^gpt2 is loading"))
     page.keyboard.press("b")
     page.keyboard.press("d")
 
@@ -62,6 +64,7 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     assert page.evaluate("() => window.before")  # without loading the page again
     expect(page.locator(".rp-start, .rp-start-list")).to_have_count(0)
     assert page.evaluate("() => Rose.store.requests.size") == 0  # the keys did nothing
+    expect(page.locator("#burst")).to_have_attribute("title", CONTROLS["burst"])
     page.locator("#burst").click()
     expect(page.locator(".rp-kpi.tps b")).not_to_have_text("–")
 

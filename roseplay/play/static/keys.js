@@ -1,4 +1,5 @@
 /* The keyboard, the help, the theme button, and what every word on the page means when the pointer rests on it. */
+import { on } from "./shared/events.js";
 import { explain, given } from "./shared/given.js";
 import { focusLane } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
@@ -53,6 +54,7 @@ function showBurst() {
   if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind.textContent.trim()}`;
 }
 document.addEventListener("input", () => setTimeout(showBurst, 50));
+on("own", showBurst); // with each poll: Gradio moves controls without an event
 
 /** @param {HTMLElement} element the header's buttons */
 export function mount(element) {

@@ -1,6 +1,5 @@
 /* The comparison that the Lab shows: the document, the limits (SLO) it is measured against, and its copy in this
  * browser. Of a result of any kind: its id on the server, and its name. */
-import { currentName, given } from "../shared/given.js";
 import { keep, stored } from "../shared/storage.js";
 import { putKept } from "./database.js";
 import { ask } from "./server.js";
@@ -25,7 +24,6 @@ let recounting = 0;
  */
 export function showDocument(document, given = null) {
   if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
-  ARMS.forEach((arm) => renameSettings(document.arms[arm]));
   const { scenario: name, title, params, look, arms, seed, repeats, traffic = null } = document;
   lab.scenario = scenarioNamed(name) || { name, title, params, look };
   Object.assign(lab, { document, traffic, length: 1, edited: false, limits: { ...document.limits } });
@@ -40,16 +38,6 @@ export function showDocument(document, given = null) {
   tell("document");
   if (document.summary.metrics.some((row) => !row.verdict)) recount(); // kept by an earlier version
 }
-
-/* Put an arm's engine settings under the names that they have now; the result may be older than those. */
-function renameSettings(arm) {
-  const now = (name) => currentName(given.settings.config, name);
-  arm.config = Object.fromEntries(Object.entries(arm.config).map(([name, value]) => [now(name), value]));
-  for (const name of arm.differs) arm.label = arm.label.replace(spaced(name), spaced(now(name)));
-  arm.differs = arm.differs.map(now);
-}
-
-const spaced = (name) => name.replace(/_/g, " ");
 
 /** Show the result of a scenario that this visit has measured or opened last. Returns whether there is one. */
 export function showLatest(scenario) {

@@ -6,6 +6,7 @@ import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
 import { outlineIn, watch } from "./picking.js";
+import { Sticking } from "./sticking.js";
 import { LaneTools } from "./tools.js";
 import { OVER, Turn } from "./turn.js";
 import { suggestions } from "./suggestions.js";
@@ -23,16 +24,7 @@ import { suggestions } from "./suggestions.js";
  * @property {(words: string) => void} say tell it to screen readers
  */
 
-const HUES = 8, FIGURES_MS = 250, BOTTOM_PX = 24;
-
-/** Lanes whose text is to be scrolled to its end: all of them at once, at the next frame, so that the page is laid out
- * only once for it. @type {Set<Lane>} */
-const toScroll = new Set();
-
-function scrollAll() {
-  for (const lane of toScroll) lane.scrollToEnd();
-  toScroll.clear();
-}
+const HUES = 8, FIGURES_MS = 250;
 
 const short = (v, below) => (v < below ? v.toFixed(1) : Math.round(v));
 
@@ -53,8 +45,6 @@ export class Lane {
     this.shown = 0; // when its figures were
     this.at = 0; // when its news came
     this.due = false; // whether its figures are to be shown
-    this.sticks = true; // to the end of its text
-    this.bottom = -1;
     this.build();
     this.tools = new LaneTools(this, acts);
     this.stop.before(this.tools.box);
@@ -62,7 +52,7 @@ export class Lane {
     this.suggest();
     this.root.onmouseenter = () => this.news && emit("hover", this.news.rid);
     this.root.onmouseleave = () => emit("hover", null);
-    this.text.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.end = new Sticking(this.text);
     watch(this);
     this.tools.show();
   }
@@ -135,22 +125,7 @@ export class Lane {
       turn.take(one);
     }
     if (news.order) this.arrange(news.order);
-    this.sticks = this.sticks || other;
-    if (!this.sticks) return;
-    if (!toScroll.size) requestAnimationFrame(scrollAll);
-    toScroll.add(this);
-  }
-
-  scrollToEnd() {
-    if (!this.sticks) return; // its reader has scrolled up meanwhile
-    this.text.scrollTop = this.text.scrollHeight;
-    this.bottom = this.text.scrollTop;
-  }
-
-  /* A reader who scrolls up stays there; at the bottom the text sticks again. */
-  scrolled() {
-    const { scrollTop, scrollHeight, clientHeight } = this.text;
-    if (scrollTop !== this.bottom) this.sticks = scrollHeight - scrollTop - clientHeight < BOTTOM_PX; // else it was us
+    this.end.follow(other);
   }
 
   arrange(order) {

@@ -8,6 +8,8 @@ import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { knobMarks } from "./knobmarks.js";
 
+/** @import { Steady } from "../shared/types.js" */
+
 const IN_USE_MS = 700, AGAIN_MS = 150;
 const { controls, settings } = given, isSwitch = (knob) => settings.knobs[knob].kind === "switch";
 const SWITCHES = Object.keys(controls).filter(isSwitch);
@@ -118,16 +120,21 @@ function switchState(knob) {
 
 const UNCHANGED = { __type__: "update" };
 let pacedFor = ""; // the model
+/** The steady traffic that runs. @type {Steady | null} */
+let steady = null;
+
+on("own", (own) => (steady = own.steady && own.steady.on ? own.steady : null));
 
 /* Answer length, burst size, and the two parts of the rate. An answer has at most half of the model's context. For a
- * model that the page has not shown yet they are what it answers in good time. */
+ * model that the page has not shown yet they are what runs, or what the model answers in good time. */
 function traffic() {
   if (!store.info || poll.held) return [UNCHANGED, UNCHANGED, UNCHANGED, UNCHANGED]; // a recording sends nothing
   const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));
   if (pace && pacedFor !== info.model) {
     pacedFor = info.model;
-    const answer = { __type__: "update", maximum, value: Math.min(pace.answer, maximum) };
-    return [answer, pace.burst, place("steady-rate", pace.rate), String(pace.rate)];
+    const { rate, max_new_tokens: length } = steady || { rate: pace.rate, max_new_tokens: pace.answer };
+    const answer = { __type__: "update", maximum, value: Math.min(length, maximum) };
+    return [answer, pace.burst, place("steady-rate", rate), String(rate)];
   }
   const now = Number(document.querySelector("#answer-length input[type=number]")?.value);
   return [{ __type__: "update", maximum, ...(now > maximum && { value: maximum }) }, UNCHANGED, UNCHANGED, UNCHANGED];

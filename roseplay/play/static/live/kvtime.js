@@ -3,6 +3,7 @@
  * Stacked to the pool's constant size: shared by several requests, active (one owner), cached (held by none,
  * still findable), free. A diamond marks a preemption: the pool was full. Below, of a model with recurrent layers, its
  * state slots and kept states. */
+import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
@@ -65,7 +66,7 @@ function draw(frame) {
   const { window, T } = frame;
   const { samples, preemptions } = collect(frame);
   const total = poolSize(samples), tickvals = [0, total / 2, total];
-  const ticktext = tickvals.map((v) => String(Math.round(v)));
+  const ticktext = tickvals.map(format.short);
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];
   const strips = stateStrips(frame, x, all, total);

@@ -18,7 +18,8 @@ let chosen = null;
 let figures = null;
 let shows = "chosen"; // or "played": what the row speaks of while nothing plays
 let refused = "";
-let underWay = false, heard = 0;
+let underWay = 0, heard = 0;
+let line = Promise.resolve(); // of what the server is asked, one thing after the other
 /** @type {boolean | null} whether it should play, until a poll after the server's answer has come */
 let wanted = null;
 
@@ -45,21 +46,19 @@ async function ask(path, query, file) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
-/** One thing at a time; what goes wrong is said in the row. */
-async function attempt(does) {
-  if (underWay) return;
-  underWay = true;
+/** One thing after the other; what goes wrong is said in the row. */
+function attempt(does) {
+  underWay++;
   refused = "";
   draw();
-  try {
-    await does();
-  } catch (error) {
+  line = line.then(does).catch((error) => {
     refused = error.message;
     wanted = null;
-  }
-  underWay = false;
-  heard = 0;
-  draw();
+  }).then(() => {
+    underWay--;
+    heard = 0;
+    draw();
+  });
 }
 
 /** @param {File} file */
@@ -75,20 +74,18 @@ const choose = (file) =>
     }
   });
 
-const play = () =>
+function play() {
+  wanted = true;
   attempt(async () => {
-    wanted = true;
-    draw();
     figures = await ask("/play", { name: chosen.name, tab }, chosen.file);
     shows = "played";
   });
+}
 
-const stop = () =>
-  attempt(async () => {
-    wanted = false;
-    draw();
-    await ask("/stop", { tab });
-  });
+function stop() {
+  wanted = false;
+  attempt(() => ask("/stop", { tab }));
+}
 
 // ---- following --------------------------------------------------------------------------------------------
 /** @param {Played | null} now */
@@ -125,7 +122,7 @@ function draw() {
   player.setAttribute("aria-label", isOn() ? "Stop your own traffic" : `Play ${name || "your own traffic"}`);
   player.hidden = !isOn() && !chosen;
   row.classList.toggle("rp-playing", isOn());
-  row.setAttribute("aria-busy", String(underWay));
+  row.setAttribute("aria-busy", String(underWay > 0));
   write(part(".rp-refused"), refused || stopped());
 }
 
@@ -143,6 +140,7 @@ export function mount(element) {
   row.setAttribute("role", "group");
   row.setAttribute("aria-label", "Your own traffic");
   takeFiles(part(".rp-choose"), part("input"), row, choose);
+  part(".rp-choose").disabled = false; // it could open nothing before
   part(".rp-play").onclick = () => (isOn() ? stop() : play());
   draw();
 }

@@ -46,10 +46,10 @@ function showPart(name, figures, title) {
   if (popover.name === KEY && explained === name) popover.refill();
 }
 
-/* "2 560 of 3 500 tok", in the room that the row has. */
+/* "256 of 350 tok", "2 560 of 3 500", in the room that the row has. */
 function share(saved, prompt) {
   const short = (n) => (prompt < 1e6 ? count(n) : `${(n / 1e6).toFixed(2)} M`);
-  return `${short(saved)} of ${short(prompt)}${prompt < 1e4 ? " tok" : ""}`;
+  return `${short(saved)} of ${short(prompt)}${prompt < 1e3 ? " tok" : ""}`;
 }
 
 /* All figures of one of them, into the popover. */

@@ -1,6 +1,6 @@
 /* Reads a recorded run: a header, and then a frame per line. Of a long idle time a second is left. Lines are checked
  * against the shape that the server's own reader uses, so that views may rely on the types of what they draw. */
-import { currentName, given } from "../shared/given.js";
+import { given } from "../shared/given.js";
 import { firstWhere } from "../shared/numbers.js";
 import { check, frameShape, isObject } from "./shape.js";
 
@@ -99,8 +99,7 @@ function headerOf(line, name) {
     checkRuns(header.snapshot.blocks ?? []);
   });
   const { knobs } = given.settings, defaults = Object.entries(knobs).map(([name, setting]) => [name, setting.default]);
-  const own = Object.entries(header.knobs).map(([name, value]) => [currentName(knobs, name), value]);
-  header.knobs = Object.fromEntries([...defaults, ...own]); // a recording may be older than a knob
+  header.knobs = { ...Object.fromEntries(defaults), ...header.knobs }; // a recording may be older than a knob
   return header;
 }
 

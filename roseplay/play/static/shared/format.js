@@ -7,6 +7,8 @@ const count = (n) => (n == null ? "–" : Math.round(n).toString().replace(/\B(?
 
 export const format = {
   count,
+  /** For an axis, from 10,000 on in thousands: "9 999", "15.5k", "200k". */
+  short: (n) => (n < 1e4 ? count(n) : `${+(n / 1e3).toFixed(1)}k`),
   /** "1 request", "2 requests". */
   many: (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`,
   /** A size: kB, MB or GB, powers of a thousand. */

@@ -1,4 +1,5 @@
 /* What the server has put into the page: see `page_head` in page.py. */
+import { setTitle } from "./lock.js";
 
 /**
  * A knob or engine setting, as `Setting.to_dict` in settings.py gives it.
@@ -19,7 +20,6 @@
  * @property {number} [least] of a number
  * @property {boolean} [above] the least value itself is too small
  * @property {any} default
- * @property {string} [formerly] the name that it has in files made before it was renamed
  * @property {"row" | "name"} [lab] how the arms of the Lab may differ in it: "row", it has a row in the table
  */
 
@@ -60,24 +60,16 @@ export const given = JSON.parse(document.getElementById("rose-given").textConten
 
 /**
  * Sets the titles of elements, by their ids, to what they mean, and calls `tried`. Gradio mounts its controls one by
- * one: while some are missing it does so again.
+ * one: those that are missing are tried again. A control that says where its value comes from keeps that.
  * @param {Record<string, string>} terms
  * @param {() => void} tried
  */
 export function explain(terms, tried, left = 40) {
   const missing = Object.entries(terms).filter(([id, meaning]) => {
     const element = document.getElementById(id);
-    if (element) element.title = meaning;
+    if (element && !element.dataset.source) setTitle(element, meaning);
     return !element;
   });
   tried();
-  if (missing.length && left) setTimeout(explain, 250, terms, tried, left - 1);
+  if (missing.length && left) setTimeout(explain, 250, Object.fromEntries(missing), tried, left - 1);
 }
-
-/**
- * The name that a setting has now, by the name that a file has for it.
- * @param {Record<string, Setting>} catalogue
- * @param {string} name
- */
-export const currentName = (catalogue, name) =>
-  Object.keys(catalogue).find((current) => catalogue[current].formerly === name) || name;

@@ -12,6 +12,12 @@ let asked = 0;
 /** Whether a control is locked. */
 export const locked = (element) => held.has(element);
 
+/** Set an element's title; of a locked control it is the one that it has afterwards. */
+export function setTitle(element, title) {
+  if (held.has(element)) held.set(element, title);
+  else element.title = title;
+}
+
 /**
  * Lock every control in some parts of the page.
  * @param {string} name of the lock
