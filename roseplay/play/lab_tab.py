@@ -16,6 +16,7 @@ from roseplay.play.markup import html, panel
 from roseplay.play.terms import TERMS
 from roseplay.play.web import assets
 from roseplay.play.web.calls import EVENT
+from roseplay.play.web.scripts import LAB
 
 # Parameters of scenarios; the tab hides those that the chosen one does not have.
 PARAMS = (("num_requests", "Requests"), ("rate_per_s", "Rate, 1/s"), ("max_new_tokens", "Answer"))
@@ -54,7 +55,7 @@ def number(label: str, name: str, value: float | None = None, **settings: Any) -
 
 
 def _view(name: str, template: str, module: str, *events: str) -> gr.HTML:
-    return html(template, elem_id=f"rp-{name}", head=assets.preload(lab=True), js_on_load=assets.mount(module, *events))
+    return html(template, elem_id=f"rp-{name}", head=assets.preload(LAB), js_on_load=assets.mount(module, *events))
 
 
 class LabTab:

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, Route
 
 from roseplay.play.terms import SETTINGS
-from roseplay.play.web import assets
+from roseplay.play.web import scripts
 from roseplay.recording.frame_rows import COLUMNS
 
 SITE = "http://page.test"
 
 
 def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **options: Any) -> Page:
-    """``content`` with the handle ``Rose``; ``import('/static/…')`` gets a module, ``Rose.load('…')`` as well."""
+    """``content`` with the handle ``Rose``, whose ``load('live/why.js')`` gets what a module exports."""
     about = json.dumps(
         {"settings": settings, "columns": COLUMNS, "terms": {}, "labTerms": {}, "controls": {}, "demos": []}
     )
@@ -25,12 +25,12 @@ def bare_page(browser: Browser, content: str, *, settings: Any = SETTINGS, **opt
 
     def answer(route: Route) -> None:
         name = urlsplit(route.request.url).path.removeprefix("/static/")
-        if name in assets.files():
-            route.fulfill(path=assets.files()[name], content_type="text/javascript")
+        if name in scripts.joined():
+            route.fulfill(body=scripts.joined()[name], content_type="text/javascript")
         else:
             route.fulfill(body=f"<!doctype html>{given}{content}", content_type="text/html")
 
     page.route(f"{SITE}/**", answer)
     page.goto(SITE)
-    page.evaluate("import('/static/main.js').then(() => null)")
+    page.evaluate("import('/static/page.js').then(() => null)")
     return page

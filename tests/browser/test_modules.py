@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from roseplay.formats.text import number_text, range_text, ratio_text
 from roseplay.play.terms import SETTINGS
 from roseplay.settings import Setting, Switch, Whole
-from roseplay.texts import number_text, range_text, ratio_text
 from tests.browser.modules import bare_page
 
 NOW = 1_000.0
@@ -200,7 +200,8 @@ def test_axes_have_round_parts(page: Page, most: float, parts: int, expected: fl
     ("function", "value", "expected"),
     [
         ("count", 1936, "1\u202f936"), ("count", 1234567.4, "1\u202f234\u202f567"), ("count", None, "–"), ("ms", 99.94, "99.9"),
-        ("ms", 1234.5, "1\u202f235"), ("limit", None, "∞"), ("seconds", 999, "999 ms"), ("seconds", 1500, "1.5 s"),
+        ("ms", 1234.5, "1\u202f235"), ("limit", None, "∞"), ("short", 448, "448"), ("short", 15_523, "15.5k"),
+        ("short", 200_000, "200k"), ("seconds", 999, "999 ms"), ("seconds", 1500, "1.5 s"),
     ],
 )  # fmt: skip
 def test_figures_in_words(page: Page, function: str, value: float | None, expected: str) -> None:

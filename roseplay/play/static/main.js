@@ -56,5 +56,4 @@ window.Rose = {
   tab,
   time,
   view,
-  load: (path) => import(`./${path}`),
 };

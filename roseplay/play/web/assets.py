@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-import re
 from functools import cache
 from pathlib import Path
 
 import plotly
 from fastapi import APIRouter, HTTPException, Response
 from fastapi.responses import FileResponse
+
+from roseplay.play.web.scripts import PAGE, joined
 
 STATIC = Path(__file__).parents[1] / "static"
 STYLES = (
@@ -39,10 +40,6 @@ STYLES = (
 
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
-# Scripts that the page does not fetch at its start: the Lab's, which its tab fetches, and what is no module.
-_LAB = re.compile(r"lab/(?!address|state)")
-_NO_MODULE = re.compile(r"boot|shared/types")
-
 router = APIRouter(prefix="/ui")
 
 
@@ -54,16 +51,18 @@ def files() -> dict[str, Path]:
 
 @cache
 def version() -> str:
-    """Of all static files together."""
+    """Of all static files together, and of the scripts that they are joined to."""
     digest = hashlib.sha256()
     for name, path in files().items():
         digest.update(name.encode() + path.read_bytes())
+    for text in joined().values():
+        digest.update(text.encode())
     return digest.hexdigest()[:12]
 
 
 def address(name: str) -> str:
     """Where the page gets a static file."""
-    if name not in files():
+    if name not in files() and name not in joined():
         raise ValueError(f"there is no static file {name}")
     return f"/ui/static/{version()}/{name}"
 
@@ -86,41 +85,45 @@ def mount(module: str, *events: str) -> str:
     neither loads modules from ``head=`` nor awaits ``js_on_load``, and needs neither: ``import`` waits for the module.
     """
     triggers = ", ".join(f"{event}: (data) => trigger('{event}', data)" for event in events)
-    return f"import('{address(module)}').then(({{ mount }}) => mount(element, {{ {triggers} }}));"
+    return f"{_load(module)}.then(({{ mount }}) => mount(element, {{ {triggers} }}));"
 
 
 def call(module: str, function: str, *first: str) -> str:
     """``js=`` of an event: what a function of a module returns for ``first`` and then the event's inputs."""
     arguments = "".join(f"'{value}', " for value in first)
-    return f"async (...inputs) => (await import('{address(module)}')).{function}({arguments}...inputs)"
+    return f"async (...inputs) => (await {_load(module)}).{function}({arguments}...inputs)"
+
+
+def _load(module: str) -> str:
+    """JavaScript for a promise of what a module of the page exports."""
+    if module not in files():
+        raise ValueError(f"there is no static file {module}")
+    return f"import('{address(PAGE)}').then(({{ load }}) => load('{module}'))"
 
 
 def head() -> str:
-    """For the document's head: the page's styles, and its modules, to be fetched while Gradio's own scripts are run."""
+    """For the document's head: the page's styles, and its script, to be fetched while Gradio's own scripts are run."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
     # As it is: Gradio rewrites styles that come in by ``css=``.
     styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
-    return f"<style>{styles}</style>{preload(lab=False)}<script>{boot}</script>"
+    return f"<style>{styles}</style>{preload(PAGE)}<script>{boot}</script>"
 
 
-def preload(*, lab: bool) -> str:
-    """Links that have the browser fetch the Lab's modules at once, or those of the rest of the page."""
-    modules = [name for name in files() if name.endswith(".js") and not _NO_MODULE.match(name)]
-    wanted = [name for name in modules if bool(_LAB.match(name)) == lab]
-    return "".join(f'<link rel="modulepreload" fetchpriority="low" href="{address(name)}">' for name in wanted)
+def preload(script: str) -> str:
+    """A link that has the browser fetch one of the page's two scripts at once."""
+    return f'<link rel="modulepreload" fetchpriority="low" href="{address(script)}">'
 
 
 @router.get("/static/{wanted}/{name:path}")
 async def static_file(wanted: str, name: str) -> Response:
-    if wanted != version() or name not in files():
+    if wanted != version() or (name not in files() and name not in joined()):
         raise HTTPException(404)
     return Response(_content(name), media_type=_kind(name), headers=FOREVER)
 
 
 @cache
 def _content(name: str) -> bytes:
-    """Of a static file; from memory, because the page asks for many of them at once."""
-    return files()[name].read_bytes()
+    return joined()[name].encode() if name in joined() else files()[name].read_bytes()
 
 
 @router.get("/plotly.min.js")
