@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
@@ -53,37 +52,11 @@ def add_field_flags(
             continue
         default = {**defaults_of(kind), **(defaults or {})}[name]
         options = {"default": default if fill else ..., "help": _help(setting, default), **_reading(setting)}
-        flag = group.add_argument(_flag(name), **options)
-        if setting.formerly:
-            _add_former_flag(group, flag, _flag(name), _flag(setting.formerly))
+        group.add_argument(_flag(name), **options)
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-class _FormerFlag(argparse.Action):
-    """Does what a flag does under its former name, and says what it is called now."""
-
-    def __init__(self, names: Mapping[str, str], flag: argparse.Action, **options: Any) -> None:
-        self._names, self._flag = names, flag
-        super().__init__(**options)
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        now = self._names[option_string or ""]
-        print(f"{parser.prog}: {option_string} is now called {now}", file=sys.stderr)
-        self._flag(parser, namespace, values, now)
-
-
-def _add_former_flag(group: Any, flag: argparse.Action, now: str, former: str) -> None:
-    """Accept ``--former`` and, for a switch, ``--no-former``; the help does not show them."""
-    names = {
-        option.replace(now.removeprefix("--"), former.removeprefix("--")): option for option in flag.option_strings
-    }
-    group.add_argument(
-        *names, action=_FormerFlag, names=names, flag=flag, dest=flag.dest, nargs=flag.nargs, type=flag.type,
-        choices=flag.choices, default=argparse.SUPPRESS, help=argparse.SUPPRESS,
-    )  # fmt: skip
 
 
 def _reading(setting: Setting) -> dict[str, Any]:

@@ -15,7 +15,7 @@ COMMANDS = {
     "export": ("roseplay.recording.command", "make a trace, a table or a report of a recorded run"),
     "import": ("roseplay.wire.command", "make a recording of another engine's telemetry"),
     "bench": ("roseplay.bench.main", "measure the engine"),
-    "check": ("roseplay.check.main", "what a server for OpenAI's clients answers, ours or another"),
+    "check": ("roseplay.remote.check.main", "what a server for OpenAI's clients answers, ours or another"),
     "doctor": ("roseplay.doctor.main", "what this machine has, what the engine makes of it, what is missing"),
 }
 

@@ -19,7 +19,6 @@ from roseplay.settings import (
     Switch,
     TokenIds,
     Whole,
-    accepts_former_names,
     check_all,
     setting,
     settings_of,
@@ -30,7 +29,6 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 
 
-@accepts_former_names
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """What an engine is made of; fixed from its start to its end."""
@@ -208,7 +206,6 @@ class EngineConfig:
         "Record steps of up to 512 tokens once for some numbers of tokens and replay them in one call of all threads, "
         "where that is proven to give the same (with Numba). A GPU has CUDA graphs for it.",
         needs="a CPU",
-        formerly="replay_steps",
     )
     attention: str = setting(
         "auto",

@@ -7,14 +7,10 @@ flags and their help, the page's controls and tooltips, error messages and docs/
 from __future__ import annotations
 
 import dataclasses
-import functools
 import reprlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
-
-_Kind = TypeVar("_Kind")
+from typing import Any, Literal, Protocol
 
 # What people type for None.
 _NONE = ("", "none", "null", "unlimited", "∞")
@@ -194,7 +190,6 @@ class Setting:
         control: the id of its control on the page; "" for none. Those of knobs are sliders and switches.
         lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
             where the experiment names it; "", not at all.
-        formerly: an earlier name, which flags, constructors and readers of saved files still take; "" for none.
     """
 
     values: Values
@@ -211,7 +206,6 @@ class Setting:
     needs: str = ""
     control: str = ""
     lab: Literal["row", "name", ""] = "row"
-    formerly: str = ""
 
     @property
     def takes(self) -> str:
@@ -288,36 +282,6 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
 def defaults_of(kind: type) -> dict[str, Any]:
     """The defaults of a settings class by name, in order."""
     return {field.name: field.default for field in dataclasses.fields(kind)}
-
-
-def former_names(kind: type) -> Mapping[str, str]:
-    """The current names of a class's renamed settings, by their former names."""
-    return {setting.formerly: name for name, setting in settings_of(kind).items() if setting.formerly}
-
-
-def current_names(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` under the settings' current names; where both names are given, the former name's value holds."""
-    renamed = former_names(kind)
-    former = {renamed[name]: value for name, value in values.items() if name in renamed}
-    return {**{name: value for name, value in values.items() if name not in renamed}, **former}
-
-
-def accepts_former_names(kind: type[_Kind]) -> type[_Kind]:
-    """Makes the constructor of a settings class take former names as well, with a ``DeprecationWarning``.
-
-    ``dataclasses.replace`` passes both names, which is why the former one's value holds.
-    """
-    initialize = kind.__init__
-
-    @functools.wraps(initialize)
-    def __init__(self: _Kind, **values: Any) -> None:
-        renamed = former_names(kind)
-        for name in values.keys() & renamed:
-            warnings.warn(f"{name} is now called {renamed[name]}", DeprecationWarning, stacklevel=2)
-        initialize(self, **current_names(kind, values))
-
-    kind.__init__ = __init__  # type: ignore[assignment]
-    return kind
 
 
 def check_all(settings: Any) -> None:

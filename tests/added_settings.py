@@ -25,7 +25,7 @@ class Knobs(config.Knobs):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(config.EngineConfig):
-    zeal: bool = setting(True, Switch(), "Zeal", "engine: mood", "Whether it tries hard.", formerly="haste")
+    zeal: bool = setting(True, Switch(), "Zeal", "engine: mood", "Whether it tries hard.")
 
 
 # Whoever imports roseplay.config from here on finds these.
@@ -58,7 +58,6 @@ def flags() -> dict[str, Any]:
         "help": {name: said(*name.split(), "--help") for name in ("play", "lab", "bench streaming")},
         "values": [parsed.knobs.patience, parsed.config.zeal],  # type: ignore[attr-defined]
         "refused": said("play", "--patience", "10"),
-        "former": parse(["--no-haste"]).config.zeal,  # type: ignore[attr-defined]
     }
 
 
@@ -88,7 +87,7 @@ def page() -> dict[str, Any]:
 def lab() -> dict[str, Any]:
     from roseplay.lab.spec import parse_experiment
 
-    body = {"scenario": "token-budget", "a": {"knobs": {"patience": 2}, "config": {"haste": False}}}
+    body = {"scenario": "token-budget", "a": {"knobs": {"patience": 2}, "config": {"zeal": False}}}
     arm = parse_experiment(body).arms["A"]
     body["a"] = {"knobs": {"patience": 10}}
     return {"arm": [arm.knobs.patience, arm.config], "refused": refusal(parse_experiment, body)}  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import pytest
 
 import roseplay
 from roseplay.cli import COMMANDS, main
-from roseplay.lab.document import parse_document
+from roseplay.lab.results import parse_result
 from roseplay.recording.reader import demo_path
 
 
@@ -77,5 +77,5 @@ def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr.decode()
         if command[0] == "lab":
-            assert parse_document(done.stdout)["scenario"] == "dedup"
+            assert parse_result(done.stdout)["scenario"] == "dedup"
     assert all((tmp_path / name).stat().st_size for name in ("lab.html", "t.json", "t.csv", "r.html"))

@@ -12,10 +12,6 @@ import pytest
 
 from roseplay.arguments import Parser, add_field_flags, given_fields
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.engine.start import apply_settings
-from roseplay.lab import flags
-from roseplay.lab.spec import parse_experiment
-from roseplay.play import options
 from roseplay.settings import (
     Choice,
     Number,
@@ -24,7 +20,6 @@ from roseplay.settings import (
     Switch,
     TokenIds,
     Whole,
-    accepts_former_names,
     check_all,
     setting,
     settings_of,
@@ -34,18 +29,15 @@ ALL = (EngineConfig, Knobs, SamplingParams)
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@accepts_former_names
 @dataclass(frozen=True, kw_only=True)
 class Invented:
     """Settings that roseplay does not have."""
 
     patience: int | None = setting(
-        3, Whole(1, 9, none="endless"), "Patience", "mood", "How long it waits.", unit="steps", formerly="calm"
+        3, Whole(1, 9, none="endless"), "Patience", "mood", "How long it waits.", unit="steps"
     )
     zeal: float = setting(0.5, Number(0, 1, above=True, note="1 is all"), "Zeal", "mood", "How hard it tries.")
-    polite: bool = setting(
-        True, Switch(), "Polite", "manners", "Whether it asks first.", needs="a GPU", formerly="well_bred"
-    )
+    polite: bool = setting(True, Switch(), "Polite", "manners", "Whether it asks first.", needs="a GPU")
     tone: str = setting("flat", Choice(("flat", "sharp"), prefix="pitch:"), "Tone", "manners", "How it sounds.")
 
     def __post_init__(self) -> None:
@@ -74,43 +66,6 @@ def test_help_says_all_that_is_known(capsys: pytest.CaptureFixture[str]) -> None
     assert "--patience STEPS How long it waits. (default: endless)" in shown
     assert "--polite, --no-polite Whether it asks first. Needs a GPU. (default: on)" in shown
     assert "--tone flat|sharp|pitch:N" in shown
-
-
-def test_a_former_name_is_a_flag_that_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    given = parsed("--calm", "7", "--no-well-bred")
-    assert given_fields(Invented, given) == {"patience": 7, "polite": False}
-    assert capsys.readouterr().err.splitlines() == [
-        "invented: --calm is now called --patience",
-        "invented: --no-well-bred is now called --no-polite",
-    ]
-    assert parsed("--well-bred", fill=True)["polite"] is True
-    assert parsed(fill=True)["patience"] == 3
-    with pytest.raises(SystemExit):
-        parsed("--help")
-    assert "calm" not in capsys.readouterr().out
-
-
-def test_a_former_name_is_an_argument() -> None:
-    with pytest.deprecated_call(match="calm is now called patience"):
-        assert Invented(calm=7, zeal=1.0) == Invented(patience=7, zeal=1.0)  # type: ignore[call-arg]
-    with pytest.deprecated_call():
-        assert dataclasses.replace(Invented(), calm=7) == Invented(patience=7)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="patience is 0"), pytest.deprecated_call():
-        Invented(calm=0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="haste"):
-        Invented(haste=1)  # type: ignore[call-arg]
-
-
-def test_what_the_engine_calls_record_steps_was_replay_steps() -> None:
-    with pytest.deprecated_call():
-        assert EngineConfig(replay_steps=False) == EngineConfig(record_steps=False)  # type: ignore[call-arg]
-    with pytest.deprecated_call():
-        config, _ = apply_settings(EngineConfig(), Knobs(), {"replay_steps": False, "seed": 3})
-    assert config == EngineConfig(record_steps=False, seed=3)
-    assert options.parse(["--no-replay-steps"]).config.record_steps is False
-    lab = flags.parser().parse_args(["token-budget", "--no-replay-steps", "--b", "replay_steps=off"])
-    assert flags.engine_config(lab).record_steps is False
-    assert parse_experiment(flags.experiment_body(lab)).arms["B"].config == {"record_steps": False}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +106,7 @@ def test_every_setting_is_described(kind: type) -> None:
 def test_what_the_page_gets() -> None:
     assert settings_of(Invented)["patience"].to_dict() == {
         "kind": "whole", "lab": "row", "short": "patience", "least": 1, "most": 9, "none": "endless", "label": "Patience", "hint": "mood",
-        "help": "How long it waits.", "unit": "steps", "formerly": "calm",
+        "help": "How long it waits.", "unit": "steps",
     }  # fmt: skip
 
 

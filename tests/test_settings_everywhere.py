@@ -38,7 +38,6 @@ def test_flags_and_their_help(found: Found, command: str) -> None:
 def test_values_and_errors_of_flags(found: Found) -> None:
     assert found["flags"]["values"] == [5, False]
     assert "patience is 10: use an integer from 1 to 9" in found["flags"]["refused"]
-    assert found["flags"]["former"] is False
 
 
 def test_the_control_and_what_the_pages_scripts_get(found: Found) -> None:
@@ -51,7 +50,7 @@ def test_the_control_and_what_the_pages_scripts_get(found: Found) -> None:
         "help": "How long it waits.", "control": "patience", "lab": "row", "default": 3,
         "watch": "**TTFT** rises.", "costs": "Time.", "nearest": "--max-wait-s",
     }  # fmt: skip
-    assert (engine["kind"], engine["lab"], engine["formerly"], engine["default"]) == ("switch", "row", "haste", True)
+    assert (engine["kind"], engine["lab"], engine["default"]) == ("switch", "row", True)
 
 
 def test_the_endpoint(found: Found) -> None:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.processes import FOLLOWER_GONE, leave_signals_to_parent
 from roseplay.engine.runner import Runner, register_kernels
-from roseplay.engine.transport import FOLLOWER_GONE, leave_signals_to_parent
 
 if TYPE_CHECKING:
     from roseplay.model.ranks import Ranks

@@ -1,4 +1,4 @@
-"""What runs steps for the worker, and the factory that makes it."""
+"""What the worker needs of a model: something that runs its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import Reporter
 from roseplay.core.step import Step, StepResult
-from roseplay.engine.errors import EngineStartError
 
 
 class Launched(Protocol):
@@ -56,33 +55,6 @@ class Runner(Protocol):
 
 # Makes the runner of a model and reports how far it is; raises ``EngineStartError`` with one line for the user if that is not possible.
 RunnerFactory = Callable[[Any, EngineConfig, Reporter], Runner]
-
-
-def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
-    """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
-    reporter.begin("libraries")
-    try:
-        if config.tensor_parallel_size == 1:
-            return _load_whole(model, config, reporter)
-        from roseplay.engine.followers import load_parallel_runner
-
-        return load_parallel_runner(model, config, reporter)
-    except ValueError as error:
-        from roseplay.model.errors import UnsupportedModelError
-        from roseplay.model.kv_cache import KVCacheSizeError
-        from roseplay.model.states import StateSlotsError
-
-        if isinstance(error, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
-            raise EngineStartError(str(error)) from error
-        raise
-
-
-def _load_whole(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
-    from roseplay.model.loader import load_model
-    from roseplay.model.runner import ModelRunner
-
-    register_kernels()
-    return ModelRunner(load_model(model, config, reporter), config, reporter)
 
 
 def register_kernels() -> None:

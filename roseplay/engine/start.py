@@ -15,7 +15,7 @@ from roseplay.core.progress import Progress
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.messages import Failed, Ready
 from roseplay.engine.transport import Transport, WorkerGoneError
-from roseplay.settings import former_names, settings_of
+from roseplay.settings import settings_of
 
 START_TIMEOUT_S = 900.0
 POLL_S = 0.1
@@ -23,8 +23,7 @@ POLL_S = 0.1
 
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
     """Returns both, changed by ``settings`` of their names; raises ``EngineStartError`` for an unknown name or bad value."""
-    config_names = {*settings_of(EngineConfig), *former_names(EngineConfig)}
-    knob_names = settings_of(Knobs).keys()
+    config_names, knob_names = settings_of(EngineConfig).keys(), settings_of(Knobs).keys()
     unknown = sorted(set(settings) - config_names - knob_names)
     if unknown:
         raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import logging
 import multiprocessing
 import os
@@ -19,11 +18,10 @@ from typing import Any, Protocol
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.messages import Command, Event, Shutdown
+from roseplay.engine.processes import FOLLOWER_GONE, freeze_objects, leave_signals_to_parent
 from roseplay.engine.worker import run_worker
 
 HEARTBEAT_S = 0.25
-FOLLOWER_GONE = 78  # exit code of a worker that ends because another process of its group did
-TERMINATE_S = 5.0  # that a worker process lives on after SIGTERM, so that its parent can end it in order
 
 
 class WorkerGoneError(RuntimeError):
@@ -240,32 +238,6 @@ def _process_main(
     with contextlib.suppress(BrokenPipeError):  # the client is gone
         inbox = QueueInbox(commands, pickle.loads)
         run_worker(model, config, knobs, inbox, events.send, loaded=freeze_objects, reports=reports)
-
-
-def leave_signals_to_parent() -> None:
-    """Ignore signals that a terminal or a service manager sends to all processes: the parent ends its worker itself.
-
-    SIGTERM is delayed, not ignored: at the end of a program multiprocessing sends it to children and waits for them.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def end_later(number: int, frame: Any) -> None:
-        timer = threading.Timer(TERMINATE_S, os._exit, (128 + number,))
-        timer.daemon = True
-        timer.start()
-
-    signal.signal(signal.SIGTERM, end_later)
-
-
-def freeze_objects() -> None:
-    """Have the garbage collector skip the objects that there are now, so that it stops the process for less time.
-
-    Only where they last as long as the process: frozen objects are never collected, as a model in a thread must be.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _beat_until_parent_ends(heartbeat: Any) -> None:

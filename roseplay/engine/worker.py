@@ -19,6 +19,7 @@ from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.messages import (
     Abort,
     ClearCache,
@@ -46,7 +47,7 @@ from roseplay.engine.messages import (
     Submit,
 )
 from roseplay.engine.records import block_info, entry_record, prompt_logprobs_of, step_record, tokens_of
-from roseplay.engine.runner import Done, Launched, Runner, RunnerFactory, load_model_runner
+from roseplay.engine.runner import Done, Launched, Runner, RunnerFactory
 from roseplay.engine.slow_motion import Inbox, stretch
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
-from roseplay.engine.http.address import ServerAddress
 from roseplay.lab.servers import Servers, open_server
 from roseplay.lab.spec import ARM_CONFIG, Arm
+from roseplay.remote.address import ServerAddress
 from roseplay.traffic.workload import Workload
 
 ArmConfig = EngineConfig | ServerAddress  # what the engine of an arm is made of

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roseplay.engine.http.address import server_addresses
+from roseplay.formats.text import number_text, range_text, ratio_text
 from roseplay.lab import arms
 from roseplay.lab.background import BackgroundJob
 from roseplay.lab.flags import engine_config, experiment_body, parser
@@ -21,7 +21,7 @@ from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.servers import Servers
 from roseplay.lab.spec import ARMS, Experiment
 from roseplay.own_models import choose_model
-from roseplay.texts import number_text, range_text, ratio_text
+from roseplay.remote.address import server_addresses
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.pace import Speed
 

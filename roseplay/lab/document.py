@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roseplay.config import EngineConfig
-from roseplay.json_schema import check
-from roseplay.json_text import strict_json
+from roseplay.formats.json_schema import check
+from roseplay.formats.json_text import strict_json
+from roseplay.formats.text import setting_text
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.schema import DOCUMENT
 from roseplay.lab.spec import ARMS, find_scenario
 from roseplay.lab.summary import summary
-from roseplay.settings import current_names, former_names
-from roseplay.texts import setting_text
 
 VERSION = 1
 MAX_BYTES = 32 * 2**20
@@ -43,15 +41,6 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def parse_document(text: bytes) -> dict[str, Any]:
-    """Parse and check a document from a file; its summary is computed again.
-
-    Raises:
-        ValueError: what is wrong with it, in one sentence.
-    """
-    return checked_document(read_document(text))
-
-
 def read_document(text: bytes) -> Any:
     """Returns the JSON of a file that may hold a result; raises ``ValueError`` if it is too large, or no JSON."""
     if len(text) > MAX_BYTES:
@@ -63,19 +52,9 @@ def read_document(text: bytes) -> Any:
 
 
 def checked_document(document: Any) -> dict[str, Any]:
-    """Returns a comparison of A and B under current names, with its summary; raises ``ValueError`` as in a file."""
+    """Returns a comparison of A and B with its summary; raises ``ValueError`` as in a file."""
     check_document(document)
-    arms = {name: _current_arm(arm) for name, arm in document["arms"].items()}
-    return {**document, "arms": arms, "summary": summary(document)}
-
-
-def _current_arm(arm: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an arm with settings that have been renamed since under their current names."""
-    differs, label = list(arm["differs"]), arm["label"]
-    for former, name in former_names(EngineConfig).items():
-        differs = [name if one == former else one for one in differs]
-        label = label.replace(former.replace("_", " "), name.replace("_", " "))
-    return {**arm, "config": current_names(EngineConfig, arm["config"]), "differs": differs, "label": label}
+    return {**document, "summary": summary(document)}
 
 
 def experiment_of(document: Any) -> dict[str, Any]:

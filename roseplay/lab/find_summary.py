@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.formats.text import number_text
 from roseplay.lab.points import Varied, runs_text, spread, value_text, values_of
 from roseplay.lab.sweep_summary import changes, figure_text
-from roseplay.texts import number_text
 from roseplay.traffic.figures import FIGURES
 
 PROMISES = ("itl_p99_ms", "ttft_p95_ms")
@@ -146,7 +146,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
         point = by_value[summary["closest"]]
         return [_closest(document, point), *_unsure(document, summary), *_without_limit(document), _holds_for(document)]
     answer = by_value[summary["answer"]]
-    which = "smallest" if setting in SMALLEST else "largest"
+    which, beyond = ("smallest", "smaller") if setting in SMALLEST else ("largest", "larger")
     values = ", ".join(_promise(document, answer, name) for name in PROMISES)
     said = [f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}."]
     row = next(row for row in summary["tries"] if row["value"] == answer["value"])
@@ -156,7 +156,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     if 0 <= place < len(grid):
         said.append(f"{_capital(value_text(setting, grid[place]))} misses {_worst(document, by_value[grid[place]])}.")
     else:
-        said.append(f"Nothing {which[:-3]}er was tried.")
+        said.append(f"Nothing {beyond} was tried.")
     unsure = [value_text(setting, row["value"]) for row in summary["tries"] if not row["sure"]]
     if unsure:
         said.append(f"Another search may answer otherwise: the runs of {' and of '.join(unsure)} do not agree.")

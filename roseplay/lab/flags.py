@@ -10,8 +10,7 @@ from typing import Any
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
-from roseplay.engine.http.address import add_server_address_flags, server_addresses
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
 from roseplay.lab.background import RUN_LIMIT_S
 from roseplay.lab.document import experiment_of
 from roseplay.lab.lab import parse_any
@@ -29,7 +28,8 @@ from roseplay.lab.spec import (
     parse_seed,
     scenario_arm,
 )
-from roseplay.settings import Choice, former_names, settings_of
+from roseplay.remote.address import add_server_address_flags, server_addresses
+from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
 from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
 from roseplay.traffic.scenarios import SCENARIOS
@@ -241,7 +241,6 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
-        name = former_names(EngineConfig).get(name, name)
         if not equals or name not in (*knobs, *ARM_CONFIG):
             raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
         changes["knobs" if name in knobs else "config"][name] = _value(name, text.strip())

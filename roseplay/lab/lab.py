@@ -11,8 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.engine.http.address import ServerAddress
-from roseplay.engine.http.engine import HttpEngine
 from roseplay.lab.arms import open_engine, settings
 from roseplay.lab.background import BackgroundJob, OpenEngine
 from roseplay.lab.find import Find, FindJob, parse_find
@@ -22,6 +20,8 @@ from roseplay.lab.servers import Servers
 from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment, scenario_arm
 from roseplay.lab.summary import MEASURES
 from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
+from roseplay.remote.address import ServerAddress
+from roseplay.remote.engine import HttpEngine
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.paced import paced

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from roseplay.config import Knobs
 from roseplay.engine.errors import EngineError
+from roseplay.formats.text import number_text
 from roseplay.lab.arms import arm_configs, open_engine, room, settings
 from roseplay.lab.background import RUN_LIMIT_S, BackgroundJob, OpenEngine
 from roseplay.lab.engines import ArmEngines
@@ -32,7 +33,6 @@ from roseplay.lab.spec import (
 )
 from roseplay.lab.summary import MEASURES, keeps
 from roseplay.settings import settings_of
-from roseplay.texts import number_text
 from roseplay.traffic.environment import environment
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.scenario import Scenario, checked_number

@@ -6,14 +6,25 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from roseplay.json_schema import Schema, check, choice, list_of, number, object_of, optional, scalar, text, whole
+from roseplay.formats.json_schema import (
+    Schema,
+    check,
+    choice,
+    list_of,
+    number,
+    object_of,
+    optional,
+    scalar,
+    text,
+    whole,
+)
+from roseplay.formats.spreadsheet import spreadsheet
 from roseplay.lab import find, sweep
 from roseplay.lab.find_summary import PROMISES, Search, find_summary, is_kept, wants_more
 from roseplay.lab.points import FIGURES_OF_A_RUN, KNOBS, RATE
 from roseplay.lab.schema import TRAFFIC
 from roseplay.lab.spec import MAX_REPEATS
 from roseplay.lab.sweep_summary import SHOWN, sweep_summary
-from roseplay.spreadsheet import spreadsheet
 
 _TEXT = text(2000)
 _PLAIN = object_of({}, rest=scalar(2000))

@@ -8,13 +8,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import GPU_KNOBS, Knobs
+from roseplay.formats.report_page import COLOURS, charts, figure, heading, report_page, table
+from roseplay.formats.text import number_text, range_text
 from roseplay.lab.find_summary import PROMISES
 from roseplay.lab.points import KNOBS, RATE, runs_text, spread, value_text, verdict_text
 from roseplay.lab.points_document import rows_of
 from roseplay.lab.result_report import opening, origin, pairs
-from roseplay.report_page import COLOURS, charts, figure, heading, report_page, table
 from roseplay.settings import settings_of
-from roseplay.texts import number_text, range_text
 from roseplay.traffic.figures import FIGURES
 
 if TYPE_CHECKING:

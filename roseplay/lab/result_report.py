@@ -8,10 +8,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import GPU_KNOBS
+from roseplay.formats.report_page import COLOURS, charts, figure, heading, log_axis, report_page, table, words_above
+from roseplay.formats.text import number_text, range_text, ratio_text, setting_text
 from roseplay.lab.sentences import VERDICTS
 from roseplay.lab.spec import ARMS
-from roseplay.report_page import COLOURS, charts, figure, heading, log_axis, report_page, table, words_above
-from roseplay.texts import number_text, range_text, ratio_text, setting_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roseplay.json_schema import ANY, choice, list_of, number, object_of, optional, row, scalar, text, whole
+from roseplay.formats.json_schema import ANY, choice, list_of, number, object_of, optional, row, scalar, text, whole
 from roseplay.lab.spec import ARMS, MAX_REPEATS
 
 _TEXT = text(2000)

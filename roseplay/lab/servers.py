@@ -12,9 +12,9 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineError
-from roseplay.engine.http.address import ServerAddress
-from roseplay.engine.http.engine import CLOSE_TIMEOUT_S, HttpEngine
 from roseplay.lab.spec import Arm
+from roseplay.remote.address import ServerAddress
+from roseplay.remote.engine import CLOSE_TIMEOUT_S, HttpEngine
 
 logger = logging.getLogger(__name__)
 

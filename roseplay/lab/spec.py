@@ -8,7 +8,7 @@ from typing import Any
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
-from roseplay.settings import current_names, settings_of
+from roseplay.settings import settings_of
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.paced import paced
 from roseplay.traffic.scenario import SIDES, Scenario, checked_number
@@ -187,7 +187,7 @@ def parse_arm(scenario: Scenario, arm: str, given: Any) -> Arm:
         raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
     what = f"the config of arm {arm}"
     names = (*ARM_CONFIG, "url")
-    config = checked_object(current_names(EngineConfig, checked_object(given.get("config"), what)), what, names)
+    config = checked_object(given.get("config"), what, names)
     if not isinstance(config.get("url", ""), str):
         raise ValueError(f"the url of arm {arm} must be text")
     try:

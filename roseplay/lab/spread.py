@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from roseplay.texts import number_text
+from roseplay.formats.text import number_text
 from roseplay.traffic.figures import FIGURES
 
 LEAST_REPEATS = 3  # fewer say nothing of a spread

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.formats.text import number_text, range_text
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
 from roseplay.lab.points import RATE, Varied, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.summary import figure_row
-from roseplay.texts import number_text, range_text
 from roseplay.traffic.difference import difference, spread_text
 from roseplay.traffic.figures import FIGURES
 

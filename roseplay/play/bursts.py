@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from roseplay.formats.text import shown
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.texts import shown
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, sustained_rate
 from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, PromptSource, prompt_source

@@ -14,8 +14,8 @@ from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.prompts import encode_prompt, takes_system_role
+from roseplay.formats.text import shown
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.texts import shown
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.metrics import ms, percentile
 

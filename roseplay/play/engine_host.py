@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from roseplay.config import EngineConfig
 from roseplay.engine.errors import EngineError
+from roseplay.formats.text import one_line
 from roseplay.play.hosted import Hosted
 from roseplay.play.start_status import StartStatus
-from roseplay.texts import one_line
 
 if TYPE_CHECKING:  # a start imports it after the page
     from roseplay.play.playground import Playground

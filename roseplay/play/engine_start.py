@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import Knobs
-from roseplay.engine.http.address import ServerAddress
 from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.options import Options
+from roseplay.remote.address import ServerAddress
 
 if TYPE_CHECKING:  # a start imports it after the page
     from roseplay.play.playground import Playground
@@ -79,6 +79,6 @@ def _load(start: Start) -> Any:
 
 
 def _attach(address: ServerAddress) -> Any:
-    from roseplay.engine.http.engine import HttpEngine
+    from roseplay.remote.engine import HttpEngine
 
     return HttpEngine(address.url, api_key=address.api_key, model=address.model)

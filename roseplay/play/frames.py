@@ -25,7 +25,7 @@ from roseplay.engine.telemetry import (
     TokenEvent,
     TokensEvent,
 )
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
 from roseplay.play.prompt_cache import miss_of

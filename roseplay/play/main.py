@@ -111,7 +111,7 @@ def _follow(
     console.stop()
     if host.live:
         if lasting:
-            from roseplay.engine.transport import freeze_objects  # takes long before the engine is there
+            from roseplay.engine.processes import freeze_objects  # takes long before the engine is there
 
             freeze_objects()  # a collection of all of Gradio's and torch's objects delays a poll by 0.4 s
         _announce_live(host, address, server)

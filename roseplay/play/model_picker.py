@@ -11,10 +11,10 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.errors import EngineError
 from roseplay.engine.model_catalog import ModelCatalog, check_download, given
 from roseplay.engine.model_entry import ModelEntry
+from roseplay.formats.text import shown
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
-from roseplay.texts import shown
 
 # Of ``EngineConfig``, what goes with a model.
 SETTINGS = ("dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len")

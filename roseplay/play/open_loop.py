@@ -9,8 +9,8 @@ from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.formats.text import one_line
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.texts import one_line
 
 MOST_WAITING = 64  # requests of one traffic that wait in the queue
 _LOOK_S = 0.5  # how often it looks whether its tab is still there

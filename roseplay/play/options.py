@@ -10,8 +10,8 @@ from typing import Any
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
-from roseplay.engine.http.address import ServerAddress, add_server_address_flags, server_addresses
 from roseplay.own_models import choose_model, defaults_for
+from roseplay.remote.address import ServerAddress, add_server_address_flags, server_addresses
 from roseplay.serve.guard import is_loopback
 from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags, server_options
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
+from roseplay.formats.text import shown
 from roseplay.lab.own_traffic import MAX_NAME, OwnTraffic
 from roseplay.play.open_loop import OpenLoop, Send
-from roseplay.texts import shown
 from roseplay.traffic.own import parse_traffic
 
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.engine.http.address import ServerAddress
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst, default_traffic
@@ -33,6 +32,7 @@ from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+from roseplay.remote.address import ServerAddress
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
 from roseplay.traffic.measured_speed import MeasuredSpeed

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from roseplay.engine.health import Health
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import Tabs
 from roseplay.recording.reader import RecordingError, parse

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from roseplay.config import SamplingParams
 from roseplay.core.info import EngineInfo
-from roseplay.json_text import json_object
+from roseplay.formats.json_text import json_object
+from roseplay.formats.text import shown
 from roseplay.settings import Whole, settings_of
-from roseplay.texts import shown
 
 MAX_SYSTEM_CHARS = 8000
 _WHOLE_TEXT = re.compile(r"[+-]?[0-9]{1,20}")

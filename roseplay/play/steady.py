@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any, get_args
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
+from roseplay.formats.text import shown
 from roseplay.play.bursts import LABELS, kind_of
 from roseplay.play.open_loop import OpenLoop, Send
-from roseplay.texts import shown
 from roseplay.traffic.arrivals import Spacing, endless
 
 LEAST_RATE, MOST_RATE = 0.1, 50.0  # requests a second

@@ -48,7 +48,7 @@ def _downloads(words: str) -> str:
 
 def _open() -> str:
     shipped = (
-        "<h3>Demo<span>recorded with tiny-chat</span></h3><p>Four chats, a burst that makes their tokens wait, a smaller "
+        "<h3>Demo<span>recorded with SmolLM2</span></h3><p>Four chats, a burst that makes their tokens wait, a smaller "
         'prefill budget, and the same burst again.</p><p><button type="button" class="rp-demo">Open the demo</button></p>'
         if demo_path()
         else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
+from roseplay.formats.text import shown
 from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
@@ -16,7 +17,6 @@ from roseplay.play.own import FileTraffic, read_own
 from roseplay.play.session import Tabs
 from roseplay.play.steady import SteadyPlan, SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.texts import shown
 from roseplay.traffic.arrivals import Spacing
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt

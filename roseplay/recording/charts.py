@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from roseplay.formats.report_page import COLOURS, log_axis, words_above
+from roseplay.formats.report_page import figure as new_figure
 from roseplay.recording.run import Run
-from roseplay.report_page import COLOURS, log_axis, words_above
-from roseplay.report_page import figure as new_figure
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roseplay.recording.own_traffic import traffic
 from roseplay.recording.reader import Recording, parse
-from roseplay.recording.requests import requests
 from roseplay.recording.run_report import run_report
-from roseplay.recording.tokens import tokens
+from roseplay.recording.tables import requests, tokens, traffic
 from roseplay.recording.trace import trace
 
 

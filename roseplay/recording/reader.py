@@ -14,10 +14,10 @@ import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.messages import EntryRecord
-from roseplay.json_schema import Schema, check
+from roseplay.formats.json_schema import Schema, check
 from roseplay.recording.frame_rows import COLUMNS, StepRow, TokenRow
 from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, OLDEST_FORMAT, frame_schema
-from roseplay.settings import current_names, defaults_of
+from roseplay.settings import defaults_of
 
 
 class RecordingError(ValueError):
@@ -109,7 +109,7 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
         _check_runs(header["snapshot"].get("blocks", ()))
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
-    header["knobs"] = {**defaults_of(Knobs), **current_names(Knobs, header["knobs"])}
+    header["knobs"] = {**defaults_of(Knobs), **header["knobs"]}
     fields = {field.name for field in dataclasses.fields(EngineInfo)}
     header["info"] = {field: value for field, value in header["info"].items() if field in fields}
     return header

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import roseplay
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.frame_texts import TextCollector
 from roseplay.recording.initial_state import InitialState

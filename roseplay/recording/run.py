@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from roseplay.formats.text import setting_text
 from roseplay.recording.reader import Recording
 from roseplay.recording.run_state import RequestRun, RunState, TokenRun
-from roseplay.texts import setting_text
 
 
 class Run:

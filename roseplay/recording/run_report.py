@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from roseplay.formats.report_page import charts as as_html
+from roseplay.formats.report_page import heading, report_page, table
+from roseplay.formats.text import number_text, setting_text
 from roseplay.recording import charts
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text
 from roseplay.recording.run_statistics import run_statistics
-from roseplay.report_page import charts as as_html
-from roseplay.report_page import heading, report_page, table
-from roseplay.texts import number_text, setting_text
 
 _CHARTS = (
     ("Inter-token latency", "ms, a point a token", charts.itl),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roseplay.config import Knobs
 from roseplay.engine.messages import EntryRecord
-from roseplay.json_schema import (
+from roseplay.formats.json_schema import (
     ANY,
     FAR,
     FLAG,

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from roseplay.engine.messages import EntryRecord
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.recording.frame_rows import StepRow
 from roseplay.recording.reader import Recording
 from roseplay.recording.run import Run, changes_text

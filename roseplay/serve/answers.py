@@ -14,11 +14,10 @@ from typing import Any
 from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.stream import Chunk, Stream
-from roseplay.json_text import encode
+from roseplay.formats.json_text import encode
 from roseplay.serve.bodies import Usage
 from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
-from roseplay.serve.merging import merged
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 
@@ -72,7 +71,7 @@ class Answer:
         events = _Events(self, usage)
         to_begin = set(range(len(self.streams)))
         try:
-            async with aclosing(merged(self.streams)) as chunks:
+            async with aclosing(_merged(self.streams)) as chunks:
                 async for number, chunk in chunks:
                     if chunk is None:
                         _raise_if_failed(self.streams[number])
@@ -233,3 +232,29 @@ class _Events:
         prompt, completion = self._answer.streams[number].metrics.prompt_tokens, self._sent[number]
         usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         return self._head + encode(choice) + b'],"usage":' + encode(usage) + b"}\n\n"
+
+
+async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk | None]]:
+    """Yields the chunks of all streams as they arrive, each with its stream's place, and each stream's end as None."""
+    if len(streams) == 1:  # by far the most frequent case: no task and no queue in between
+        async for only in streams[0]:
+            yield 0, only
+        yield 0, None
+        return
+    arrived: asyncio.Queue[tuple[int, Chunk | None]] = asyncio.Queue()
+
+    async def follow(number: int, stream: Stream) -> None:
+        async for chunk in stream:
+            arrived.put_nowait((number, chunk))
+        arrived.put_nowait((number, None))
+
+    tasks = [asyncio.ensure_future(follow(number, stream)) for number, stream in enumerate(streams)]
+    try:
+        left = len(tasks)
+        while left:
+            number, chunk = await arrived.get()
+            left -= chunk is None
+            yield number, chunk
+    finally:
+        for task in tasks:
+            task.cancel()

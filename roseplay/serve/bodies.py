@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from roseplay.formats.text import shown
 from roseplay.serve.errors import REFUSED
-from roseplay.texts import shown
 
 MOST_ANSWERS = 64  # of one request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # that one answer repeats with its prompts, about 12 MB

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.errors import EngineBusyError, EngineError
-from roseplay.json_text import strict_json
-from roseplay.texts import one_line, shown
+from roseplay.formats.json_text import strict_json
+from roseplay.formats.text import one_line, shown
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any
 import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.json_schema import FAR
-from roseplay.json_text import encode
+from roseplay.formats.json_schema import FAR
+from roseplay.formats.json_text import encode
 from roseplay.recording.frame_rows import COLUMNS, StepRow
 from roseplay.recording.schema import FORMAT, MARK
 from roseplay.wire.block_numbers import BlockNumbers

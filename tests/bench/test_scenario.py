@@ -10,7 +10,7 @@ import pytest
 
 from roseplay.cli import main
 from roseplay.lab import arms, command
-from roseplay.lab.document import parse_document
+from roseplay.lab.results import parse_result
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms
 from tests.play.fake_engine import FakeEngine
@@ -46,7 +46,7 @@ def test_both_arms_of_every_scenario_are_played_in_turn(scenario, monkeypatch, c
     knobs = [knobs.to_dict() for knobs in scenario.arms().values()]
     before, after = zip(knobs, scenario.configs().values(), strict=True)
     assert seen == [before, after, before, after, before]  # two warm-ups, then before, after, after, before
-    document = parse_document(file.read_bytes())
+    document = parse_result(file.read_bytes())
     assert (document["scenario"], document["repeats"]) == (scenario.name, 2)
     assert [arm["knobs"] for arm in document["arms"].values()] == knobs
     told = capsys.readouterr()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from roseplay.texts import range_text
+from roseplay.formats.text import range_text
 from tests.browser.conftest import PHONE, Served, ask, reload
 
 Open = Callable[..., Page]
@@ -236,26 +236,6 @@ def test_an_exported_file_opens_again(live: Served, open_page: Open, tmp_path: P
     with other.expect_popup() as popup:
         other.locator("#lab-report").click()
     expect(popup.value).to_have_title("Token budget: A and B")
-
-
-def test_a_result_is_shown_under_the_current_names(live: Served, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(live)
-    open_lab(page)
-    document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    document["id"] = "0123456789ab"
-    for arm, value in (("A", True), ("B", False)):
-        document["arms"][arm]["config"].pop("record_steps", None)
-        document["arms"][arm]["config"]["replay_steps"] = value
-        document["arms"][arm]["differs"] = ["replay_steps"]
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    open_file(page, path)
-    expect(page.get_by_label("Replayed steps, A")).to_have_text("on")
-    expect(page.get_by_label("Replayed steps, B")).to_have_text("off")
-    assert shown(page)["arms"]["B"]["differs"] == ["record_steps"]
-    order = page.evaluate("Rose.load('lab/plan.js').then((plan) => plan.runOrder())")
-    assert order["b"]["config"]["record_steps"] is False
-    assert "replay_steps" not in order["b"]["config"]
 
 
 def test_what_is_refused_is_said(live: Served, open_page: Open, tmp_path: Path) -> None:

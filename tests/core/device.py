@@ -124,7 +124,10 @@ class Device:
         return result
 
     def spoil(self, step: Step) -> None:
-        """The step fails: nobody can tell what is in the slots that it was to write, unless it was the same already."""
+        """The step fails: nobody can tell what is in the slots that it was to write, unless it was the same already.
+
+        NaN stays: layers that the step did not reach keep it, so that who reads the slot is told.
+        """
         for key in step.dropped_logits:
             self.saved.pop(key, None)
         for _, destination in step.copies:
@@ -139,7 +142,7 @@ class Device:
             for position in range(entry.start, entry.start + entry.num_tokens):
                 index, offset = divmod(position, self.block_size)
                 slots = self.slots[entry.request.block_table[index]]
-                if slots[offset] != expected[position + 1]:
+                if slots[offset] not in (NAN, expected[position + 1]):
                     slots[offset] = UNWRITTEN
 
     def _write(self, entry: StepEntry, written: set[tuple[int, int]], broken: bool) -> None:

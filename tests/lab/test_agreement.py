@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roseplay.formats.text import number_text, ratio_text
 from roseplay.lab.command import summary_lines
 from roseplay.lab.result_report import metric_rows
 from roseplay.lab.summary import summary
-from roseplay.texts import number_text, ratio_text
 from roseplay.traffic.difference import least_ratio
 from roseplay.traffic.figures import FIGURES
 from roseplay.traffic.scenarios import SCENARIOS

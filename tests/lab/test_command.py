@@ -13,8 +13,9 @@ from roseplay.core.info import FreeMemory
 from roseplay.lab import arms, command
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
-from roseplay.lab.document import experiment_of, parse_document
+from roseplay.lab.document import experiment_of
 from roseplay.lab.flags import experiment_body, parser
+from roseplay.lab.results import parse_result
 from roseplay.lab.spec import parse_experiment
 from roseplay.traffic.arrivals import poisson
 from tests.lab.fake_arms import QUICK, FakeArms
@@ -75,7 +76,7 @@ def test_flags_go_over_the_file(tmp_path: Path) -> None:
 
 
 def test_a_result_can_be_run_again() -> None:
-    document = parse_document(RESULT.read_bytes())
+    document = parse_result(RESULT.read_bytes())
     given = body("--spec", str(RESULT))
     assert given == experiment_of(document)
     experiment = parse_experiment(given)
@@ -86,22 +87,8 @@ def test_a_result_can_be_run_again() -> None:
         assert asked.knobs.to_dict() == document["arms"][arm]["knobs"]
 
 
-def test_a_result_may_have_a_setting_by_its_former_name() -> None:
-    document = json.loads(RESULT.read_bytes())
-    for arm, value in (("A", True), ("B", False)):
-        document["arms"][arm]["config"].pop("record_steps", None)
-        document["arms"][arm]["config"]["replay_steps"] = value
-        document["arms"][arm] |= {"differs": ["replay_steps"], "label": f"replay steps {value}"}
-    found = parse_document(json.dumps(document).encode())["arms"]
-    assert [found[arm]["config"]["record_steps"] for arm in "AB"] == [True, False]
-    assert "replay_steps" not in found["A"]["config"]
-    assert (found["B"]["differs"], found["B"]["label"]) == (["record_steps"], "record steps False")
-    again = parse_experiment(experiment_of(document))
-    assert [again.arms[arm].config["record_steps"] for arm in "AB"] == [True, False]
-
-
 def test_only_engine_settings_that_were_chosen_are_run_again() -> None:
-    document = parse_document(RESULT.read_bytes())
+    document = parse_result(RESULT.read_bytes())
     document["scenario"] = "kv-pressure"
     for arm, blocks, memory in (("A", 65, None), ("B", 257, 1 << 20)):
         document["arms"][arm]["config"].update(block_size=16, num_blocks=blocks, kv_cache_memory=memory)
@@ -161,9 +148,9 @@ def test_the_summary_is_printed_in_sentences_or_the_result_as_json(pretend: Fake
     assert "One run each: repeat it to see the spread." in printed.out
     assert [line.partition(":")[0] for line in printed.err.splitlines()] == ["run 1 of 2, A", "run 2 of 2, B"]
     assert report.read_text().startswith("<!doctype html>")
-    assert parse_document(saved.read_bytes())["scenario"] == "admission"
+    assert parse_result(saved.read_bytes())["scenario"] == "admission"
     assert main([*quick, "--json"]) == 0
-    document = parse_document(capsys.readouterr().out.encode())
+    document = parse_result(capsys.readouterr().out.encode())
     assert [run["arm"] for run in document["runs"]] == ["A", "B"]
     assert all(line in printed.out for line in ("Throughput, tok/s", "Preemptions"))
     assert pretend.all_closed
@@ -173,7 +160,7 @@ def test_a_prompt_of_ones_own_replaces_the_questions_and_is_run_again(pretend: F
     saved = tmp_path / "result.json"
     quick = ["dedup", "--num-requests", "2", "--max-new-tokens", "3"]
     assert main([*quick, "--prompt", "one two three", "--save", str(saved)]) == 0
-    document = parse_document(saved.read_bytes())
+    document = parse_result(saved.read_bytes())
     assert {request["prompt_tokens"] for run in document["runs"] for request in run["requests"]} == {3 * 16}
     assert body("--spec", str(saved))["params"]["prompt"] == "one two three"
 
@@ -209,7 +196,7 @@ def test_traffic_of_ones_own_takes_the_place_of_a_scenarios_and_is_run_again(
     file.write_text("arrival_s,prompt,prompt_tokens,answer_tokens\n5,,7,3\n5.01,one two three,,4\n5.02,,9,2\n")
     assert main(["--traffic", str(file), "--b", "max_batch_size=2", "--save", str(saved)]) == 0
     assert capsys.readouterr().out.startswith("Own traffic: day.csv: fake-chat")
-    document = parse_document(saved.read_bytes())
+    document = parse_result(saved.read_bytes())
     for run in document["runs"]:
         sent = [(r["prompt_tokens"], r["completion_tokens"]) for r in run["requests"]]
         assert sent == [(7, 3), (3, 4), (9, 2)]

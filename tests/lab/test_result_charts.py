@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.document import parse_document
 from roseplay.lab.result_report import result_report
+from roseplay.lab.results import parse_result
 from tests.lab.test_points_report import drawn
 
 FILE = Path(__file__).with_name("result.json")
@@ -18,7 +18,7 @@ FILE = Path(__file__).with_name("result.json")
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    return parse_document(FILE.read_bytes())
+    return parse_result(FILE.read_bytes())
 
 
 def pooled(document: dict[str, Any], arm: str) -> list[float]:

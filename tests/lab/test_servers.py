@@ -10,15 +10,15 @@ import pytest
 
 from roseplay.config import Knobs
 from roseplay.engine.client import Engine
-from roseplay.engine.http.address import ServerAddress
-from roseplay.engine.http.engine import HttpEngine
 from roseplay.engine.telemetry import KnobEvent
 from roseplay.lab import command
-from roseplay.lab.document import parse_document
 from roseplay.lab.lab import Lab
+from roseplay.lab.results import parse_result
 from roseplay.lab.servers import Servers
-from tests.engine.http.servers import Script, at_a_port, words
+from roseplay.remote.address import ServerAddress
+from roseplay.remote.engine import HttpEngine
 from tests.lab.fake_arms import ended
+from tests.remote.servers import Script, at_a_port, words
 from tests.serve.conftest import serving
 
 PARAMS = {"num_requests": 4, "max_new_tokens": 6}
@@ -71,7 +71,7 @@ def test_two_servers_are_compared(engines: list[Engine], urls: list[str]) -> Non
         assert not any(isinstance(event, KnobEvent) for event in events)  # each is measured with its own settings
         kinds = [getattr(event, "kind", "") for event in events]
         assert kinds.count("finished") == 2 * 4 + 4  # two runs and a warm-up
-    parse_document(json.dumps(document).encode())
+    parse_result(json.dumps(document).encode())
     engines[1].set_knobs(**Knobs().to_dict())
 
 

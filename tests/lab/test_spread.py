@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.lab import spec
-from roseplay.lab.document import check_document, experiment_of, parse_document
+from roseplay.lab.document import check_document, experiment_of
 from roseplay.lab.flags import experiment_body, parser
 from roseplay.lab.lab import parse_any
 from roseplay.lab.measuring import run_record
@@ -96,7 +96,7 @@ def test_both_arms_are_repeated_in_turn_until_the_spread_is_small(itl: Callable[
     assert len(document["summary"]["sentences"]) == 3
     again = parse_experiment(experiment_of(document))
     assert (again.max_spread_pct, again.repeats) == (5, 9)
-    assert parse_document(json.dumps(document).encode()) == document
+    assert parse_result(json.dumps(document).encode()) == document
 
 
 def test_repeats_end_and_the_result_says_how_wide_the_spread_still_is(itl: Callable[..., None]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.document import parse_document
 from roseplay.lab.result_report import result_report
+from roseplay.lab.results import parse_result
 from roseplay.lab.summary import summary
 
 FILE = Path(__file__).with_name("result.json")
@@ -195,7 +195,7 @@ def test_no_gaps_and_no_time_are_no_error(document) -> None:
 
 def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
     document["summary"] = {"sentences": ["Buy this."]}
-    assert parse_document(json.dumps(document).encode())["summary"]["sentences"][0].startswith("ITL p99")
+    assert parse_result(json.dumps(document).encode())["summary"]["sentences"][0].startswith("ITL p99")
 
 
 @pytest.mark.parametrize(
@@ -222,20 +222,20 @@ def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
 def test_a_document_that_lacks_something_is_refused_with_a_sentence(document, change, words) -> None:
     change(document)
     with pytest.raises(ValueError, match=words) as caught:
-        parse_document(json.dumps(document).encode())
+        parse_result(json.dumps(document).encode())
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[1, NaN]", b"[" * 100_000, b"[]", b"5"])
 def test_what_is_no_document_is_refused_with_a_sentence(text: bytes) -> None:
     with pytest.raises(ValueError, match="the lab"):
-        parse_document(text)
+        parse_result(text)
 
 
 def test_the_report_stands_alone_and_shows_no_document_s_markup(document) -> None:
     document["title"] = document["model"] = document["name"] = "<img src=x onerror=alert(1)>"
     document["environment"]["<script>alert(2)</script>"] = "</script><script>alert(3)</script>"
-    report = result_report(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_result(json.dumps(document).encode()))
     assert "<img src=x" not in report
     assert "alert(2)</script>" not in report
     assert "alert(3)</script>" not in report
@@ -249,7 +249,7 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
     document["device"] = device
     for arm in document["arms"].values():
         arm["knobs"].update(cuda_graphs=True, overlap=True)
-    report = result_report(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_result(json.dumps(document).encode()))
     for name in ("cuda_graphs", "overlap"):
         assert f"<td>{name}</td><td>{said}</td><td>{said}</td>" in report
 
@@ -257,7 +257,7 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
 def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(document) -> None:
     for arm in document["arms"].values():
         arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
-    report = result_report(parse_document(json.dumps(document).encode()))
+    report = result_report(parse_result(json.dumps(document).encode()))
     assert report.count('<tr class="differs">') == 1
 
 

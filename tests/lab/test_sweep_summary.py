@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roseplay.formats.text import number_text
 from roseplay.lab.points import FIGURES_OF_A_RUN
 from roseplay.lab.results import parse_result
 from roseplay.lab.sweep_summary import sweep_summary
-from roseplay.texts import number_text
 
 Runs = list[list[float]]
 LIMITS = {"ttft_ms": 500, "itl_ms": 50}

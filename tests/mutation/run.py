@@ -77,18 +77,18 @@ PACKAGES = {
             "health::time_in_which_this_process_was_stopped_does_not_count",
             "health::a_heartbeat_is_missed_only_while_somebody_looks",
         ),
-        unchanged=["engine/http/*"],
         wanted=0.95,
     ),
-    "http": Package(
-        "engine/http/*",
-        ["tests/engine/http"],
+    "remote": Package(
+        "remote/*",
+        ["tests/remote"],
         deselected=_tests_in(
-            "tests/engine/http",
+            "tests/remote",
             "attaching::it_needs_no_torch",
             "other_servers::a_server_that_is_killed",
             "lateness::a_loop_that_is_held_up_is_noticed",
         ),
+        unchanged=["remote/check/*"],  # asks a server that the tests start as a process
     ),
     "lab": Package(
         "lab/*",

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -50,22 +50,34 @@ def serving(engine: Any, playground: Playground | EngineHost | None = None, **ho
         yield address
 
 
+_free_ports: list[int] = []  # of servers that have ended: a browser has kept what it got from there
+
+
 @contextmanager
 def running(server: uvicorn.Server) -> Iterator[str]:
     """A server at a free port; gives its address, and ends the server afterwards if that has not happened."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 30
+        port, deadline = listener.getsockname()[1], time.monotonic() + 30
         while not server.started:
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.02)
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.should_exit = True
             thread.join(timeout=10)
+    if not thread.is_alive():
+        _free_ports.append(port)
+
+
+def _bind(listener: socket.socket) -> None:
+    with suppress(IndexError, OSError):  # none is left, or another program has taken it
+        return listener.bind(("127.0.0.1", _free_ports.pop()))
+    listener.bind(("127.0.0.1", 0))
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 20) -> T:

@@ -82,7 +82,9 @@ def test_a_demo_runs_to_its_end_and_leaves_all_as_it_was(running: Playground) ->
     begun(running, "short")
     captions: list[str] = []
     lanes: set[int] = set()
-    while not over(running):
+    ended = False
+    while not ended:
+        ended = over(running)  # before the poll, which then brings the last caption too
         delta = poll(running)
         captions += [
             plain(frame["demo"]["caption"]) for frame in delta["frames"] if (frame["demo"] or {}).get("caption")

@@ -10,7 +10,7 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.messages import BlockChange
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
 from roseplay.play import frames
 from roseplay.play.frames import FrameRing
 from roseplay.play.playground import Playground

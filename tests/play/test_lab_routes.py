@@ -15,7 +15,7 @@ from gradio_client.exceptions import AppError
 from starlette.testclient import TestClient
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.lab import document as documents
+from roseplay.lab.results import parse_result
 from roseplay.play.playground import Playground
 from roseplay.play.web.server import create_app
 from roseplay.serve.guard import allowed_hosts
@@ -101,7 +101,7 @@ def test_an_experiment_from_its_start_to_its_result(client: TestClient, playgrou
         part["runs"] = part["summary"]["metrics"] = part["environment"] = None
     assert found == expected
     assert set(document["runs"][0]) == set(json.loads(FILE.read_text())["runs"][0])
-    assert documents.parse_document(answer.content)["summary"] == document["summary"]
+    assert parse_result(answer.content)["summary"] == document["summary"]
     report = client.get(f"/ui/lab/result/{told['result']}/report.html")
     assert "Plotly.newPlot" in report.text
     assert "default-src 'none'" in report.headers["content-security-policy"]

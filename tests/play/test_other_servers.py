@@ -12,16 +12,16 @@ import pytest
 
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.client import Engine
-from roseplay.engine.http import monitor
-from roseplay.engine.http.engine import HttpEngine
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
 from roseplay.recording.reader import parse
 from roseplay.recording.run import Run
-from tests.engine.http.servers import Script, at_a_port, event, words
+from roseplay.remote import monitor
+from roseplay.remote.engine import HttpEngine
 from tests.play.conftest import serving as serving_page
 from tests.play.conftest import wait_until
+from tests.remote.servers import Script, at_a_port, event, words
 from tests.serve.conftest import serving
 
 TAB = "tab-of-a-server"

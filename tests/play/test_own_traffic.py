@@ -17,8 +17,8 @@ from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tabs
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
-from roseplay.recording.requests import requests as as_table
 from roseplay.recording.run import Run
+from roseplay.recording.tables import requests as as_table
 from roseplay.traffic.own import OwnRequest, from_first, parse_traffic, to_jsonl
 from tests.play.conftest import wait_until
 from tests.play.fake_engine import FakeEngine

@@ -302,7 +302,7 @@ def test_traffic_that_is_too_much_for_a_file_is_cut(
 ) -> None:
     whole = parse_traffic(exports.export("traffic", lines))
     for name, most in (("MAX_REQUESTS", 3), ("MAX_ANSWER_TOKENS", 2)):
-        monkeypatch.setattr(f"roseplay.recording.own_traffic.{name}", most)
+        monkeypatch.setattr(f"roseplay.recording.tables.{name}", most)
         monkeypatch.setattr(f"roseplay.traffic.own.{name}", most)
     found = parse_traffic(exports.export("traffic", lines))
     newest = whole[-3:]

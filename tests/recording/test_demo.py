@@ -19,7 +19,7 @@ def recording() -> Recording:
 
 def test_it_is_whole_and_names_nobody(recording: Recording) -> None:
     assert not recording.cut
-    assert recording.info.model == "tiny-chat"
+    assert recording.info.model == "SmolLM2-135M-Instruct"
     assert set(recording.header["environment"]) == {
         "roseplay", "python", "torch", "transformers", "system", "cpu", "cores", "threads", "device", "device_name",
     }  # fmt: skip

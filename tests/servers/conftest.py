@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from roseplay.engine.errors import EngineStartError
-from roseplay.engine.http.engine import HttpEngine
+from roseplay.remote.engine import HttpEngine
 from tests.gguf_files import write_tiny_chat
 
 STARTS_WITHIN_S = 120.0

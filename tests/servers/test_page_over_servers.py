@@ -10,10 +10,10 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
-from roseplay.engine.http.engine import HttpEngine
 from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import KINDS, export
+from roseplay.remote.engine import HttpEngine
 
 pytestmark = pytest.mark.slow
 TAB = "tab-of-a-server"

@@ -9,6 +9,7 @@ from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.formats.text import shown
 from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.catalog import DEMOS, STORIES
@@ -20,7 +21,6 @@ from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import Segments, segments
 from roseplay.play.traffic_service import TrafficService
-from roseplay.texts import shown
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # how often the player looks at its stories

@@ -21,7 +21,8 @@ from gradio.data_classes import FileData
 from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
-from roseplay.json_text import json_object
+from roseplay.formats.json_text import json_object
+from roseplay.formats.text import shown
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.playground import Playground
 from roseplay.play.prompt_bar import DEFAULT_LANES
@@ -34,7 +35,6 @@ from roseplay.recording.exports import KINDS
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
-from roseplay.texts import shown
 
 DEFAULT_PROMPT = "What is a KV block?"
 MAX_IDS = 10_000  # in one call of /stop

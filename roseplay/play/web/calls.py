@@ -11,11 +11,11 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from roseplay.engine.errors import EngineBusyError, EngineError
+from roseplay.formats.text import one_line
 from roseplay.lab.lab import LabBusyError
 from roseplay.play.playground import Playground
 from roseplay.play.web.gradio_gate import failed_with
 from roseplay.serve.submissions import Submissions
-from roseplay.texts import one_line
 
 LOOK_S = 0.5  # how often /chat and /lab send an update and check whether the client is still connected
 # For events of the page. They are queued, since only there an error becomes a message instead of a failed request.

@@ -18,9 +18,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
+from roseplay.formats.text import shown
 from roseplay.serve.body_limits import ClientLeftError, read_body, replayed
-from roseplay.texts import shown
 
 OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
 # Gradio's routes that stay open, by method.

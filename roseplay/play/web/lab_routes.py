@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
-from roseplay.json_text import encode, strict_json
+from roseplay.formats.json_text import encode, strict_json
 from roseplay.lab.document import check_document
 from roseplay.lab.lab import Lab, LabBusyError
 from roseplay.lab.points_document import is_of_points, points_csv, rows_of

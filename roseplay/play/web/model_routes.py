@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
 from roseplay.play.engine_host import LoadBusyError
 from roseplay.play.model_picker import ModelPicker, NotOfferedError
 

@@ -7,8 +7,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from roseplay.engine.errors import EngineError
+from roseplay.formats.text import one_line, shown
 from roseplay.serve.errors import refusal
-from roseplay.texts import one_line, shown
 
 
 def add_refusals(app: FastAPI) -> None:

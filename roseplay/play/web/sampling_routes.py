@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from roseplay.json_text import strict_json
+from roseplay.formats.json_text import strict_json
+from roseplay.formats.text import shown
 from roseplay.play.chat_service import ChatService
 from roseplay.play.session import check_lane, check_tab_id
 from roseplay.play.settings import NAMES, Settings, read, whole_number
-from roseplay.texts import shown
 
 
 class HasChats(Protocol):

@@ -22,10 +22,10 @@ from roseplay.engine.health import Health
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import RequestEvent, Telemetry
+from roseplay.formats.text import one_line
 from roseplay.serve.ray.figures import ReplicaFigures
 from roseplay.serve.ray.messages import NO_CHANGES, About, KnobChanges, Part
 from roseplay.serve.ray.remote_stream import RemoteStream
-from roseplay.texts import one_line
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ export function tableHead(first, ...more) {
   return make("thead", "", make("tr", "", ...cells.map((inside) => make("th", { scope: "col" }, inside))));
 }
 
-/* As in roseplay/texts.py: the server's sentences and reports write the same. */
+/* As in roseplay/formats/text.py: the server's sentences and reports write the same. */
 
 /** A figure with about three digits. */
 export function figureText(value) {

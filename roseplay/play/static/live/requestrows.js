@@ -130,7 +130,7 @@ function compare(a, b, sign) {
 const round = (v) => (typeof v === "number" ? Math.round(v * 100) / 100 : v ?? "");
 
 /**
- * Columns of the same names as in the export of a whole run (recording/requests.py).
+ * Columns of the same names as in the export of a whole run (recording/tables.py).
  * @type {[string, (known: Request) => any][]}
  */
 const CSV = [

@@ -1,0 +1,36 @@
+"""Loading the model that a worker runs, in its own process or in those of a tensor parallel group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.followers import load_parallel_runner
+from roseplay.engine.runner import Runner, register_kernels
+
+
+def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
+    """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
+    reporter.begin("libraries")
+    try:
+        if config.tensor_parallel_size == 1:
+            return _load_whole(model, config, reporter)
+        return load_parallel_runner(model, config, reporter)
+    except ValueError as error:
+        from roseplay.model.errors import UnsupportedModelError
+        from roseplay.model.kv_cache import KVCacheSizeError
+        from roseplay.model.states import StateSlotsError
+
+        if isinstance(error, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
+            raise EngineStartError(str(error)) from error
+        raise
+
+
+def _load_whole(model: Any, config: EngineConfig, reporter: Reporter) -> Runner:
+    from roseplay.model.loader import load_model
+    from roseplay.model.runner import ModelRunner
+
+    register_kernels()
+    return ModelRunner(load_model(model, config, reporter), config, reporter)

@@ -1,0 +1,1 @@
+"""How text, JSON, tables and reports are written and read; knows nothing of engines."""

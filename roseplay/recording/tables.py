@@ -1,0 +1,91 @@
+"""A run as tables: a row per token, a row per request, and its traffic, to be played again."""
+
+from __future__ import annotations
+
+from roseplay.formats.spreadsheet import cell, spreadsheet
+from roseplay.recording.reader import Recording
+from roseplay.recording.run import Run
+from roseplay.traffic.own import (
+    MAX_ANSWER_TOKENS,
+    MAX_ARRIVAL_S,
+    MAX_PROMPT,
+    MAX_REQUESTS,
+    OwnRequest,
+    from_first,
+    to_jsonl,
+)
+
+TOKEN_COLUMNS = (
+    "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
+    "step_decode_tokens", "slow_motion",
+)  # fmt: skip
+REQUEST_COLUMNS = (
+    "request", "kind", "lane", "burst", "title", "prompt_tokens", "cached_tokens", "shared_tokens", "cache_miss", "answer_tokens",
+    "submitted_ms", "late_ms", "sent_ms", "queue_ms", "ttft_ms", "tpot_ms", "worst_gap_ms", "e2e_ms", "preemptions", "finish_reason",
+)  # fmt: skip
+
+
+def tokens(recording: Recording) -> bytes:
+    """Returns CSV in UTF-8, tokens in order of their times.
+
+    ``slow_motion`` is the factor by which the token's step was stretched; ``time_ms`` counts from the run's first
+    event, ``token`` from 0 in each request. Unknown values are empty, such as the ITL of a first token and texts that
+    were not recorded. A text that a spreadsheet would run as a formula is preceded by an apostrophe.
+    """
+    run = Run(recording)
+    rows = []
+    for r in run.requests.values():
+        for index, token in enumerate(r.tokens, r.skipped):
+            made_in = token.step
+            step = (made_in.step_id, made_in.prompt_tokens, made_in.decode_tokens) if made_in else (None,) * 3
+            time_ms = round(token.t - run.start, 2)
+            about = (r.request_id, r.kind, r.lane, r.burst, index, cell(r.texts.get(index)))
+            rows.append((*about, time_ms, token.itl_ms, *step, f"{run.slow_motion(token.t):g}"))
+    rows.sort(key=lambda row: row[6])
+    return spreadsheet(TOKEN_COLUMNS, rows)
+
+
+def requests(recording: Recording) -> bytes:
+    """Returns CSV in UTF-8, requests in order of arrival.
+
+    ``submitted_ms`` counts from the run's first event. ``late_ms`` is how much later than its traffic wanted it was submitted;
+    ``sent_ms`` when, after that, its last byte went to another server. ``worst_gap_ms`` is the longest time between two tokens of the answer,
+    ``cache_miss`` why part of the prompt was not cached.
+    Unknown values are empty, such as titles that were not recorded and the finish reason of a request that goes on.
+    """
+    run = Run(recording)
+    rows = []
+    for r in run.requests.values():
+        submitted = None if r.submitted is None else round(r.submitted - run.start, 2)
+        late = None if r.arrived is None or r.submitted is None else round(r.submitted - r.arrived, 2)
+        e2e = None if r.finished is None or r.submitted is None else round(r.finished - r.submitted, 2)
+        tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
+        about = (r.request_id, r.kind, r.lane, r.burst, cell(r.title))
+        counts = (r.prompt_tokens, r.cached, r.shared, r.miss and r.miss["reason"], r.num_tokens)
+        times = (submitted, late, r.sent_ms, r.queue_ms, r.ttft_ms, tpot, r.itl_max, e2e)
+        rows.append((*about, *counts, *times, r.preemptions, r.reason))
+    return spreadsheet(REQUEST_COLUMNS, rows)
+
+
+def traffic(recording: Recording) -> bytes:
+    """Returns JSONL as ``traffic.own`` reads it, requests by arrival.
+
+    Prompts are given by their lengths: a recording has titles, not prompts. Arrivals are those that were intended, where
+    they were recorded. Left out are requests that were submitted before the recording begins or have no answer token,
+    and what such a file cannot hold: prompts over ``MAX_PROMPT``, and all but the newest ``MAX_REQUESTS`` of the last
+    ``MAX_ARRIVAL_S``. Answers are cut to ``MAX_ANSWER_TOKENS``.
+    """
+    found = [
+        OwnRequest(
+            (r.submitted if r.arrived is None else r.arrived) / 1000,
+            r.prompt_tokens,
+            min(r.num_tokens, MAX_ANSWER_TOKENS),
+        )
+        for r in Run(recording).requests.values()
+        if r.submitted is not None and r.prompt_tokens and r.num_tokens and not r.skipped
+    ]
+    found = [request for request in found if int(request.prompt) <= MAX_PROMPT]
+    last = max((request.arrival_s for request in found), default=0.0)
+    recent = [request for request in found if request.arrival_s >= last - MAX_ARRIVAL_S]
+    newest = sorted(recent, key=lambda request: request.arrival_s)[-MAX_REQUESTS:]
+    return to_jsonl(from_first(newest)) if newest else b""

@@ -1,0 +1,50 @@
+"""``roseplay check URL``: a table of what a server for OpenAI's clients answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from roseplay.arguments import Parser
+from roseplay.formats.text import one_line
+
+KEY_VARIABLE = "ROSEPLAY_API_KEY"
+_SIGNS = {"yes": "yes", "no": "no ", "partly": "in part", "unknown": "?"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns 0 if the server answers chats and streams, 1 if it does not, 2 if it cannot be asked."""
+    parser = Parser(
+        prog="roseplay check",
+        description="Ask a server for OpenAI's clients some twenty short questions, and print what it answers.",
+    )
+    parser.add_argument("url", help="of the server, such as http://127.0.0.1:8000/v1")
+    parser.add_argument("--model", help="the model to ask (default: the first one that the server lists)")
+    parser.add_argument(
+        "--api-key", default=os.environ.get(KEY_VARIABLE), metavar="KEY", help=f"its key (or set {KEY_VARIABLE})"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+
+    from roseplay.remote.check.probes import NEEDED, findings
+    from roseplay.remote.check.server import Server, ServerError
+
+    try:
+        server = Server(arguments.url, api_key=arguments.api_key, model=arguments.model)
+    except ServerError as error:
+        print(f"roseplay: {one_line(error)}", file=sys.stderr)
+        return 2
+    if not arguments.json:
+        print(f"{server.root}/v1, model {server.model}\n")
+    found = {}
+    for name, finding in findings(server):
+        found[name] = finding
+        if not arguments.json:
+            print(f"  {name:<30} {_SIGNS[finding.found]:<8} {one_line(finding.detail)}".rstrip(), flush=True)
+    server.close()
+    if arguments.json:
+        features = {name: {"found": one.found, "detail": one.detail} for name, one in found.items()}
+        print(json.dumps({"url": server.root, "model": server.model, "models": server.models, "features": features}))
+    return 0 if all(found[name].found in ("yes", "partly") for name in NEEDED) else 1

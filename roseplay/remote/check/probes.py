@@ -1,0 +1,313 @@
+"""The questions that a server is asked, each of which finds out one thing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from roseplay.remote.check.server import Reply, Server
+
+Found = Literal["yes", "no", "partly", "unknown"]
+LEAVES_WITHIN_S = 3.0
+_LONG = "Tell me all about caches, blocks and batches. " * 12
+
+# Beginning of a metric's name -> whose it is.
+_METRICS = {
+    "vllm:": "vLLM's",
+    "sglang:": "SGLang's",
+    "llamacpp:": "llama.cpp's",
+    "tgi_": "TGI's",
+    "trtllm_": "TensorRT-LLM's",
+}
+_RUNNING = re.compile(
+    r"^(?:vllm:num_requests_running|sglang:num_running_reqs|llamacpp:requests_processing|tgi_batch_current_size)"
+    r"(?:{[^}]*})? ([0-9.e+]+)$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a probe found: ``detail`` says what the server did, in a few words."""
+
+    found: Found
+    detail: str = ""
+
+
+def findings(server: Server) -> Iterator[tuple[str, Finding]]:
+    """Ask everything, one after the other; yields each feature's name and what was found."""
+    for name, probe in PROBES.items():
+        try:
+            yield name, probe(server)
+        except httpx.TimeoutException:
+            yield name, Finding("no", "no answer in time")
+        except (httpx.HTTPError, ValueError) as error:
+            yield name, Finding("no", f"{type(error).__name__}: {error}".splitlines()[0])
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            yield name, Finding("no", f"the answer has another shape ({type(error).__name__}: {error})")
+
+
+def _refused_or(reply: Reply, found: Callable[[dict[str, Any]], Finding]) -> Finding:
+    return found(reply.document or {}) if reply.ok else Finding("no", reply.refusal)
+
+
+def _yes_if(condition: object, detail: str = "", otherwise: str = "") -> Finding:
+    return Finding("yes", detail) if condition else Finding("no", otherwise)
+
+
+# -- answers
+
+
+def _chats(server: Server) -> Finding:
+    return _refused_or(server.chat(), lambda body: _yes_if(body["choices"][0]["message"]["content"] is not None))
+
+
+def _completions(server: Server) -> Finding:
+    return _refused_or(server.complete(), lambda body: _yes_if("text" in body["choices"][0]))
+
+
+def _streams(server: Server) -> Finding:
+    events = server.stream_chat(max_tokens=24)
+    if events.status != 200 or not events.chunks:
+        return Finding("no", f"status {events.status}")
+    gaps = [later - sooner for sooner, later in zip(events.times_s, events.times_s[1:], strict=False)]
+    if len(gaps) > 2 and max(events.times_s) - min(events.times_s) < 1e-3:
+        return Finding("partly", "all events arrive at once: something in between collects them")
+    first = f"first event after {events.times_s[0] * 1e3:.0f} ms, {len(events.chunks)} events"
+    return Finding("yes", first) if events.done else Finding("partly", f"{first}, but no [DONE]")
+
+
+def _finish_reason(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        reason = body["choices"][0]["finish_reason"]
+        return _yes_if(reason == "length", otherwise=f"{reason!r} where the limit of tokens was reached")
+
+    return _refused_or(server.chat(_LONG, max_tokens=2), look)
+
+
+# -- usage
+
+
+def _usage(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        usage = body["usage"]
+        whole = usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"]
+        return _yes_if(whole, otherwise=f"{usage['total_tokens']} in all are not the sum of its parts")
+
+    return _refused_or(server.chat(), look)
+
+
+def _usage_of_streams(server: Server) -> Finding:
+    events = server.stream_chat(stream_options={"include_usage": True})
+    if events.status != 200:
+        return Finding("no", f"status {events.status}")
+    return _yes_if(any(chunk.get("usage") for chunk in events.chunks[-1:]), otherwise="the last chunk has none")
+
+
+def _cached_tokens(server: Server) -> Finding:
+    server.chat(_LONG)
+
+    def look(body: dict[str, Any]) -> Finding:
+        details = body["usage"].get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
+        if cached is None:
+            return Finding("no", "usage says nothing of them")
+        of = body["usage"]["prompt_tokens"]
+        return Finding("yes" if cached else "partly", f"{cached} of {of} when a prompt is sent again")
+
+    return _refused_or(server.chat(_LONG), look)
+
+
+def _timings(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        whose = {"metrics": "vLLM's metrics", "timings": "llama.cpp's timings"}
+        given = [name for name in whose if isinstance(body.get(name), dict)]
+        return _yes_if(given, ", ".join(whose[name] for name in given), "an answer has none")
+
+    return _refused_or(server.chat(), look)
+
+
+# -- parameters
+
+
+def _several(server: Server) -> Finding:
+    reply = server.chat(n=2, temperature=1)
+    return _refused_or(reply, lambda body: _yes_if(len(body["choices"]) == 2, otherwise="n is ignored"))
+
+
+def _seed(server: Server) -> Finding:
+    def asked(seed: int) -> str:
+        reply = server.chat("Tell me a story.", seed=seed, temperature=1, max_tokens=16)
+        if not reply.ok or reply.document is None:
+            raise ValueError(reply.refusal)
+        return str(reply.document["choices"][0]["message"]["content"])
+
+    one, again, others = asked(1), asked(1), [asked(2), asked(3)]
+    if one != again:
+        return Finding("no", "the same seed gave two answers")
+    return _yes_if(any(other != one for other in others), otherwise="other seeds gave the same answer")
+
+
+def _stop(server: Server) -> Finding:
+    text = server.chat(temperature=0, max_tokens=12).document["choices"][0]["message"]["content"]  # type: ignore[index]
+    word = next((word for word in re.findall(r"\w{2,}", text)[1:]), None)
+    if word is None:
+        return Finding("unknown", "the model said too little")
+    expected = text[: text.index(word)]
+
+    def look(body: dict[str, Any]) -> Finding:
+        choice = body["choices"][0]
+        shown = choice["message"]["content"]
+        return _yes_if(
+            (shown, choice["finish_reason"]) == (expected, "stop"),
+            otherwise=f"an answer that should end before {word!r} ended with {choice['finish_reason']!r}",
+        )
+
+    return _refused_or(server.chat(temperature=0, max_tokens=12, stop=[word]), look)
+
+
+def _logprobs(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        content = (body["choices"][0].get("logprobs") or {}).get("content")
+        if not content:
+            return Finding("no", "logprobs are ignored")
+        return _yes_if(len(content[0]["top_logprobs"]) == 2, otherwise="top_logprobs are ignored")
+
+    return _refused_or(server.chat(logprobs=True, top_logprobs=2), look)
+
+
+def _echo(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        choice = body["choices"][0]
+        if not choice["text"].startswith("Once upon a time"):
+            return Finding("no", "echo is ignored")
+        values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        return _yes_if(len(values) > 2 and values[0] is None, otherwise="without log-probabilities of the prompt")
+
+    return _refused_or(server.complete(echo=True, logprobs=1, max_tokens=1), look)
+
+
+def _token_ids(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        count = (body.get("usage") or {}).get("prompt_tokens")
+        return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a beginning
+
+    return _refused_or(server.complete([10, 11, 12]), look)
+
+
+def _ignore_eos(server: Server) -> Finding:
+    def look(body: dict[str, Any]) -> Finding:
+        count = body["usage"]["completion_tokens"]
+        return _yes_if(count == 200, otherwise=f"the answer ended after {count} of 200 tokens")
+
+    return _refused_or(server.chat(ignore_eos=True, max_tokens=200), look)
+
+
+def _unknown_parameter(server: Server) -> Finding:
+    reply = server.chat(no_such_parameter=1)
+    return Finding("no", "it is ignored") if reply.ok else Finding("yes", reply.refusal)
+
+
+# -- errors and the server itself
+
+
+def _errors(server: Server) -> Finding:
+    reply = server.chat(temperature=-5)
+    if reply.ok:
+        return Finding("no", "a temperature of -5 is accepted")
+    error = (reply.document or {}).get("error")
+    shaped = isinstance(error, dict) and {"message", "type"} <= set(error)
+    return _yes_if(shaped and 400 <= reply.status < 500, reply.refusal, f"{reply.refusal}, in another shape")
+
+
+def _unknown_model(server: Server) -> Finding:
+    body = {"model": "no-such-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    reply = server.post("/v1/chat/completions", body)
+    return (
+        Finding("no", "any name is accepted")
+        if reply.ok
+        else _yes_if(reply.status == 404, reply.refusal, reply.refusal)
+    )
+
+
+def _metrics(server: Server) -> Finding:
+    status, text = server.text("/metrics")
+    if status != 200:
+        return Finding("no", f"status {status}")
+    whose = [owner for begin, owner in _METRICS.items() if re.search(rf"^{begin}", text, re.MULTILINE)]
+    return (
+        Finding("yes", f"{', '.join(whose)} names") if whose else Finding("partly", "of no engine that is known here")
+    )
+
+
+def _leaving(server: Server) -> Finding:
+    if _running(server) is None:
+        return Finding("unknown", "its metrics do not say how many requests run")
+    with server.open_stream(_LONG, max_tokens=1_000, ignore_eos=True) as response:
+        if response.status_code != 200:
+            return Finding("unknown", f"a long answer is refused with status {response.status_code}")
+        if not _becomes(server, running=True):
+            return Finding("unknown", "the answer was over too soon")
+    left = time.monotonic()
+    ended = _becomes(server, running=False)
+    took = time.monotonic() - left
+    return _yes_if(ended, f"within {took:.1f} s", f"it still runs after {LEAVES_WITHIN_S:g} s")
+
+
+def _becomes(server: Server, *, running: bool) -> bool:
+    """Wait until requests run, or until none does; returns whether that came in time."""
+    deadline = time.monotonic() + LEAVES_WITHIN_S
+    while bool(_running(server)) is not running:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _running(server: Server) -> float | None:
+    status, text = server.text("/metrics")
+    values = [float(value) for value in _RUNNING.findall(text)] if status == 200 else []
+    return sum(values) if values else None
+
+
+def _health(server: Server) -> Finding:
+    status, _ = server.text("/health")
+    return _yes_if(status == 200, otherwise=f"status {status}")
+
+
+def _runtime_config(server: Server) -> Finding:
+    reply = server.get("/v1/runtime_config")
+    return _refused_or(reply, lambda body: Finding("yes", f"{len(body.get('knobs', body))} knobs"))
+
+
+PROBES: dict[str, Callable[[Server], Finding]] = {
+    "chats": _chats,
+    "completions": _completions,
+    "streams": _streams,
+    "finish_reason": _finish_reason,
+    "usage": _usage,
+    "usage of streams": _usage_of_streams,
+    "cached tokens": _cached_tokens,
+    "times of a request": _timings,
+    "n": _several,
+    "seed": _seed,
+    "stop": _stop,
+    "logprobs": _logprobs,
+    "echo with logprobs": _echo,
+    "token ids as prompt": _token_ids,
+    "ignore_eos": _ignore_eos,
+    "refuses what it does not know": _unknown_parameter,
+    "errors in OpenAI's shape": _errors,
+    "404 for another model": _unknown_model,
+    "health": _health,
+    "metrics": _metrics,
+    "runtime_config": _runtime_config,
+    "aborts when a client leaves": _leaving,
+}
+# Without these nothing else can be said of a server.
+NEEDED = ("chats", "streams")

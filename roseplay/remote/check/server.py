@@ -1,0 +1,169 @@
+"""A server as its clients see it: requests, and streams with the time of each event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from roseplay.formats.json_text import tolerant_json
+from roseplay.formats.text import is_name
+from roseplay.remote.questions import Questions
+from roseplay.remote.questions import Reply as WholeReply
+from roseplay.remote.sse import EventLines
+
+MODEL_WITHIN_S = 10.0
+MOST_OF_STREAM = 4 << 20  # bytes
+
+
+class ServerError(Exception):
+    """The server cannot be reached, or answers nothing that could be checked; one line for the user."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What came back: ``document`` is None where the body is no JSON object."""
+
+    status: int
+    document: dict[str, Any] | None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 200 and self.document is not None
+
+    @property
+    def refusal(self) -> str:
+        """What the server said of a refusal, or its status."""
+        error = (self.document or {}).get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        return f"{self.status}: {said}" if said else f"status {self.status}"
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of a stream that was read to its end, or for as long and as far as a short answer may take.
+
+    Attributes:
+        chunks: the JSON of each, without the last line ``[DONE]``.
+        times_s: when each came, from the request on.
+        done: whether the stream ended with ``[DONE]``.
+    """
+
+    status: int
+    chunks: list[dict[str, Any]] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(_delta(choice) for chunk in self.chunks for choice in chunk.get("choices", []))
+
+
+def _delta(choice: Mapping[str, Any]) -> str:
+    text = choice.get("text")
+    return str(text if text is not None else (choice.get("delta") or {}).get("content") or "")
+
+
+class Server:
+    """A server and the model of it that is asked.
+
+    Args:
+        url: of the API, with or without ``/v1``.
+        model: its name; by default the first one that the server lists.
+        timeout: seconds after which a request that has not ended has failed.
+
+    Raises:
+        ServerError: nothing answers there.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None, model: str | None = None, timeout: float = 60) -> None:
+        self._timeout = timeout
+        self.root = url.rstrip("/").removesuffix("/v1")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        with ExitStack() as opened:
+            try:
+                self._questions = Questions(self.root, headers)
+                opened.callback(self._questions.close)
+                # Without the environment's proxies: a server on this machine is none of theirs.
+                self._client = opened.enter_context(httpx.Client(headers=headers, timeout=timeout, trust_env=False))
+                self.models = self._list_models()
+            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+                raise ServerError(f"nothing answers at {self.root}/v1: {error}") from None
+            if model is None and not self.models:
+                raise ServerError(f"{self.root}/v1/models names no model: say which with --model")
+            self.model = model or self.models[0]
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def _list_models(self) -> list[str]:
+        reply = self.get("/v1/models", MODEL_WITHIN_S)
+        if reply.status in (401, 403):
+            raise ServerError(f"{self.root} asks for a key: give it with --api-key")
+        found = (reply.document or {}).get("data")
+        if not isinstance(found, list):
+            return []
+        return [one["id"] for one in found if isinstance(one, dict) and is_name(one.get("id"))]
+
+    def get(self, path: str, timeout: float | None = None) -> Reply:
+        return _reply(self._questions.ask("GET", path, timeout or self._timeout))
+
+    def text(self, path: str) -> tuple[int, str]:
+        """Returns the status and the text of a page."""
+        reply = self._questions.ask("GET", path, self._timeout)
+        return reply.status, reply.text
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+        return _reply(self._questions.ask("POST", path, self._timeout, json=dict(body)))
+
+    def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
+        """Ask one question."""
+        return self.post("/v1/chat/completions", self._chat_body(content, fields))
+
+    def complete(self, prompt: Any = "Once upon a time", **fields: Any) -> Reply:
+        """Have one prompt continued."""
+        return self.post("/v1/completions", {"model": self.model, "prompt": prompt, "max_tokens": 8, **fields})
+
+    def _chat_body(self, content: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        messages = [{"role": "user", "content": content}]
+        return {"model": self.model, "messages": messages, "max_tokens": 8, **fields}
+
+    def stream_chat(self, content: str = "What is a cache?", **fields: Any) -> Events:
+        """Ask one question and read the stream of its answer."""
+        began = time.monotonic()
+        lines, size = EventLines(), 0
+        with self.open_stream(content, **fields) as response:
+            events = Events(response.status_code)
+            for portion in response.iter_bytes():
+                time_s = time.monotonic() - began
+                size += len(portion)
+                if size > MOST_OF_STREAM or time_s > self._timeout:
+                    break
+                for data in lines.feed(portion):
+                    if data == b"[DONE]":
+                        events.done = True
+                        return events
+                    events.chunks.append(tolerant_json(data))
+                    events.times_s.append(time_s)
+            events.done = lines.end() == [b"[DONE]"]
+        return events
+
+    @contextmanager
+    def open_stream(self, content: str, **fields: Any) -> Iterator[httpx.Response]:
+        """A stream that is still open; leaving the block closes its connection."""
+        body = {**self._chat_body(content, fields), "stream": True}
+        with self._client.stream("POST", f"{self.root}/v1/chat/completions", json=body) as response:
+            yield response
+
+
+def _reply(reply: WholeReply) -> Reply:
+    try:
+        document = tolerant_json(reply.content)
+    except ValueError:
+        document = None
+    return Reply(reply.status, document if isinstance(document, dict) else None)

@@ -1,0 +1,129 @@
+"""The thread in which all of a server's streams are read, and the connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import httpx
+
+from roseplay.clock import Clock
+from roseplay.core.request import FinishReason
+from roseplay.remote.control import Control
+from roseplay.remote.exchange import Exchanges
+from roseplay.remote.lateness import Lateness
+from roseplay.remote.live import LiveStreams
+from roseplay.remote.stream import HttpStream
+
+CONNECT_S = 10.0
+# Shorter than servers wait before they close a connection without use: one that is closed while a request goes out fails it.
+KEEP_IDLE_S = 2.0
+
+
+class Connection:
+    """An event loop in a thread of its own. It ends with ``close``.
+
+    Each request has a connection of its own, however many there are: none waits here for another's to end. A stream may be
+    silent for any time: whether the server is still there is asked elsewhere.
+
+    Attributes:
+        lateness: of what is sent and read here.
+    """
+
+    def __init__(self, control: Control, live: LiveStreams, clock: Clock, *, counts_chunks: bool = False) -> None:
+        self._live = live
+        self.lateness = Lateness(clock)
+        self._control = control
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._client = _client(control.headers)
+        self._exchanges = Exchanges(self._client, control.root, live, clock, self.lateness, counts_chunks=counts_chunks)
+        self._loop = asyncio.new_event_loop()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="roseplay-http", daemon=True)
+        self._thread.start()
+
+    # -- any thread
+
+    def start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+        """Send a request whose stream is live already."""
+        self._call(partial(self._start, stream, path, body))
+
+    def cancel(self, stream: HttpStream) -> None:
+        """End a stream with ``abort`` and close its connection."""
+        self._call(partial(self._cancel, stream))
+
+    def end_all(self, reason: FinishReason, error: str) -> None:
+        """End every stream and close their connections."""
+        self._call(partial(self._end_all, reason, error))
+
+    def close(self, timeout: float) -> None:
+        """End every stream with ``abort``, and the thread."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        self._live.end_all(FinishReason.ABORT, "the engine was closed")
+        self._control.close()
+
+    def _call(self, do: partial[None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(do)
+        except RuntimeError:  # the loop was closed meanwhile
+            self._live.end_all(FinishReason.ABORT, "the engine was closed")
+
+    # -- the loop's thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        watch = self._loop.create_task(self.lateness.watch())
+        try:
+            self._loop.run_forever()
+            watch.cancel()
+            self._end_all(FinishReason.ABORT, "the engine was closed")
+            self._loop.run_until_complete(self._finish())
+        finally:
+            self._loop.close()
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._client.aclose()
+        await self._loop.shutdown_asyncgens()
+
+    def _start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+        if stream.finished:
+            return
+        task = self._loop.create_task(self._exchanges.run(stream, path, body))
+        self._tasks[stream.request_id] = task
+        task.add_done_callback(partial(self._ended, stream))
+
+    def _ended(self, stream: HttpStream, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(stream.request_id, None)
+        if task.cancelled():  # perhaps before it had begun
+            self._live.end(stream, FinishReason.ABORT)
+        elif (error := task.exception()) is not None:
+            self._live.end(stream, FinishReason.ERROR, f"the request failed ({type(error).__name__})")
+
+    def _cancel(self, stream: HttpStream) -> None:
+        self._live.end(stream, FinishReason.ABORT)
+        task = self._tasks.get(stream.request_id)
+        if task is not None:
+            task.cancel()
+
+    def _end_all(self, reason: FinishReason, error: str) -> None:
+        self._live.end_all(reason, error)
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+
+def _client(headers: Mapping[str, str]) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_IDLE_S)
+    timeout = httpx.Timeout(None, connect=CONNECT_S)
+    whole = {"Accept-Encoding": "identity"}  # compressed events would come in lumps
+    return httpx.AsyncClient(limits=limits, timeout=timeout, headers={**headers, **whole}, trust_env=False)

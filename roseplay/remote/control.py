@@ -1,0 +1,88 @@
+"""What is asked of a server beside its streams: models, metrics, health, knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from roseplay.formats.json_text import tolerant_json
+from roseplay.formats.text import one_line
+from roseplay.remote.questions import Questions, Reply
+from roseplay.remote.sentences import refusal
+
+REPLY_S = 10.0  # until the whole reply is there
+
+
+class Control:
+    """Asks from any thread.
+
+    Args:
+        url: of the API, with or without ``/v1``.
+
+    Attributes:
+        root: the address without ``/v1``.
+        headers: of every request, the streams' too.
+
+    Raises:
+        ValueError: the address or the key cannot be used; one line, which repeats neither a key nor a password.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        key = (api_key or "").strip()
+        if not key.isascii() or not all(char.isprintable() and char != " " for char in key):
+            raise ValueError("the key holds characters that cannot be sent: a key is printable ASCII without spaces")
+        self.root = _checked(url).rstrip("/").removesuffix("/v1")
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._questions = Questions(self.root, self.headers)
+
+    def close(self) -> None:
+        self._questions.close()
+
+    def get(self, path: str, timeout: float | None = None) -> Reply:
+        """Returns the reply, whatever its status; raises ``httpx.HTTPError`` if there is none within ``timeout`` seconds."""
+        return self._questions.ask("GET", path, REPLY_S if timeout is None else timeout)
+
+    def text(self, path: str, timeout: float | None = None) -> str | None:
+        """Returns the text at a path; ``None`` where there is none."""
+        reply = self.get(path, timeout)
+        return reply.text if reply.status == 200 else None
+
+    def document(self, path: str) -> dict[str, Any]:
+        """Returns the JSON object at a path; empty where there is none."""
+        reply = self.get(path)
+        return json_object(reply.content) if reply.status == 200 else {}
+
+    def post(self, path: str) -> Reply:
+        """Returns the reply to a request without a body, whatever its status; raises ``httpx.HTTPError`` if there is none."""
+        return self._questions.ask("POST", path, REPLY_S)
+
+    def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Send changes and return the reply; raises ``RefusedError`` with the server's sentence."""
+        reply = self._questions.ask("PATCH", path, REPLY_S, json=dict(changes))
+        if reply.status != 200:
+            raise refusal(reply.status, reply.content)
+        return json_object(reply.content)
+
+
+def _checked(url: str) -> str:
+    """Returns the address. It is shown on the page and in recordings, so that nothing secret may be part of it."""
+    try:
+        parsed = httpx.URL(url.strip())
+    except (httpx.InvalidURL, UnicodeError, TypeError) as error:
+        raise ValueError(f"{url!r} is no address of an API ({one_line(error)}): use http://host:8000/v1") from None
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise ValueError("the address has a user's name, a query or a fragment: leave it out, and give a key as such")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"{url!r} is no address of an API: use http://host:8000/v1")
+    return url.strip()
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """Returns a reply's JSON object; empty if it is none."""
+    try:
+        document = tolerant_json(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

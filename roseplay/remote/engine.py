@@ -1,0 +1,301 @@
+"""A server as an engine: what ``Engine`` is to its users, over any API like OpenAI's."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Self
+
+import httpx
+
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.core.info import FreeMemory
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.errors import EngineError, EngineStartError
+from roseplay.engine.health import Health
+from roseplay.engine.messages import BlockInfo
+from roseplay.engine.stream import Listener
+from roseplay.engine.telemetry import KnobEvent, Telemetry
+from roseplay.remote.address import ServerAddress
+from roseplay.remote.connection import Connection
+from roseplay.remote.control import Control
+from roseplay.remote.dialects import UNKNOWN
+from roseplay.remote.fields import request_of
+from roseplay.remote.live import LiveStreams
+from roseplay.remote.monitor import Monitor
+from roseplay.remote.sentences import RefusedError, failure
+from roseplay.remote.server import KNOBS_PATH, attach, knobs_in
+from roseplay.remote.stream import HttpStream
+
+Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
+
+CLOSE_TIMEOUT_S = 5.0
+CLEAR_ATTEMPTS, CLEAR_AGAIN_S = 6, 0.5
+
+
+class HttpEngine:
+    """A model that a server serves, with the interface of ``Engine``.
+
+    All times are of this process's clock: TTFT is from ``submit`` to the first piece of text that arrived here. What the
+    server cannot report or do, ``capabilities`` says, with the reason.
+
+    Args:
+        url: of the API, such as ``http://host:8000/v1``.
+        model: one that it serves; by default the first that it lists.
+        config: only ``telemetry_steps`` and ``max_waiting`` have a meaning: how many events are kept, and what a page takes
+            for the length of the server's queue.
+
+    Attributes:
+        address: what it was made of.
+        server: the server as it was found.
+        info: the same as an engine's; what is not known is 0, "" or assumed.
+        tokenizer: None: prompts are text, messages or token ids, as the server takes them.
+
+    Raises:
+        EngineStartError: the server cannot be reached, refuses the key, or has no such model; one line that says what to do.
+    """
+
+    tokenizer = None
+    paused = False
+    worker_pid = None
+
+    def __init__(
+        self, url: str, *, api_key: str | None = None, model: str | None = None, config: EngineConfig | None = None
+    ) -> None:
+        self.clock = SYSTEM_CLOCK
+        self.config = config or EngineConfig()
+        try:
+            self._control = Control(url, api_key)
+        except ValueError as error:
+            raise EngineStartError(str(error)) from None
+        try:
+            self.server = attach(self._control, model, self.clock.now_ns())
+        except BaseException:
+            self._control.close()
+            raise
+        self.url = self._control.root
+        self.address = ServerAddress(url, api_key, model)
+        self.model = self.server.model
+        kind = "OpenAI API" if self.server.dialect is UNKNOWN else self.server.dialect.title
+        self.info = replace(self.server.info, server=f"{kind} at {self.url.partition('://')[2]}")
+        self.telemetry = Telemetry(self.config.telemetry_steps)
+        self._knobs = self.server.knobs or Knobs()
+        self._ids = itertools.count()
+        self._lock = threading.Lock()
+        self._knob_lock = threading.Lock()
+        self._closed = False
+        self._live = LiveStreams(self.telemetry, self.clock, self.server.capabilities)
+        counts_chunks = self.server.dialect.counts_chunks
+        self._connection = Connection(self._control, self._live, self.clock, counts_chunks=counts_chunks)
+        self._monitor = Monitor(
+            *(self.server, self._control, self._live, self._connection, self.telemetry, self.clock),
+            look_at_knobs=_weakly(self._take_knobs),
+        )
+        self._forgotten = weakref.finalize(self, _end, self._monitor, self._connection, CLOSE_TIMEOUT_S)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What can be seen of the server and done to it, as far as is known: its answers may show more."""
+        return self._live.capabilities
+
+    # -- requests
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_update: Listener | None = None,
+        due_ns: int | None = None,
+    ) -> HttpStream:
+        """Send a request and return its stream at once. What the server refuses ends the stream with its sentence.
+
+        Args:
+            prompt: text or token ids, sent to ``/v1/completions``, or messages, sent to ``/v1/chat/completions``.
+            params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
+            on_update: called from the reading thread whenever something arrived for the stream; must return quickly.
+            due_ns: when its traffic wanted it to be submitted, for ``client_delay``.
+
+        Raises:
+            ValueError: the prompt is empty or of another kind, or log-probabilities are asked for.
+            EngineError: the engine is closed.
+        """
+        submitted_ns = self.clock.now_ns()
+        params = params or SamplingParams()
+        path, body = request_of(prompt, params, self.model, self.server.dialect)
+        token_ids = body["prompt"] if isinstance(body.get("prompt"), list) else []
+        stream = HttpStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
+        stream.metrics.due_ns = due_ns
+        with self._lock:  # else a stream could be added after all have ended
+            self._check_alive()
+            self._live.add(stream)
+            self._connection.start(stream, path, body)
+        stream.metrics.accepted_ns = self.clock.now_ns()
+        return stream
+
+    def abort(self, request_id: int) -> bool:
+        """End a request with ``abort`` by closing its connection; returns ``False`` if it is unknown or has ended."""
+        stream = self._live.get(request_id)
+        if stream is None:
+            return False
+        self._connection.cancel(stream)
+        return True
+
+    def abort_all(self) -> int:
+        """End every live request; returns how many there were."""
+        return sum(self.abort(stream.request_id) for stream in self._live.all())
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that have been submitted here and have not ended; the server may have others."""
+        return self._live.count
+
+    # -- steering
+
+    @property
+    def knobs(self) -> Knobs:
+        """As they were found, or last set here; the defaults where the server does not tell them."""
+        return self._knobs
+
+    def set_knobs(self, **changes: Any) -> Knobs:
+        """Change knobs of the server; returns all of them.
+
+        Raises:
+            ValueError: a knob or value that the server refuses, or one without settings that can be changed.
+            EngineError: the server does not reply, or the engine is closed.
+        """
+        self._check_alive()
+        self._check("knobs")
+        with self._knob_lock:
+            try:
+                found = knobs_in(self._control.patch(KNOBS_PATH, changes))
+            except RefusedError as error:
+                raise ValueError(str(error)) from None
+            except httpx.HTTPError as error:
+                raise EngineError(failure(error, self.url)) from None
+            if found is None:
+                raise EngineError(f"{self.url} did not say which settings it has now")
+            self._publish(found)
+        return found
+
+    def _take_knobs(self) -> None:
+        """Ask for the server's settings: somebody else may have changed them."""
+        if self.server.knobs is None or not self._knob_lock.acquire(blocking=False):
+            return
+        try:
+            found = knobs_in(self._control.document(KNOBS_PATH))
+            if found is not None:
+                self._publish(found)
+        except httpx.HTTPError:
+            pass  # whether the server is there is asked elsewhere
+        finally:
+            self._knob_lock.release()
+
+    def _publish(self, found: Knobs) -> None:
+        """Take over settings; the caller holds the lock."""
+        old, new = self._knobs.to_dict(), found.to_dict()
+        changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+        self._knobs = found
+        if changed:
+            self.telemetry.add(KnobEvent(found, 0, self.clock.now_ns(), changed))
+
+    def clear_cache(self) -> None:
+        """Clear the server's prefix cache.
+
+        Raises:
+            ValueError: it has no route for that.
+            EngineError: it does not reply, or refuses.
+        """
+        self._check_alive()
+        self._check("clear_cache")
+        for attempt in range(CLEAR_ATTEMPTS):  # some refuse for a moment after the last answer
+            if attempt:
+                time.sleep(CLEAR_AGAIN_S)
+            try:
+                status = self._control.post(str(self.server.clear_path)).status
+            except httpx.HTTPError as error:
+                raise EngineError(failure(error, self.url)) from None
+            if status < 300:
+                return
+        raise EngineError(f"{self.url}{self.server.clear_path} replied with status {status}")
+
+    def pause(self) -> None:
+        self._refuse("pause")
+
+    def resume(self) -> None:
+        self._refuse("pause")
+
+    def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+        self._refuse("inspect")
+
+    def free_memory(self, timeout: float = 10.0) -> FreeMemory:
+        raise ValueError(f"{self.server.dialect.title} does not say how much memory is free")
+
+    def _refuse(self, name: str) -> NoReturn:
+        """Raises ``ValueError`` with the reason why the server cannot do this."""
+        raise ValueError(self.capabilities.reasons[name])
+
+    def _check(self, name: str) -> None:
+        if not getattr(self.capabilities, name):
+            self._refuse(name)
+
+    # -- health and life
+
+    def health(self, timeout: float = 1.0) -> Health:
+        """Returns whether the server says that it is well, within ``timeout`` seconds."""
+        return Health(False, "the engine is closed") if self._closed else self._monitor.ask(timeout)
+
+    @property
+    def overdue(self) -> str | None:
+        """What is wrong with the server, in one line, as far as is known without asking it; ``None`` while it is well."""
+        return "the engine is closed" if self._closed else self._monitor.wrong
+
+    @property
+    def client_delay(self) -> str | None:
+        """Why this process, not the server, makes latencies longer, in one line; ``None`` while it does not."""
+        return self._connection.lateness.words
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine accepts requests; a server that is away now may come back."""
+        return not self._closed
+
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
+        """End all requests with ``abort`` and the threads. Closing twice is allowed; the server stays as it is."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._forgotten.detach()
+        _end(self._monitor, self._connection, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _weakly(method: Any) -> Callable[[], object]:
+    """Returns a function that calls a bound method for as long as its object is there: a thread must not keep it."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> object:
+        found = reference()
+        return found() if found is not None else None
+
+    return call
+
+
+def _end(monitor: Monitor, connection: Connection, timeout: float) -> None:
+    monitor.close()
+    connection.close(timeout)

@@ -1,0 +1,174 @@
+"""One request to a server and its answer, from the socket to the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+from roseplay.clock import Clock
+from roseplay.core.request import FinishReason
+from roseplay.engine.request_metrics import ServerTimes
+from roseplay.remote.chunk import REQUEST_FAILED, AnswerChunk, Usage, parse_chunk
+from roseplay.remote.lateness import Lateness
+from roseplay.remote.live import LiveStreams
+from roseplay.remote.sentences import RefusedError, failure, refusal
+from roseplay.remote.sse import LONGEST_LINE, EventLines
+from roseplay.remote.stream import HttpStream
+
+logger = logging.getLogger(__name__)
+
+_DONE = b"[DONE]"
+# How much of a refusal is read, and for how long: what says why is at its beginning.
+MOST_REFUSAL, REFUSAL_S = 1 << 16, 10.0
+MOST_PER_TOKEN = 4 << 10  # bytes of an answer for each token that was asked for
+
+
+class Exchanges:
+    """Sends requests and feeds their streams, each in a coroutine of its own.
+
+    Args:
+        root: the server's address, without ``/v1``.
+        counts_chunks: see ``Dialect``.
+    """
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        root: str,
+        live: LiveStreams,
+        clock: Clock,
+        lateness: Lateness,
+        *,
+        counts_chunks: bool,
+    ) -> None:
+        # What is asked for of usage; shortened as the server refuses it.
+        self._usage = [{"include_usage": True}]
+        if counts_chunks:
+            self._usage.insert(0, {"include_usage": True, "continuous_usage_stats": True})
+        self._client, self._root, self._live, self._clock, self._lateness = client, root, live, clock, lateness
+
+    async def run(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+        """Feed a stream until it has ended; whatever goes wrong ends it with one line."""
+        self._lateness.sent(stream.metrics.due_ns or stream.metrics.submitted_ns, self._clock.now_ns())
+        try:
+            reason = await self._answer(stream, path, body)
+        except RefusedError as error:
+            self._live.end(stream, FinishReason.ERROR, str(error))
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            self._live.end(stream, FinishReason.ERROR, failure(error, self._root))
+        except Exception as error:
+            logger.exception("request %d failed", stream.request_id)
+            self._live.end(stream, FinishReason.ERROR, failure(error, self._root))
+        else:
+            self._live.end(stream, reason)
+
+    async def _answer(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
+        for asked in list(self._usage):
+            try:
+                return await self._ask(stream, path, {**body, "stream_options": asked})
+            except RefusedError as error:
+                if error.status not in (400, 422) or not _is_about_usage(str(error)):
+                    raise
+                if asked in self._usage:
+                    self._usage.remove(asked)
+        return await self._ask(stream, path, body)
+
+    async def _ask(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
+        """Send the request and read its answer; returns why that ended."""
+
+        async def trace(event: str, info: Any) -> None:
+            if event == "http11.send_request_body.complete":
+                stream.metrics.sent_ns = self._clock.now_ns()
+            elif event == "http11.receive_response_headers.complete":
+                stream.metrics.first_byte_ns = self._live.heard_ns = self._clock.now_ns()
+
+        url = f"{self._root}/v1{path}"
+        async with self._client.stream("POST", url, json=body, extensions={"trace": trace}) as response:
+            if response.status_code != 200:
+                raise refusal(response.status_code, await _refusal_of(response))
+            reading, portions = _Reading(stream, self._live), _bounded(response, stream.params.max_new_tokens)
+            if response.headers.get("content-type", "").startswith("application/json"):  # it does not stream
+                whole = b"".join([portion async for portion in portions])
+                reading.take(parse_chunk(whole), self._clock.now_ns())
+            else:
+                await self._read_events(portions, reading)
+        return reading.end()
+
+    async def _read_events(self, portions: AsyncIterator[bytes], reading: _Reading) -> None:
+        lines = EventLines()
+        async for portion in portions:
+            time_ns = self._live.heard_ns = self._clock.now_ns()
+            for data in lines.feed(portion):
+                reading.take_event(data, time_ns)
+        for data in lines.end():
+            reading.take_event(data, self._clock.now_ns())
+
+
+async def _refusal_of(response: httpx.Response) -> bytes:
+    """Returns the body of a refusal, or its beginning."""
+    body = b""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSAL_S):
+            async for portion in response.aiter_bytes():
+                body += portion
+                if len(body) > MOST_REFUSAL:
+                    break
+    return body
+
+
+async def _bounded(response: httpx.Response, tokens: int) -> AsyncIterator[bytes]:
+    """Yields an answer's body; raises ``RefusedError`` if it is much longer than an answer of so many tokens."""
+    most = LONGEST_LINE + MOST_PER_TOKEN * tokens
+    size = 0
+    async for portion in response.aiter_bytes():
+        size += len(portion)
+        if size > most:
+            said = f"the server sent more than {most >> 20} MiB for an answer of at most {tokens:,} tokens"
+            raise RefusedError(200, said)
+        yield portion
+
+
+class _Reading:
+    """What has been read of an answer."""
+
+    def __init__(self, stream: HttpStream, live: LiveStreams) -> None:
+        self._stream, self._live = stream, live
+        self._reason: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._times: ServerTimes | None = None
+
+    def take_event(self, data: bytes, time_ns: int) -> None:
+        if data == _DONE:
+            self._reason = self._reason or FinishReason.STOP
+        elif data:
+            self.take(parse_chunk(data), time_ns)
+
+    def take(self, chunk: AnswerChunk, time_ns: int) -> None:
+        if chunk.text is not None:
+            new = 1
+            if chunk.usage is not None:
+                told = min(chunk.usage.completion, self._stream.params.max_new_tokens)
+                new = told - self._stream.num_tokens
+            if chunk.text or new > 0:
+                self._live.push(self._stream, chunk.text, time_ns, max(1, new))
+        self._reason = chunk.finish_reason or self._reason
+        self._usage = chunk.usage or self._usage
+        self._times = chunk.times or self._times
+
+    def end(self) -> FinishReason:
+        """Returns why the answer ended; raises ``RefusedError`` if it was cut off."""
+        self._live.correct(self._stream, self._usage, self._times)
+        if self._reason is None:
+            raise RefusedError(200, "the server ended the stream without saying why: the answer may not be whole")
+        if self._reason is FinishReason.ERROR:
+            raise RefusedError(200, REQUEST_FAILED)
+        return self._reason
+
+
+def _is_about_usage(sentence: str) -> bool:
+    return any(name in sentence for name in ("stream_options", "include_usage", "continuous_usage_stats"))

@@ -1,0 +1,53 @@
+"""Prompts and sampling parameters as the bodies of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.config import SamplingParams
+from roseplay.remote.dialects import Dialect
+from roseplay.settings import defaults_of
+
+# Fields that OpenAI's API has, by our names; a server's own default may differ from ours, so they are always sent.
+_ALWAYS = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
+_IF_ASKED = (
+    *("presence_penalty", "frequency_penalty", "seed", "stop"),
+    *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"),
+)
+
+
+def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+    """Returns the path below ``/v1`` and the body of a request: messages are a chat, text and token ids a completion.
+
+    Raises:
+        ValueError: the prompt is empty or of another kind, or log-probabilities are asked for.
+    """
+    if params.logprobs is not None or params.prompt_logprobs is not None:
+        raise ValueError("log-probabilities are not read over HTTP: leave logprobs and prompt_logprobs out")
+    path, about = _prompt_fields(prompt)
+    return path, {"model": model, **about, **_sampling_fields(params, dialect), "stream": True}
+
+
+def _prompt_fields(prompt: Any) -> tuple[str, dict[str, Any]]:
+    if isinstance(prompt, str | Sequence) and not prompt:
+        raise ValueError("the prompt is empty: give at least one token")
+    if isinstance(prompt, str):
+        return "/completions", {"prompt": prompt}
+    if isinstance(prompt, Sequence) and all(isinstance(message, Mapping) for message in prompt):
+        return "/chat/completions", {"messages": [dict(message) for message in prompt]}
+    if isinstance(prompt, Sequence) and all(isinstance(token, int) and token is not True for token in prompt):
+        return "/completions", {"prompt": [int(token) for token in prompt]}
+    raise ValueError(f"a prompt is text, chat messages or token ids, not {type(prompt).__name__}")
+
+
+def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]:
+    fields = {theirs: getattr(params, ours) for ours, theirs in _ALWAYS.items()}
+    defaults = defaults_of(SamplingParams)
+    for name in _IF_ASKED:
+        value = getattr(params, name)
+        if value == defaults[name]:
+            value = dialect.neutral.get(name)
+        if value is not None:
+            fields[dialect.renamed.get(name, name)] = list(value) if isinstance(value, tuple) else value
+    return fields

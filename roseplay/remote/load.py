@@ -1,0 +1,175 @@
+"""What servers report of their load in ``/metrics``, each under its own names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from roseplay.engine.telemetry import Load, LoadEvent
+
+# What recordings hold of a figure; one that is larger, or negative, is none.
+_MOST, _MOST_TOKENS = 2**31 - 1, 1e12
+_LARGEST_BLOCK, _MOST_BLOCKS = 2**16, 2**24
+# By which metrics tell several engines behind one address apart: vLLM's, ours, and SGLang's.
+ENGINE_LABELS = ("engine", "dp_rank")
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
+_SERIES = re.compile(r"([\w:]+)(?:\{(\w+)=(\w+)\})?")
+# Prometheus' text format, of which no more is read than is needed: the samples of a few families.
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadNames:
+    """Where a kind of server reports its load.
+
+    Attributes:
+        prefix: of its families.
+        dialect: the kind of server, a key of ``DIALECTS``.
+        figures: fields of ``Load``; each with the places that are looked at, in order, until one has samples. A place is
+            a family, or several to be added, and ``{label=value}`` chooses some of its samples.
+        blocks: the labels of a family of facts that have the size of a block and the number of blocks.
+    """
+
+    prefix: str
+    dialect: str
+    figures: Mapping[str, tuple[str, ...]]
+    blocks: tuple[str, str, str] | None = None
+
+
+LOAD_NAMES = (
+    LoadNames(
+        "vllm:",
+        "vllm",
+        {
+            "running": ("vllm:num_requests_running",),
+            "waiting": ("vllm:num_requests_waiting",),
+            "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+            "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+            "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            "preemptions": ("vllm:num_preemptions_total",),
+        },
+        ("vllm:cache_config_info", "block_size", "num_gpu_blocks"),
+    ),
+    LoadNames(
+        "sglang:",
+        "sglang",
+        {
+            "running": ("sglang:num_running_reqs",),
+            "waiting": ("sglang:num_queue_reqs",),
+            "kv_usage": ("sglang:token_usage",),
+            "prefix_queries": (
+                "sglang:realtime_tokens_total{mode=prefill_compute} + sglang:realtime_tokens_total{mode=prefill_cache}",
+                "sglang:prompt_tokens_total",
+            ),
+            "prefix_hits": ("sglang:realtime_tokens_total{mode=prefill_cache}", "sglang:cached_tokens_total"),
+            "preemptions": ("sglang:num_retracted_requests_total",),
+        },
+        ("sglang:cache_config_info", "page_size", "num_pages"),
+    ),
+    LoadNames(
+        "llamacpp:",
+        "llamacpp",
+        {
+            "running": ("llamacpp:requests_processing",),
+            "waiting": ("llamacpp:requests_deferred",),
+            "kv_usage": ("llamacpp:kv_cache_usage_ratio",),  # gone from newer versions
+            # The first counts only what was computed.
+            "prefix_queries": ("llamacpp:prompt_tokens_total + llamacpp:prompt_tokens_cached_total",),
+            "prefix_hits": ("llamacpp:prompt_tokens_cached_total",),
+        },
+    ),
+    LoadNames("tgi_", "tgi", {"running": ("tgi_batch_current_size",), "waiting": ("tgi_queue_size",)}),
+    LoadNames(
+        "trtllm_",
+        "trtllm",
+        {
+            "running": ("trtllm_num_requests_running",),
+            "waiting": ("trtllm_num_requests_waiting",),
+            "kv_usage": ("trtllm_kv_cache_utilization",),
+        },
+    ),
+)
+
+
+def load_names(text: str) -> LoadNames | None:
+    """Returns the names that a server uses; ``None`` for metrics of something else."""
+    return next((names for names in LOAD_NAMES if any(_samples(text, names.prefix))), None)
+
+
+def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
+    """Returns the load that metrics tell, of all engines behind the server and, if there are several, of each."""
+    found: Samples = {}
+    for name, labels, value in _samples(text, names.prefix):
+        found.setdefault(name, []).append((labels, value))
+    engines = sorted({label for each in found.values() for labels, _ in each if (label := _engine(labels)) is not None})
+    replicas = {engine: _load(names, _of(found, engine)) for engine in engines} if len(engines) > 1 else {}
+    return LoadEvent(time_ns, _load(names, found), replicas)
+
+
+Samples = dict[str, list[tuple[Labels, float]]]
+
+
+def _engine(labels: Labels) -> str | None:
+    """Returns which engine a sample is of, where it says so."""
+    return next((labels[name] for name in ENGINE_LABELS if labels.get(name)), None)
+
+
+def _of(found: Samples, engine: str) -> Samples:
+    return {name: [one for one in each if _engine(one[0]) == engine] for name, each in found.items()}
+
+
+def _load(names: LoadNames, found: Samples) -> Load:
+    load = Load()
+    for figure, places in names.figures.items():
+        values = next((values for place in places if (values := _values(place, found)) is not None), None)
+        if values is None:
+            continue
+        value = sum(values) / len(values) if figure == "kv_usage" else sum(values)
+        if 0 <= value <= (_MOST_TOKENS if figure.startswith("prefix") else _MOST):
+            setattr(load, figure, value if figure == "kv_usage" else round(value))
+    return load
+
+
+def _values(place: str, found: Mapping[str, Iterable[tuple[Labels, float]]]) -> list[float] | None:
+    """The samples of a place; ``None`` unless each of its families has some."""
+    values: list[float] = []
+    for name, label, wanted in _SERIES.findall(place):
+        chosen = [value for labels, value in found.get(name, ()) if not label or labels.get(label) == wanted]
+        if not chosen:
+            return None
+        values += chosen
+    return values
+
+
+def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
+    """Returns the size of a KV block in tokens and the number of blocks, where metrics tell them."""
+    if names.blocks is None:
+        return None
+    family, *of = names.blocks
+    for name, labels, _ in _samples(text, family):
+        size, count = (labels.get(label, "") for label in of)
+        if name != family or not _NUMBER.fullmatch(size) or not _NUMBER.fullmatch(count):
+            continue
+        if int(size) <= _LARGEST_BLOCK and int(count) < _MOST_BLOCKS:
+            return int(size), int(count)
+    return None
+
+
+def _samples(text: str, prefix: str) -> Iterator[tuple[str, Labels, float]]:
+    """Yields name, labels and value of each sample whose name begins with ``prefix``; lines that cannot be read are skipped."""
+    for line in text.splitlines():
+        found = _SAMPLE.match(line) if line.startswith(prefix) else None
+        if found is None:
+            continue
+        name, labels, written = found.groups()
+        try:
+            value = float(written)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            yield name, dict(_LABEL.findall(labels or "")), value

@@ -1,0 +1,144 @@
+"""Looks after a server: what its metrics say, and whether it is still there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import httpx
+
+from roseplay.clock import Clock
+from roseplay.core.request import FinishReason
+from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health
+from roseplay.engine.telemetry import LoadEvent, Telemetry
+from roseplay.formats.text import one_line
+from roseplay.remote.connection import Connection
+from roseplay.remote.control import Control, json_object
+from roseplay.remote.live import LiveStreams
+from roseplay.remote.load import LoadNames, load_names, read_load
+from roseplay.remote.questions import Reply
+from roseplay.remote.sentences import failure
+from roseplay.remote.server import Server, reported
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+IDLE_LOOKS = 10  # while nothing runs, one look in so many asks the server
+REPLY_S = 1.0
+
+
+class Monitor:
+    """Asks the server twice a second while requests run, seldom else, in a thread of its own.
+
+    A server whose streams are silent and which does not reply to anything else has gone: after ``STOPPED_S`` seconds its
+    streams end with an error. One that says that it is unwell keeps them.
+
+    Args:
+        look_at_knobs: asks for the server's settings, where it has some; called at each look.
+
+    Attributes:
+        wrong: what is wrong with the server, in one line; None while it is well.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        control: Control,
+        live: LiveStreams,
+        connection: Connection,
+        telemetry: Telemetry,
+        clock: Clock,
+        look_at_knobs: Callable[[], object],
+    ) -> None:
+        self.wrong: str | None = None
+        self._look_at_knobs = look_at_knobs
+        self._server, self._control, self._live, self._connection = server, control, live, connection
+        self._telemetry, self._clock = telemetry, clock
+        self._silent_since: int | None = None
+        self._last_load: LoadEvent | None = None
+        self._names: LoadNames | None = server.names
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-http-monitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(2 * REPLY_S)
+
+    def ask(self, timeout: float) -> Health:
+        """Ask the server whether it is well; any thread."""
+        try:
+            return self._said(self._control.get(self._server.health_path, timeout))
+        except (httpx.HTTPError, RuntimeError) as error:  # the latter once the client is closed
+            return Health(False, failure(error, self._control.root))
+
+    def _said(self, reply: Reply) -> Health:
+        if reply.status == 200:
+            return Health(True, "ok")
+        detail = json_object(reply.content).get("detail") or f"status {reply.status}"
+        return Health(False, one_line(f"{self._control.root} is not well: {detail}"))
+
+    # -- its thread
+
+    def _run(self) -> None:
+        idle = 0
+        while not self._closing.wait(LOOK_S):
+            idle = 0 if self._live.count else idle + 1
+            if idle % IDLE_LOOKS == 1 or not idle:  # the first look after the last request tells that nothing runs
+                try:
+                    self._look()
+                except Exception:
+                    logger.exception("the server could not be looked after")
+
+    def _look(self) -> None:
+        began_ns = self._clock.now_ns()
+        scraped = self._scrape()
+        try:
+            health = self._said(self._control.get(self._server.health_path, REPLY_S))
+        except (httpx.HTTPError, RuntimeError):
+            if scraped or self._live.heard_ns > (self._silent_since or began_ns):
+                self._replied(None)
+            else:
+                self._no_reply()
+        else:
+            self._replied(None if health.ok else health.detail)
+            self._look_at_knobs()
+
+    def _scrape(self) -> bool:
+        """Publish what the metrics say, if that has changed; returns whether there was a reply."""
+        if self._server.metrics_path is None:
+            return False
+        try:
+            text = self._control.text(self._server.metrics_path, REPLY_S)
+        except (httpx.HTTPError, RuntimeError):
+            return False
+        if text is None:
+            return False
+        self._names = self._names or load_names(text)
+        if self._names is None:
+            return True
+        load = read_load(text, self._names, self._clock.now_ns())
+        for name in reported(load.total):
+            self._live.learn(name)
+        before = self._last_load
+        if before is None or (load.total, load.replicas) != (before.total, before.replicas):
+            self._telemetry.add(load)
+            self._last_load = load
+        return True
+
+    def _replied(self, wrong: str | None) -> None:
+        self._silent_since, self.wrong = None, wrong
+
+    def _no_reply(self) -> None:
+        now_ns = self._clock.now_ns()
+        if self._silent_since is None:
+            self._silent_since = now_ns
+        silent_s = (now_ns - self._silent_since) / 1e9
+        if silent_s > OVERDUE_S:
+            self.wrong = f"{self._control.root} has not answered for {silent_s:.0f} s"
+        if silent_s > STOPPED_S and self._live.count:
+            self._connection.end_all(
+                FinishReason.ERROR, f"{self._control.root} gave no sign of life for {STOPPED_S:g} s"
+            )

@@ -1,0 +1,73 @@
+"""Refusals and failures of a server, as one line for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from roseplay.formats.json_text import tolerant_json
+from roseplay.formats.text import one_line
+
+
+class RefusedError(Exception):
+    """The server refused a request; the message is the server's own sentence, if it said one.
+
+    Args:
+        status: of HTTP; 200 where the refusal came as an event of the stream.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def refusal(status: int, body: bytes) -> RefusedError:
+    """Returns the error for a reply that is no answer."""
+    try:
+        document = tolerant_json(body)
+    except ValueError:
+        document = None
+    said = sentence_in(document)
+    if said is None and status in (401, 403):
+        said = "the server does not accept the key"
+    return RefusedError(status, said or f"the server replied with status {status}")
+
+
+def sentence_in(document: Any) -> str | None:
+    """Returns what a server says in an error's JSON, in OpenAI's, FastAPI's or a plain shape."""
+    if not isinstance(document, dict):
+        return None
+    for name in ("error", "detail", "message"):
+        said = document.get(name)
+        if isinstance(said, list) and said and isinstance(said[0], dict):
+            said = _fault(said[0])
+        if isinstance(said, dict):
+            said = said.get("message")
+        if isinstance(said, str) and said.strip():
+            return one_line(said)
+    return None
+
+
+def _fault(fault: Mapping[str, Any]) -> str | None:
+    """Returns a fault that FastAPI found, with the field that it is about."""
+    place, said = fault.get("loc"), fault.get("msg")
+    field = ".".join(str(part) for part in place[1:]) if isinstance(place, list) else ""
+    return f"{field}: {said}" if field and isinstance(said, str) else said
+
+
+def failure(error: Exception, root: str) -> str:
+    """Returns what is wrong with a server that did not reply, or not to the end."""
+    match error:
+        case httpx.ConnectTimeout():
+            return f"{root} did not accept a connection in time"
+        case httpx.ConnectError():
+            return f"nothing answers at {root} ({one_line(error) or 'no connection'})"
+        case httpx.TimeoutException():
+            return f"{root} did not answer in time"
+        case httpx.ReadError() | httpx.RemoteProtocolError() | httpx.WriteError():
+            return f"{root} closed the connection before the end of its answer"
+        case httpx.LocalProtocolError():
+            return f"a request to {root} could not be sent"  # its message has the headers
+    return f"the request to {root} failed ({type(error).__name__}: {one_line(error)})"

@@ -1,0 +1,244 @@
+"""What a server is and can report, asked of it while attaching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from roseplay.config import Knobs
+from roseplay.core.info import EngineInfo
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.telemetry import Load, LoadEvent
+from roseplay.formats.text import is_name
+from roseplay.remote.control import Control, json_object
+from roseplay.remote.dialects import DIALECTS, UNKNOWN, Dialect
+from roseplay.remote.load import LoadNames, load_names, read_blocks, read_load
+from roseplay.remote.sentences import failure, refusal
+from roseplay.settings import settings_of
+
+KNOBS_PATH = "/v1/runtime_config"
+METRICS_PATHS = ("/metrics", "/prometheus/metrics")  # the second is TensorRT-LLM's
+CLEAR_PATHS = ("/reset_prefix_cache", "/flush_cache")  # vLLM's and ours, SGLang's
+# Where a server does not say how long a request may be, or how its KV cache is laid out.
+ASSUMED_MODEL_LEN = 1 << 17
+_LONGEST = 1 << 27  # tokens of a request that are believed: the page has something for each block
+ASSUMED_BLOCK_SIZE = 16
+
+_LENGTHS = ("max_model_len", "context_length", "max_context_length")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it was found.
+
+    Attributes:
+        model: the name of the model that is asked.
+        models: all names that it lists.
+        max_model_len: tokens of a prompt and its answer; None where it does not say.
+        metrics_path: where it has metrics; None where it has none.
+        names: of what its metrics say; None where they say nothing that is known: some say it only after a first request.
+        load: what its metrics said while attaching.
+        blocks: size and number of its KV blocks; None where it does not say.
+        knobs: its scheduler's settings; None where they cannot be changed.
+        health_path: a path that it answers while it is well.
+        clear_path: a path that clears its prefix cache; None where it has none.
+    """
+
+    model: str
+    models: tuple[str, ...]
+    dialect: Dialect
+    max_model_len: int | None
+    metrics_path: str | None
+    names: LoadNames | None
+    load: LoadEvent
+    blocks: tuple[int, int] | None
+    knobs: Knobs | None
+    health_path: str
+    clear_path: str | None
+
+    @property
+    def info(self) -> EngineInfo:
+        """It as an engine; what is not known is 0, "" or assumed."""
+        longest = self.max_model_len or ASSUMED_MODEL_LEN
+        size, count = self.blocks or (ASSUMED_BLOCK_SIZE, -(-longest // ASSUMED_BLOCK_SIZE))
+        return EngineInfo(
+            model=self.model,
+            architecture="",
+            device="server",
+            dtype="",
+            attention="",
+            num_parameters=0,
+            weight_bytes=0,
+            vocab_size=0,
+            block_size=size,
+            num_blocks=count + 1,
+            max_model_len=longest,
+            kv_bytes_per_token=0,
+            threads=0,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can report, as far as that is known before the first answer."""
+        title = self.dialect.title
+        reasons = {
+            "blocks": f"{title}'s metrics do not name blocks",
+            "steps": f"{title} does not report single steps",
+            "pause": f"{title} cannot be paused over HTTP",
+            "inspect": f"{title} does not show what is in a block",
+            "cached_tokens": f"no answer has said yet how much of its prompt was cached{_hint(self.dialect.cached_hint)}",
+            "server_times": f"no answer has said yet how long its request waited{_hint(self.dialect.times_hint)}",
+        }
+        if self.knobs is None:
+            reasons["knobs"] = f"{title} has no {KNOBS_PATH}, where its settings could be changed"
+        if self.clear_path is None:
+            reasons["clear_cache"] = (
+                f"{title} has no route here that clears its prefix cache{_hint(self.dialect.clear_hint)}"
+            )
+        unsaid = {"queue", "kv_usage", "prefix_hit_rate"} - reported(self.load.total)
+        return Capabilities.without(reasons | dict.fromkeys(sorted(unsaid), self._no_metrics))
+
+    @property
+    def _no_metrics(self) -> str:
+        if self.names is not None:
+            return f"{self.dialect.title}'s metrics do not say"
+        if self.metrics_path is not None:
+            return f"{self.dialect.title}'s metrics have not said it yet"
+        return f"{self.dialect.title} has no {METRICS_PATHS[0]} here{_hint(self.dialect.metrics_hint)}"
+
+
+def reported(load: Load) -> set[str]:
+    """Returns which capabilities a load shows."""
+    shown = {
+        "queue": (load.running, load.waiting),
+        "kv_usage": (load.kv_usage,),
+        "prefix_hit_rate": (load.prefix_queries, load.prefix_hits),
+    }
+    return {name for name, figures in shown.items() if None not in figures}
+
+
+def _hint(how: str) -> str:
+    return f": {how}" if how else ""
+
+
+def attach(control: Control, model: str | None, time_ns: int) -> Server:
+    """Ask a server what it is.
+
+    Args:
+        model: the one to ask; by default the first that the server lists.
+
+    Raises:
+        EngineStartError: it cannot be reached, refuses the key, or has no such model; one line.
+    """
+    try:
+        listed = _list_models(control)
+        card = _choose(control, listed, model)
+        metrics_path, metrics = _metrics(control)
+        names = load_names(metrics)
+        owner = str(card.get("owned_by", ""))
+        return Server(
+            model=card["id"],
+            models=tuple(one["id"] for one in listed),
+            dialect=DIALECTS.get(owner) or (DIALECTS[names.dialect] if names else UNKNOWN),
+            max_model_len=_max_model_len(card),
+            metrics_path=metrics_path,
+            names=names,
+            load=read_load(metrics, names, time_ns) if names else LoadEvent(time_ns),
+            blocks=read_blocks(metrics, names) if names else None,
+            knobs=_knobs(control),
+            health_path=_health_path(control),
+            clear_path=_clear_path(control, owner),
+        )
+    except httpx.HTTPError as error:
+        raise EngineStartError(
+            f"{failure(error, control.root)}: is the server running, and its address right?"
+        ) from None
+
+
+def _list_models(control: Control) -> list[dict[str, Any]]:
+    status, content = control.get("/v1/models")
+    if status in (401, 403):
+        has_key = "Authorization" in control.headers
+        what = "does not accept this key: give another" if has_key else "asks for a key: give it"
+        raise EngineStartError(f"{control.root} {what} with --url-api-key (api_key in a program)")
+    if status >= 500:
+        said = refusal(status, content)
+        raise EngineStartError(f"{control.root} is there, but not ready: {said}; try again later")
+    found = json_object(content).get("data") if status == 200 else None
+    return [one for one in found if isinstance(one, dict) and is_name(one.get("id"))] if isinstance(found, list) else []
+
+
+def _choose(control: Control, listed: list[dict[str, Any]], model: str | None) -> dict[str, Any]:
+    """Returns what the server says of the model. One that it does not list is only believed where it lists none."""
+    for card in listed:
+        if model in (None, card["id"]):
+            return card
+    if listed:
+        names = ", ".join(card["id"] for card in listed[:10])
+        raise EngineStartError(f"{control.root} has no model {model!r}: use one of {names}")
+    if model is None:
+        raise EngineStartError(
+            f"{control.root}/v1/models names no model: is this the address of the API? Else name one"
+        )
+    return {"id": model}
+
+
+def _max_model_len(card: Mapping[str, Any]) -> int | None:
+    meta = card.get("meta") if isinstance(card.get("meta"), dict) else None
+    found = [card.get(name) for name in _LENGTHS] + [(meta or {}).get("n_ctx")]  # the last is llama.cpp's
+    return next((value for value in found if isinstance(value, int) and 0 < value <= _LONGEST), None)
+
+
+def _metrics(control: Control) -> tuple[str | None, str]:
+    """Returns where the server has metrics, and these; None and "" where it has none.
+
+    A route that fails, or hangs, does not keep anyone from attaching.
+    """
+    found: tuple[str | None, str] = None, ""
+    for path in METRICS_PATHS:
+        with suppress(httpx.HTTPError):
+            text = control.text(path)
+            if text is not None and load_names(text) is not None:
+                return path, text
+            if text is not None and found[0] is None and not text.lstrip().startswith(("<", "[", "{")):
+                found = path, text
+    return found
+
+
+def _knobs(control: Control) -> Knobs | None:
+    with suppress(httpx.HTTPError):
+        return knobs_in(control.document(KNOBS_PATH))
+    return None
+
+
+def knobs_in(document: Mapping[str, Any]) -> Knobs | None:
+    """Returns the knobs of a runtime config; ``None`` if there are none, or of values that are not known here."""
+    found = document.get("knobs")
+    if not isinstance(found, dict):
+        return None
+    try:
+        return Knobs(**{name: value for name, value in found.items() if name in settings_of(Knobs)})
+    except (TypeError, ValueError):
+        return None
+
+
+def _clear_path(control: Control, owner: str) -> str | None:
+    """Ours is known; others are found in the list of routes that servers made with FastAPI have."""
+    if owner == "roseplay":
+        return CLEAR_PATHS[0]
+    with suppress(httpx.HTTPError):
+        paths = control.document("/openapi.json").get("paths")
+        return next((path for path in CLEAR_PATHS if isinstance(paths, dict) and path in paths), None)
+    return None
+
+
+def _health_path(control: Control) -> str:
+    with suppress(httpx.HTTPError):
+        if control.get("/health").status in (200, 503):
+            return "/health"
+    return "/v1/models"

@@ -1,0 +1,278 @@
+"""Attaching to servers that are not there, not open, or not what they seem."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from roseplay.core.request import FinishReason
+from roseplay.engine.client import Engine
+from roseplay.engine.errors import EngineStartError
+from roseplay.remote.control import Control
+from roseplay.remote.engine import HttpEngine
+from tests.remote.servers import Script, at_a_port, wait_until, words
+from tests.serve.conftest import serving
+
+
+def start_error(url: str, **options: Any) -> str:
+    with pytest.raises(EngineStartError) as caught:
+        HttpEngine(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert start_error(url).startswith(f"nothing answers at {url}")
+    for url in ("no-scheme", "http://[bad", "http://", "ftp://host/v1", ""):
+        assert start_error(url)
+
+
+def test_the_key(engine: Engine) -> None:
+    with serving(engine, key="right") as address:
+        assert start_error(address) == f"{address} asks for a key: give it with --url-api-key (api_key in a program)"
+        assert "does not accept this key" in start_error(address, api_key="wrong")
+        assert start_error(address, api_key="schlüssel")
+        with HttpEngine(f"{address}/v1/", api_key="right") as remote:
+            assert remote.capabilities.knobs and remote.health().ok
+            assert remote.submit("Once").result(timeout=60).finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+
+def test_a_key_that_is_refused_later_ends_streams(engine: Engine) -> None:
+    script = Script([], refuse=lambda body: JSONResponse({"detail": "this key has expired"}, 401))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit("Once").result(timeout=30)
+        assert (stream.finish_reason, stream.error) == (FinishReason.ERROR, "this key has expired")
+
+
+def test_the_model(engine: Engine) -> None:
+    with serving(engine) as address:
+        assert start_error(address, model="gpt-9") == f"{address} has no model 'gpt-9': use one of tiny-chat"
+    with at_a_port(FastAPI()) as address:
+        assert "names no model" in start_error(address)
+        with HttpEngine(address, model="unlisted") as remote:
+            assert remote.model == "unlisted"
+
+
+def test_a_server_that_is_not_ready() -> None:
+    app = FastAPI()
+    app.get("/v1/models")(lambda: JSONResponse({"detail": "the engine\x1b[31m is starting"}, 503))
+    with at_a_port(app) as address:
+        assert "not ready: the engine\ufffd[31m is starting" in start_error(address)
+
+
+def test_a_server_that_says_nothing_of_itself() -> None:
+    with at_a_port(Script(words("Hi")).app) as address, HttpEngine(address) as remote:
+        assert remote.server.max_model_len is None and remote.info.max_model_len > 0
+        assert set(remote.capabilities.reasons) >= {"queue", "kv_usage", "prefix_hit_rate", "knobs", "steps"}
+        assert remote.capabilities.reasons["queue"] == "this server has no /metrics here"
+        with pytest.raises(ValueError, match="runtime_config"):
+            remote.set_knobs(max_batch_size=3)
+        assert remote.health().ok  # asked of its models
+
+
+BLOCKS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1'
+
+
+@pytest.mark.parametrize(
+    "metrics", ["{}", "<html>", "go_goroutines 7\n", "vllm:nonsense{ x", BLOCKS % ("9" * 5000), BLOCKS % (1 << 24)]
+)
+def test_metrics_of_something_else(metrics: str) -> None:
+    with at_a_port(Script(words("Hi"), metrics=metrics).app) as address, HttpEngine(address) as remote:
+        assert not remote.capabilities.queue
+        assert remote.info.num_blocks < 1 << 24
+
+
+async def dripping() -> AsyncIterator[bytes]:
+    while True:
+        yield b"vllm:num_requests_running 1\n"
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/models"])
+def test_a_reply_that_never_ends_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.remote.control.REPLY_S", 0.5)
+    app = FastAPI()
+    app.get(path)(lambda: StreamingResponse(dripping()))
+    app.get("/v1/models")(lambda: {"data": [{"id": "slow"}]})
+    with at_a_port(app) as address:
+        if path == "/v1/models":
+            assert "did not answer in time" in start_error(address)
+        else:
+            with HttpEngine(address) as remote:
+                assert not remote.capabilities.queue
+
+
+def test_a_reply_that_is_too_long_is_given_up() -> None:
+    app = FastAPI()
+    app.get("/v1/models")(lambda: StreamingResponse(b" " * (1 << 16) for _ in range(200)))
+    with at_a_port(app) as address:
+        assert "the reply is longer than 8 MiB" in start_error(address)
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["in time", "closed"])
+def test_a_head_that_never_ends_is_given_up(close: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken: list[socket.socket] = []
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            taken.append(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            with suppress(OSError):
+                while True:
+                    connection.sendall(b"x: y\r\n")
+                    time.sleep(0.02)
+
+        threading.Thread(target=drip, daemon=True).start()
+        control = Control(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        if close:
+            threading.Thread(target=lambda: (wait_until(lambda: taken), control.close())).start()
+        with pytest.raises(RuntimeError if close else httpx.ReadTimeout):
+            control.get("/health", 60 if close else 0.2)
+        control.close()
+        taken[0].close()
+
+
+def test_settings_that_cannot_be_are_not_taken_over() -> None:
+    script = Script(words("Hi"))
+    odd = Response('{"knobs": {"slow_motion": 1' + "0" * 400 + "}}", media_type="application/json")
+    script.app.get("/v1/runtime_config")(lambda: odd)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert not remote.capabilities.knobs
+
+
+def test_a_hint_where_metrics_are_switched_off() -> None:
+    card = {"owned_by": "llamacpp", "meta": {"n_ctx": 4096}}
+    with at_a_port(Script(words("Hi"), card=card).app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.reasons["queue"] == "llama.cpp has no /metrics here: start it with --metrics"
+        assert remote.server.max_model_len == 4096
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys; import roseplay.remote.engine; print({'torch', 'transformers', 'gradio'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_models_without_names_that_can_be_printed_are_skipped() -> None:
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    def models() -> Response:
+        return JSONResponse(
+            {"data": [7, {"object": "model"}, {"id": 5}, {"id": "\x1b]0;x\x07"}, {"id": "x" * 999}, {"id": "named"}]}
+        )
+
+    with at_a_port(app) as address, HttpEngine(address) as remote:
+        assert remote.server.models == ("named",)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:hunter2@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=hunter2", "http://h/v1#hunter2"]
+)
+def test_an_address_with_secrets_is_refused_and_not_repeated(url: str) -> None:
+    said = start_error(url)
+    assert "give a key as such" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("key", ["hunter\n2", "hunter2\x00", "hünter2"])
+def test_a_key_that_cannot_be_sent_is_not_repeated(address: str, key: str) -> None:
+    said = start_error(address, api_key=key)
+    assert "the key holds characters that cannot be sent" in said
+    assert "nter" not in said
+
+
+def test_a_key_from_a_file_may_end_with_a_line_feed(engine: Engine) -> None:
+    with serving(engine, key="right") as address, HttpEngine(address, api_key="right\n") as remote:
+        assert remote.health().ok
+
+
+def test_closing_leaves_no_thread() -> None:
+    def ours() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name.startswith("roseplay")}
+
+    with at_a_port(Script(words("Hi")).app) as address:
+        before = ours()
+        with HttpEngine(address):
+            assert len(ours() - before) > 1
+        assert ours() <= before
+
+
+def test_bad_health_is_said_in_the_servers_words() -> None:
+    script = Script(words("Hi"))
+    replies = [JSONResponse({"detail": "the queue is stuck"}, 503)]
+    script.app.get("/health")(lambda: replies[0] if attached else Response())
+    attached: list[HttpEngine] = []
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        attached.append(remote)
+        health = remote.health()
+    assert (health.ok, health.detail) == (False, f"{address} is not well: the queue is stuck")
+
+
+def test_health_that_does_not_come_in_time_is_bad() -> None:
+    answer = threading.Event()
+    script = Script(words("Hi"))
+
+    @script.app.get("/health")
+    def health() -> Response:
+        if remotes:
+            answer.wait(5)  # then it is well, for whoever waited longer than asked
+        return Response()
+
+    remotes: list[HttpEngine] = []
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.health().ok
+        remotes.append(remote)
+        late = remote.health(timeout=0.05)
+        answer.set()
+    assert (late.ok, late.detail) == (False, f"{address} did not answer in time")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/runtime_config", "/openapi.json", "/health"])
+def test_a_route_whose_reply_breaks_off_keeps_nobody_from_attaching(path: str) -> None:
+    def half() -> Iterator[bytes]:
+        yield b"{"
+        raise OSError("the route is broken")
+
+    app = FastAPI(openapi_url=None)
+    app.get("/v1/models")(lambda: {"data": [{"id": "named"}]})
+    app.get(path)(lambda: StreamingResponse(half()))
+    with at_a_port(app) as address, HttpEngine(address) as remote:
+        assert remote.model == "named" and remote.health().ok
+        assert remote.info.server == f"OpenAI API at {address.removeprefix('http://')}"
+        assert not (remote.capabilities.queue or remote.capabilities.knobs or remote.capabilities.clear_cache)
+
+
+def test_closing_ends_the_threads() -> None:
+    before = set(threading.enumerate())
+    with at_a_port(Script(words("Hi")).app) as address:
+        with HttpEngine(address) as remote:
+            found = {
+                thread for thread in set(threading.enumerate()) - before if thread.name.startswith("roseplay-http")
+            }
+        assert {thread.name for thread in found} >= {"roseplay-http", "roseplay-http-monitor"} and not remote.alive
+        assert not any(thread.is_alive() for thread in found)
+
+
+def test_metrics_may_be_at_another_path() -> None:
+    script = Script(words("Hi"), metrics="process_threads 8\n")
+    script.app.get("/prometheus/metrics")(lambda: Response("trtllm_num_requests_running 2\n"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert (remote.server.metrics_path, remote.server.load.total.running) == ("/prometheus/metrics", 2)
+    with at_a_port(Script(words("Hi"), metrics="process_threads 8\n").app) as address, HttpEngine(address) as remote:
+        assert (remote.server.metrics_path, remote.server.names) == ("/metrics", None)

@@ -1,0 +1,145 @@
+"""``roseplay check``: what it finds of our server, and of one that ignores most of what it is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from roseplay.engine.client import Engine
+from roseplay.remote.check.main import main
+from tests.serve.conftest import serving
+
+
+@contextlib.contextmanager
+def at_a_port(app: Any) -> Iterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def poor_server() -> FastAPI:
+    """Answers chats and streams, always with the same words, and nothing else."""
+    app = FastAPI()
+    words = ["All ", "is ", "well."]
+
+    @app.get("/v1/models")
+    def models() -> Any:
+        return {"data": [{"id": "poor"}]}
+
+    @app.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        body = await request.json()
+        if body.get("logprobs"):
+            return Response("<html>oops</html>", 200)
+        if body.get("temperature") == -5:
+            return JSONResponse("no", 400)
+        if not body.get("stream"):
+            choice = {"message": {"content": "".join(words)}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 7}
+            return JSONResponse({"choices": [choice], "usage": usage})
+        lines = [f"data: {json.dumps({'choices': [{'delta': {'content': word}}]})}\n\n" for word in words]
+        return StreamingResponse(iter([": comment\n\n", *lines]), media_type="text/event-stream")
+
+    return app
+
+
+def check(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[str, Any]]:
+    code = main([*flags, "--json"])
+    return code, json.loads(capsys.readouterr().out)["features"]
+
+
+def test_our_server_answers_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    with Engine("tiny-chat", worker="thread", threads=1, num_blocks=200) as engine, serving(engine, key="k") as address:
+        assert main([address, "--api-key", "wrong"]) == 2
+        assert capsys.readouterr().err == f"roseplay: {address} asks for a key: give it with --api-key\n"
+        code, found = check(capsys, f"{address}/v1/", "--api-key", "k")
+        assert code == 0
+        assert {name: one for name, one in found.items() if one["found"] != "yes"} == {}
+        assert found["metrics"]["detail"] == "vLLM's names"
+        assert main([address, "--api-key", "k"]) == 0
+        assert "cached tokens                  yes" in capsys.readouterr().out
+        code, found = check(capsys, address, "--api-key", "k", "--model", "gpt-9")
+        assert (code, found["chats"]["found"]) == (1, "no")
+        assert "there is no model 'gpt-9'" in found["chats"]["detail"]
+
+
+def test_what_another_server_ignores_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with at_a_port(poor_server()) as address:
+        code, found = check(capsys, address)
+    assert code == 0
+    yes = {name for name, one in found.items() if one["found"] == "yes"}
+    assert yes == {"chats"}
+    assert found["streams"]["found"] == "partly" and "[DONE]" in found["streams"]["detail"]
+    expected = {
+        "completions": "status 404",
+        "finish_reason": "'stop' where the limit of tokens was reached",
+        "usage": "7 in all are not the sum of its parts",
+        "usage of streams": "the last chunk has none",
+        "cached tokens": "usage says nothing of them",
+        "n": "n is ignored",
+        "seed": "other seeds gave the same answer",
+        "stop": "an answer that should end before 'is' ended with 'stop'",
+        "logprobs": "status 200",
+        "ignore_eos": "the answer ended after 3 of 200 tokens",
+        "refuses what it does not know": "it is ignored",
+        "404 for another model": "any name is accepted",
+        "runtime_config": "status 404",
+        "aborts when a client leaves": "its metrics do not say how many requests run",
+    }
+    assert {name: found[name]["detail"] for name in expected} == expected
+
+
+def test_nothing_of_a_server_controls_the_terminal_or_has_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+    app = FastAPI()
+    escape = "\x1b[31m"
+
+    @app.get("/v1/models")
+    def models() -> Any:
+        return {"data": [{"id": f"{escape}red"}, {"id": "named"}]}
+
+    @app.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        if not (await request.json()).get("stream"):
+            return JSONResponse({"error": {"message": f"{escape}no\nchats", "type": "x"}}, 400)
+        piece = {"choices": [{"delta": {"content": "x" * (1 << 16)}}]}
+        return StreamingResponse(itertools.repeat(f"data: {json.dumps(piece)}\n\n"), media_type="text/event-stream")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return StreamingResponse(itertools.repeat("#" * (1 << 16)))
+
+    with at_a_port(app) as address:
+        assert main([address]) == 1
+    said = capsys.readouterr().out
+    assert "model named" in said and "400: \ufffd[31mno chats" in said and "\x1b" not in said
+    assert "but no [DONE]" in said and "longer than" in said
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        for url in (f"http://127.0.0.1:{taken.getsockname()[1]}", "no-scheme", "http://[bad", "http://"):
+            assert main([url]) == 2
+            assert capsys.readouterr().err.count("\n") == 1

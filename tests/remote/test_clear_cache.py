@@ -1,0 +1,49 @@
+"""Clearing the prefix cache of a server, which may refuse for a moment."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import Response
+
+from roseplay.config import SamplingParams
+from roseplay.engine.errors import EngineError
+from roseplay.remote import engine as http_engine
+from roseplay.remote.engine import HttpEngine
+from tests.remote.servers import Script, at_a_port, words
+
+
+def test_it_is_the_servers_cache_that_is_cleared(remote: HttpEngine) -> None:
+    def cached() -> int:
+        return remote.submit(list(range(20, 90)), SamplingParams(max_new_tokens=1)).result(60).metrics.cached_tokens
+
+    cached()
+    assert cached() > 0
+    remote.clear_cache()
+    assert cached() == 0
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 99])
+def test_a_server_that_refuses_is_asked_again(refusals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_engine, "CLEAR_AGAIN_S", 0.0)
+    script = Script(words("Yes"))
+    asked: list[int] = []
+
+    @script.app.post("/flush_cache")
+    def flush_cache() -> Response:
+        asked.append(1)
+        return Response(status_code=400 if len(asked) <= refusals else 200)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        if refusals == 99:
+            with pytest.raises(EngineError, match="/flush_cache replied with status 400"):
+                remote.clear_cache()
+        else:
+            remote.clear_cache()
+    assert len(asked) == min(refusals + 1, http_engine.CLEAR_ATTEMPTS)
+
+
+def test_a_server_without_such_a_route() -> None:
+    with at_a_port(Script(words("Yes")).app) as address, HttpEngine(address) as remote:
+        assert not remote.capabilities.clear_cache
+        with pytest.raises(ValueError, match="no route here that clears"):
+            remote.clear_cache()

@@ -1,0 +1,69 @@
+"""Whether it is this process that makes latencies longer, and says so."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from roseplay.clock import SYSTEM_CLOCK
+from roseplay.config import SamplingParams
+from roseplay.remote.engine import HttpEngine
+from roseplay.remote.lateness import Lateness
+from tests.remote.servers import Script, at_a_port, wait_until, words
+
+CHAT = [{"role": "user", "content": "Hello"}]
+
+
+class HandClock:
+    now = 10**12
+
+    def now_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def lateness(clock: HandClock) -> Lateness:
+    return Lateness(clock)  # type: ignore[arg-type]
+
+
+def sent(lateness: Lateness, clock: HandClock, *late_ms: float) -> None:
+    for ms in late_ms:
+        lateness.sent(clock.now - round(ms * 1e6), clock.now)
+
+
+def test_requests_that_leave_in_time_are_nothing_to_mention(lateness: Lateness, clock: HandClock) -> None:
+    assert lateness.words is None
+    sent(lateness, clock, *[2.0] * 99, 800.0)  # a single late one is not what a p95 shows
+    assert lateness.words is None
+
+
+def test_late_requests_are_mentioned_for_five_seconds(lateness: Lateness, clock: HandClock) -> None:
+    sent(lateness, clock, *[2.0] * 90, *[120.0] * 10)  # most leave in time: the median would say nothing
+    assert lateness.words is not None
+    assert "requests are sent 120 ms after they are due (p95 of 5 s)" in lateness.words
+    clock.now += 6 * 10**9
+    assert lateness.words is None
+
+
+def test_a_loop_that_is_held_up_is_noticed() -> None:
+    with at_a_port(Script(words("Some ", "words")).app) as address, HttpEngine(address) as remote:
+        assert remote.client_delay is None
+        # What reads the streams calls the listeners: one that takes long delays the reading of all others.
+        held = [remote.submit(CHAT, SamplingParams(), on_update=lambda _: time.sleep(0.3)) for _ in range(4)]
+        wait_until(lambda: all(stream.finished for stream in held))
+        wait_until(lambda: remote.client_delay is not None, seconds=5)
+        assert "tokens are read" in str(remote.client_delay)
+
+
+def test_a_request_is_late_from_when_it_was_due(engine: object, address: str) -> None:
+    with HttpEngine(address) as remote:
+        for _ in range(8):
+            due_ns = SYSTEM_CLOCK.now_ns() - 10**9  # its traffic wanted it a second ago
+            remote.submit(CHAT, SamplingParams(max_new_tokens=1), due_ns=due_ns).result(timeout=30)
+        assert "requests are sent" in str(remote.client_delay)

@@ -1,0 +1,124 @@
+"""Metrics as each server writes them. The texts are written by hand, from the names of their documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from roseplay.engine.telemetry import Load
+from roseplay.remote.load import load_names, read_blocks, read_load
+
+VLLM = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="meta-llama/Llama-3.1-8B"} 5.0
+vllm:num_requests_running{engine="1",model_name="meta-llama/Llama-3.1-8B"} 7.0
+vllm:num_requests_waiting{engine="0",model_name="meta-llama/Llama-3.1-8B"} 0.0
+vllm:num_requests_waiting{engine="1",model_name="meta-llama/Llama-3.1-8B"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="a",reason="capacity"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="meta-llama/Llama-3.1-8B"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="meta-llama/Llama-3.1-8B"} 0.75
+vllm:prefix_cache_queries_total{engine="0",model_name="meta-llama/Llama-3.1-8B"} 1.5e+06
+vllm:prefix_cache_hits_total{engine="0",model_name="meta-llama/Llama-3.1-8B"} 600000.0
+vllm:prefix_cache_hits_created{engine="0",model_name="meta-llama/Llama-3.1-8B"} 1.7e+09
+vllm:num_preemptions_total{engine="0",model_name="meta-llama/Llama-3.1-8B"} 3.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",num_gpu_blocks="27000"} 1.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="a"} 12.0
+"""
+
+SGLANG = """\
+sglang:num_running_reqs{model_name="qwen",tp_rank="0"} 11.0
+sglang:num_queue_reqs{model_name="qwen",tp_rank="0"} 4.0
+sglang:token_usage{model_name="qwen",tp_rank="0"} 0.31
+sglang:cache_hit_rate{model_name="qwen"} 0.4
+sglang:realtime_tokens_total{mode="prefill_compute",model_name="qwen"} 600.0
+sglang:realtime_tokens_total{mode="prefill_cache",model_name="qwen"} 400.0
+sglang:realtime_tokens_total{mode="decode",model_name="qwen"} 9000.0
+sglang:cached_tokens_total{cache_source="device",model_name="qwen"} 399.0
+sglang:num_retracted_requests_total{model_name="qwen"} 1.0
+sglang:cache_config_info{num_pages="5000",page_size="64"} 1.0
+"""
+
+LLAMACPP = """\
+# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed.
+# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 100
+llamacpp:prompt_tokens_cached_total 300
+llamacpp:requests_processing 2
+llamacpp:requests_deferred 1
+llamacpp:n_busy_slots_per_decode 1.5
+"""
+
+TGI = """\
+tgi_queue_size 6
+tgi_batch_current_size 12
+tgi_batch_current_max_tokens 3000
+tgi_request_count{method="generate"} 90
+"""
+
+TRTLLM = """\
+trtllm_num_requests_waiting{model_name="m"} 1.0
+trtllm_num_requests_running{model_name="m"} 2.0
+trtllm_kv_cache_utilization{model_name="m"} 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "figures", "blocks"),
+    [
+        (VLLM, "vllm", (12, 2, 0.5, 1_500_000, 600_000, 3), (16, 27000)),
+        (SGLANG, "sglang", (11, 4, 0.31, 1000, 400, 1), (64, 5000)),
+        (LLAMACPP, "llamacpp", (2, 1, None, 400, 300, None), None),
+        (TGI, "tgi", (12, 6, None, None, None, None), None),
+        (TRTLLM, "trtllm", (2, 1, 0.5, None, None, None), None),
+    ],
+    ids=["vLLM", "SGLang", "llama.cpp", "TGI", "TensorRT-LLM"],
+)
+def test_each_servers_names(
+    text: str, dialect: str, figures: tuple[float | None, ...], blocks: tuple[int, int] | None
+) -> None:
+    names = load_names(text)
+    assert names is not None and names.dialect == dialect
+    load = read_load(text, names, 7)
+    assert (load.time_ns, load.total) == (7, Load(*figures))  # type: ignore[arg-type]
+    assert read_blocks(text, names) == blocks
+
+
+def test_engines_behind_one_address_are_told_apart() -> None:
+    text = "".join(
+        f'vllm:num_requests_running{{engine="{engine}",model_name="m"}} {running}\n'
+        f'vllm:kv_cache_usage_perc{{engine="{engine}",model_name="m"}} {usage}\n'
+        for engine, running, usage in (("0", 3, 0.2), ("1", 5, 0.6))
+    )
+    names = load_names(text)
+    assert names is not None
+    load = read_load(text, names, 0)
+    assert (load.total.running, load.total.kv_usage) == (8, pytest.approx(0.4))
+    assert {name: (each.running, each.kv_usage) for name, each in load.replicas.items()} == {
+        "0": (3, 0.2),
+        "1": (5, 0.6),
+    }
+    alone = text.split('vllm:num_requests_running{engine="1"')[0]
+    assert read_load(alone, names, 0).replicas == {}
+
+
+def test_older_names() -> None:
+    text = 'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\nvllm:gpu_prefix_cache_hits_total{model_name="m"} 2\n'
+    names = load_names(text)
+    assert names is not None
+    load = read_load(text, names, 0).total
+    assert (load.kv_usage, load.prefix_hits, load.prefix_queries, load.running) == (0.5, 2, None, None)
+    sglang = 'sglang:cached_tokens_total{cache_source="device"} 5\nsglang:cached_tokens_total{cache_source="host"} 2\n'
+    names = load_names(sglang)
+    assert names is not None and read_load(sglang, names, 0).total.prefix_hits == 7
+
+
+@pytest.mark.parametrize("text", ["", "[]", '[{"iter": 1}]', "# TYPE vllm:x gauge\n", "go_threads 8\n"])
+def test_metrics_of_something_else(text: str) -> None:
+    assert load_names(text) is None
+
+
+def test_samples_that_cannot_be_read_are_skipped() -> None:
+    text = 'vllm:num_requests_running{a="b} c\nvllm:num_requests_running NaN\nvllm:num_requests_running{x="y\\"}"} 4 1700\n'
+    names = load_names(text)
+    assert names is not None
+    assert read_load(text, names, 0).total.running == 4

@@ -1,0 +1,521 @@
+"""Answers as other servers send them, and streams that break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from roseplay.config import SamplingParams
+from roseplay.core.request import FinishReason
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.stream import Stream
+from roseplay.engine.telemetry import LoadEvent, TokensEvent
+from roseplay.remote import connection, exchange
+from roseplay.remote.engine import HttpEngine
+from roseplay.remote.sentences import failure
+from roseplay.remote.stream import HttpStream
+from tests.remote.servers import Script, at_a_port, error, event, wait_until, words
+
+CHAT = [{"role": "user", "content": "Hi"}]
+DONE = event(b"[DONE]")
+
+
+def ask(script: Script, prompt: Any = CHAT, params: SamplingParams | None = None) -> HttpStream:
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(prompt, params)
+        stream.result(timeout=30)
+        return stream
+
+
+def failed(stream: Stream) -> str:
+    assert stream.finish_reason is FinishReason.ERROR
+    return stream.error or ""
+
+
+def test_a_server_that_counts_nothing() -> None:
+    stream = ask(Script(words("All ", "is ", "well\u2028.")))
+    assert (stream.text, stream.finish_reason) == ("All is well\u2028.", FinishReason.STOP)
+    assert (stream.metrics.completion_tokens, stream.metrics.prompt_tokens) == (3, 0)
+    assert len(stream.token_times_ns) == 3 and stream.metrics.ttft_s is not None
+
+
+def test_pieces_of_several_tokens_are_counted_by_the_server() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 11, "prompt_tokens_details": {"cached_tokens": 4}}
+    stream = ask(Script(words("All is ", "well.", usage=usage)))
+    assert (stream.metrics.prompt_tokens, stream.metrics.completion_tokens, stream.metrics.cached_tokens) == (9, 11, 4)
+    assert len(stream.token_times_ns) == 2 and len(stream.metrics.itl_ns) == 1
+
+
+def test_vllms_times() -> None:
+    metrics = {"time_to_first_token_ms": 50.0, "queue_time_ms": 20.0, "generation_time_ms": 400.0}
+    usage = {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": None}
+    times = ask(Script(words("Yes", usage=usage, metrics=metrics))).metrics.server
+    assert times is not None
+    assert (times.queue_s, times.prefill_s, times.decode_s) == (0.02, pytest.approx(0.03), 0.4)
+
+
+def test_llama_cpps_times() -> None:
+    timings = {"cache_n": 30, "prompt_n": 2, "prompt_ms": 12.5, "predicted_n": 1, "predicted_ms": 70}
+    usage = {"prompt_tokens": 32, "completion_tokens": 1}
+    stream = ask(Script(words("Yes", usage=usage, timings=timings), card={"owned_by": "llamacpp"}))
+    times = stream.metrics.server
+    assert times is not None and (times.queue_s, times.prefill_s, times.decode_s) == (None, 0.0125, 0.07)
+    assert stream.metrics.cached_tokens == 30
+
+
+def test_reasoning_is_text() -> None:
+    deltas = [{"role": "assistant", "content": None}, {"reasoning_content": "Hm. "}, {"content": "Yes"}]
+    events = [event({"choices": [{"delta": delta, "finish_reason": None}]}) for delta in deltas]
+    stream = ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "length"}]})]))
+    assert (stream.text, stream.finish_reason, stream.error) == ("Hm. Yes", FinishReason.LENGTH, None)
+    assert len(stream.token_times_ns) == 2
+
+
+def test_reasoning_under_two_names_is_taken_once() -> None:
+    delta = {"reasoning": "Hm. ", "reasoning_content": "Hm. "}
+    events = [event({"choices": [{"delta": one, "finish_reason": None}]}) for one in (delta, {"content": "Yes"})]
+    assert ask(Script([*events, event({"choices": [{"delta": {}, "finish_reason": "stop"}]})])).text == "Hm. Yes"
+
+
+def counting(*pieces: tuple[str, int]) -> list[bytes]:
+    """Chunks with texts, and how many tokens there were so far."""
+    return [
+        *(
+            event(
+                {
+                    "choices": [{"delta": {"content": text}, "finish_reason": None}],
+                    "usage": {"prompt_tokens": 3, "completion_tokens": count},
+                }
+            )
+            for text, count in pieces
+        ),
+        event({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "tokens"),
+    [
+        ([("Some ", 1), ("more words ", 4), ("", 4), ("here", 5)], 5),
+        (
+            [("Some ", 0), ("words", 0)],
+            2,
+        ),  # a server that counts at the end only: a piece is a token, and no text is lost
+    ],
+    ids=["counted", "not counted"],
+)
+def test_chunks_that_say_how_many_tokens_there_were(pieces: list[tuple[str, int]], tokens: int) -> None:
+    stream = ask(Script(counting(*pieces), card={"owned_by": "vllm"}))
+    assert stream.text == "".join(text for text, _ in pieces)
+    assert len(stream.token_times_ns) == len(stream.text_ends) == len(stream.metrics.itl_ns) + 1 == tokens
+
+
+def test_no_more_tokens_are_counted_than_were_asked_for() -> None:
+    last = event({"choices": [], "usage": {"prompt_tokens": 10**300, "completion_tokens": 10**6}})
+    script = Script([*counting(("Some ", 1), ("words", 10**5)), last], card={"owned_by": "vllm"})
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT, SamplingParams(max_new_tokens=5)).result(timeout=30)
+        events = [event for event in remote.telemetry.since(0)[1] if isinstance(event, TokensEvent)]
+    assert (stream.text, stream.num_tokens, stream.metrics.completion_tokens) == ("Some words", 5, 5)
+    assert sum(len(event.tokens) for event in events) == 5
+    assert stream.metrics.prompt_tokens == 3  # the last number is none that could be true
+
+
+@pytest.mark.parametrize(
+    ("refuses", "asked"),
+    [
+        ("continuous_usage_stats", [["continuous_usage_stats", "include_usage"], ["include_usage"]]),
+        ("stream_options", [["continuous_usage_stats", "include_usage"], ["include_usage"], []]),
+    ],
+)
+def test_a_server_that_refuses_to_count_is_asked_for_less(refuses: str, asked: list[list[str]]) -> None:
+    def refuse(body: dict[str, Any]) -> Response | None:
+        options = body.get("stream_options")
+        if options is None or (refuses != "stream_options" and refuses not in options):
+            return None
+        fault = {"loc": ["body", "stream_options", refuses], "msg": "Extra inputs are not permitted"}
+        return JSONResponse({"detail": [fault]}, 422)
+
+    script = Script(words("Yes"), card={"owned_by": "vllm"}, refuse=refuse)
+    assert ask(script).text == "Yes"
+    assert [sorted(body.get("stream_options") or {}) for body in script.bodies] == asked
+
+
+def test_metrics_that_begin_with_the_first_request() -> None:
+    script = Script(words("Yes"), metrics="", card={"owned_by": "sglang"})
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.reasons["queue"] == "SGLang's metrics have not said it yet"
+        script.metrics = "sglang:num_running_reqs 2.0\nsglang:num_queue_reqs 1.0\n"
+        wait_until(lambda: remote.capabilities.queue)
+        assert "kv_usage" in remote.capabilities.reasons
+
+
+def test_every_portion_of_bytes_gives_the_same_answer() -> None:
+    body = b": comment\n\nevent: x\r\n" + b"".join(words("Grüße ", "🌹")).replace(b"\n", b"\r\n")
+    for size in (1, 7, len(body)):
+        stream = ask(Script([body[start : start + size] for start in range(0, len(body), size)]))
+        assert (stream.text, stream.finish_reason) == ("Grüße 🌹", FinishReason.STOP)
+
+
+def test_only_line_feeds_end_a_line() -> None:
+    text = "one\u2028two\u2029three\x85four\r\n"
+    choices = [{"delta": {"content": text}, "finish_reason": "stop"}]
+    assert ask(Script([event(json.dumps({"choices": choices}, ensure_ascii=False).encode())])).text == text
+
+
+async def endless(portion: bytes) -> AsyncIterator[bytes]:
+    while True:
+        yield portion
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("portion", "says"),
+    [
+        (b"data: " + b"x" * (1 << 16), "a line of more than 4 MiB"),
+        (event({"choices": [{"text": "x" * (1 << 16)}]}), "more than 4 MiB for an answer of at most 3 tokens"),
+    ],
+    ids=["a line", "an answer"],
+)
+def test_an_answer_without_end_is_given_up(portion: bytes, says: str) -> None:
+    assert says in failed(ask(Script(lambda: endless(portion)), params=SamplingParams(max_new_tokens=3)))
+
+
+async def stuck() -> AsyncIterator[bytes]:
+    yield b"{"
+    await asyncio.sleep(600)
+
+
+@pytest.mark.parametrize("body", [lambda: endless(b"x" * (1 << 16)), stuck], ids=["endless", "stuck"])
+def test_a_refusal_without_end_is_given_up(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "REFUSAL_S", 0.2, raising=False)
+    stream = ask(Script([], refuse=lambda _: StreamingResponse(body(), 503)))
+    assert failed(stream) == "the server replied with status 503"
+
+
+def test_a_server_that_does_not_stream() -> None:
+    choice = {"message": {"role": "assistant", "content": "All at once"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 5}
+    whole = JSONResponse({"choices": [choice], "usage": usage})
+    stream = ask(Script([], refuse=lambda body: whole))
+    assert (stream.text, stream.metrics.completion_tokens) == ("All at once", 5)
+
+
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
+    assert ask(Script(words("Yes"))).text == "Yes"
+
+
+@pytest.mark.parametrize(("idle_s", "connections"), [(60.0, 1), (0.0, 2)])
+def test_a_connection_is_used_again_for_a_while(
+    idle_s: float, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "KEEP_IDLE_S", idle_s)
+    script = Script(words("Yes"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert [remote.submit(CHAT).result(timeout=30).text for _ in range(2)] == ["Yes", "Yes"]
+    assert len(set(script.ports)) == connections
+
+
+def test_usage_is_left_out_where_it_is_refused() -> None:
+    def refuse(body: dict[str, Any]) -> Response | None:
+        return (
+            error(400, "Unrecognized request argument supplied: stream_options") if "stream_options" in body else None
+        )
+
+    script = Script(words("Yes"), refuse=refuse)
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert [remote.submit(CHAT).result(timeout=30).text for _ in range(2)] == ["Yes", "Yes"]
+    assert ["stream_options" in body for body in script.bodies] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [
+        (error(429, "too many requests wait"), "too many requests wait"),
+        (JSONResponse({"object": "error", "message": "top_k: not\nhere"}, 400), "top_k: not here"),
+        (JSONResponse({"detail": [{"msg": "Field required"}]}, 422), "Field required"),
+        (JSONResponse({"error": "context full"}, 500), "context full"),
+        (Response("<html>", 502), "the server replied with status 502"),
+        (Response("", 403), "the server does not accept the key"),
+        (Response("[1]", 200, media_type="application/json"), "no JSON object"),
+    ],
+)
+def test_refusals_are_the_servers_sentences(refused: Response, says: str) -> None:
+    assert says in failed(ask(Script([], refuse=lambda body: refused)))
+
+
+def test_what_a_server_adds_to_its_chunks_is_no_refusal() -> None:
+    piece = {
+        "choices": [{"index": 0, "delta": {"content": "Yes"}, "finish_reason": "stop"}],
+        "message": "from the cache",
+    }
+    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 1}}  # without choices
+    stream = ask(Script([event(piece), event(usage), DONE]))
+    assert (stream.text, stream.error, stream.metrics.prompt_tokens) == ("Yes", None, 9)
+
+
+@pytest.mark.parametrize(
+    ("place", "says"), [(["body", "temperature"], "temperature: too hot"), (["body"], "too hot"), (None, "too hot")]
+)
+def test_a_fault_names_its_field(place: list[str] | None, says: str) -> None:
+    refused = JSONResponse({"detail": [{"loc": place, "msg": "too hot"}]}, 422)
+    assert failed(ask(Script([], refuse=lambda body: refused))) == says
+
+
+def test_a_mistake_of_the_client_ends_its_own_stream_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def mistaken(self: exchange.Exchanges, stream: HttpStream, path: str, body: Any) -> None:
+        if stream.params.max_new_tokens == 1:
+            raise ZeroDivisionError
+        await run(self, stream, path, body)
+
+    run = exchange.Exchanges.run
+    monkeypatch.setattr(exchange.Exchanges, "run", mistaken)
+    with at_a_port(Script(words("Yes")).app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT, SamplingParams(max_new_tokens=1))
+        stream.result(timeout=5)
+        assert failed(stream) == "the request failed (ZeroDivisionError)"
+        assert remote.submit(CHAT).result(timeout=30).text == "Yes"
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([*words("Some ")[:-2], event({"error": {"message": "the worker died", "code": 500}})], "the worker died"),
+        ([*words("Some ")[:-2], event({"error": {"message": "it is full"}, "choices": []}), DONE], "it is full"),
+        ([*words("Some ")[:-2], event({"error": {"code": 9}, "choices": []}), DONE], "says that the request failed"),
+        (words("Some ")[:-2], "without saying why"),
+        ([*words("Some ")[:-2], event(b"{half")], "no JSON object"),
+        ([event({"choices": [{"text": "Some ", "finish_reason": "error"}]})], "says that the request failed"),
+    ],
+    ids=[
+        "an error event",
+        "an error with choices",
+        "an error without words",
+        "no end",
+        "no JSON",
+        "finished with error",
+    ],
+)
+def test_a_stream_that_goes_wrong_keeps_its_text(events: list[bytes], says: str) -> None:
+    stream = ask(Script(events))
+    assert says in failed(stream)
+    assert stream.text == "Some "
+
+
+def test_a_connection_that_breaks_off() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"".join(words("Some ")[:2])
+        await asyncio.sleep(0.05)
+        raise OSError("the server is gone")
+
+    stream = ask(Script(broken))
+    assert "closed the connection before the end" in failed(stream)
+    assert stream.text == "Some "
+
+
+SERVER = """
+import asyncio, sys, uvicorn
+from tests.remote.servers import Script, words
+async def endless():
+    yield b"".join(words("Some ")[:2])
+    await asyncio.sleep(600)
+uvicorn.run(Script(endless).app, port=int(sys.argv[1]), log_level="critical")
+"""
+
+
+def test_a_server_that_is_killed() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(port)]) as process:
+        try:
+            remote = attached(f"http://127.0.0.1:{port}")
+            streams = [remote.submit(CHAT) for _ in range(5)]
+            assert all(stream.wait_for_first_token(timeout=30) for stream in streams)
+            process.kill()
+            process.wait()  # until then its port may still take a connection
+            for stream in streams:
+                assert "closed the connection before the end" in failed(stream.result(timeout=5))
+            late = remote.submit(CHAT)
+            late.result(timeout=20)
+            assert "nothing answers" in failed(late)
+            assert not remote.health().ok and remote.alive
+            remote.close()
+        finally:
+            process.kill()
+
+
+def attached(url: str) -> HttpEngine:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return HttpEngine(url)
+        except EngineStartError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.remote.monitor.STOPPED_S", 0.2)
+    monkeypatch.setattr("roseplay.remote.monitor.OVERDUE_S", 0.1)
+    monkeypatch.setattr("roseplay.remote.monitor.REPLY_S", 0.2)
+    stuck = asyncio.Event()
+    hanging: list[bool] = []
+
+    async def hang() -> AsyncIterator[bytes]:
+        yield b"".join(words("Some ")[:2])
+        hanging.append(True)
+        await stuck.wait()
+
+    script = Script(hang)
+
+    @script.app.middleware("http")
+    async def never(request: Any, call_next: Any) -> Any:
+        if hanging:
+            await asyncio.sleep(5)
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        stream = remote.submit(CHAT)
+        stream.result(timeout=30)
+        assert "gave no sign of life" in failed(stream)
+        assert remote.overdue is not None and "has not answered" in remote.overdue
+
+
+def test_parameters_are_only_sent_where_they_ask_for_something() -> None:
+    script = Script(words("Yes"))
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        remote.submit("Once").result(timeout=30)
+        params = SamplingParams(top_k=5, min_p=0.1, repetition_penalty=1.2, seed=1, stop=("x",), ignore_eos=True)
+        remote.submit([1, 2], params).result(timeout=30)
+    plain, asked = script.bodies
+    assert plain == {
+        "model": "scripted", "prompt": "Once", "max_tokens": 128, "temperature": 0.0, "top_p": 1.0, "stream": True,
+        "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    added = {
+        "prompt": [1, 2], "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "seed": 1, "stop": ["x"], "ignore_eos": True,
+    }  # fmt: skip
+    assert asked == {**plain, **added}
+    assert script.paths == ["completions", "completions"]
+
+
+def test_a_servers_own_defaults_are_switched_off_where_its_names_are_known() -> None:
+    script = Script(words("Yes"), card={"owned_by": "llamacpp"})
+    ask(script, CHAT, SamplingParams(repetition_penalty=1.3))
+    assert script.bodies[0].items() >= {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3}.items()
+    assert "repetition_penalty" not in script.bodies[0]
+    vllm = Script(words("Yes"), card={"owned_by": "vllm"})
+    ask(vllm)
+    assert vllm.bodies[0].items() >= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items()
+
+
+def test_load_is_followed_while_requests_run() -> None:
+    going = asyncio.Event()
+
+    async def until_told() -> AsyncIterator[bytes]:
+        for part in words("Some ", "more"):
+            yield part
+        await asyncio.wait_for(going.wait(), 30)
+
+    script = Script(until_told, metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        assert remote.capabilities.queue and not remote.capabilities.kv_usage
+        assert remote.capabilities.reasons["kv_usage"] == "TGI's metrics do not say"
+        stream = remote.submit(CHAT)
+
+        def loads() -> list[LoadEvent]:
+            return [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+
+        wait_until(lambda: loads() and (loads()[-1].total.running, loads()[-1].total.waiting) == (8, 3))
+        script.metrics = "tgi_queue_size 0\ntgi_batch_current_size 1\n"
+        wait_until(lambda: loads()[-1].total.running == 1)
+        stream.cancel()
+        assert stream.result(timeout=5).finish_reason is FinishReason.ABORT
+
+
+def test_a_failure_of_no_known_kind_is_named() -> None:
+    said = failure(httpx.DecodingError("not\ngzip"), "http://host")
+    assert said == "the request to http://host failed (DecodingError: not gzip)"
+
+
+def test_the_first_look_after_the_last_request_tells_that_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.remote.monitor.LOOK_S", 0.1)
+    monkeypatch.setattr("roseplay.remote.monitor.IDLE_LOOKS", 10**9)  # no other look while it is idle
+    remotes: list[HttpEngine] = []
+    told = asyncio.Event()  # that a request runs
+
+    async def until_told() -> AsyncIterator[bytes]:
+        *parts, end = words("Yes")
+        for part in parts:
+            yield part
+        await asyncio.wait_for(told.wait(), 30)
+        yield end
+
+    script = Script(until_told, metrics="tgi_queue_size 0\ntgi_batch_current_size 0\n")
+
+    @script.app.middleware("http")
+    async def count(request: Any, call_next: Any) -> Any:
+        if request.url.path == "/metrics":
+            running = remotes[0].num_unfinished if remotes else 0
+            script.metrics = f"tgi_queue_size 0\ntgi_batch_current_size {running}\n"
+        elif script.metrics.endswith("1\n"):
+            told.set()  # a look asks for metrics first: the next one has to say that the request has ended
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+
+        def running() -> list[int | None]:
+            events = remote.telemetry.since(0)[1]
+            return [event.total.running for event in events if isinstance(event, LoadEvent)]
+
+        remotes.append(remote)
+        remote.submit(CHAT).result(timeout=30)
+        wait_until(lambda: running()[-2:] == [1, 0])
+
+
+def test_an_answer_that_comes_at_once_has_a_time() -> None:
+    choice = {"message": {"role": "assistant", "content": "All at once"}, "finish_reason": "stop"}
+    metrics = ask(Script([], refuse=lambda body: JSONResponse({"choices": [choice]}))).metrics
+    assert metrics.first_token_ns is not None and metrics.first_byte_ns is not None and metrics.finished_ns is not None
+    assert metrics.submitted_ns < metrics.first_byte_ns <= metrics.first_token_ns <= metrics.finished_ns
+
+
+def test_a_load_that_has_not_changed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roseplay.remote.monitor.LOOK_S", 0.01)
+    monkeypatch.setattr("roseplay.remote.monitor.IDLE_LOOKS", 2)
+    script = Script(words("Yes"), metrics="tgi_queue_size 3\ntgi_batch_current_size 8\n")
+    scraped: list[bool] = []
+
+    @script.app.middleware("http")
+    async def count(request: Any, call_next: Any) -> Any:
+        if request.url.path == "/metrics":
+            scraped.append(True)
+        return await call_next(request)
+
+    with at_a_port(script.app) as address, HttpEngine(address) as remote:
+        wait_until(lambda: len(scraped) > 6)
+        loads = [event for event in remote.telemetry.since(0)[1] if isinstance(event, LoadEvent)]
+    assert len(loads) == 1
+
+
+def test_nothing_is_kept_of_requests_that_ended() -> None:
+    with at_a_port(Script(words("Yes")).app) as address, HttpEngine(address) as remote:
+        for _ in range(3):
+            remote.submit(CHAT).result(timeout=30)
+        wait_until(lambda: not remote._connection._tasks)
