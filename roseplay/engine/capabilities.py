@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,15 @@ class Capabilities:
         """Returns all capabilities but these, by name, with the reason for each."""
         absent: dict[str, Any] = dict.fromkeys(reasons, False)
         return cls(**absent, reasons=dict(reasons))
+
+    def refuse(self, name: str) -> NoReturn:
+        """Raises ``ValueError`` with the reason why this capability is absent."""
+        raise ValueError(self.reasons[name])
+
+    def require(self, name: str) -> None:
+        """Raises ``ValueError`` with the reason if this capability is absent."""
+        if not getattr(self, name):
+            self.refuse(name)
 
     def adding(self, name: str) -> Capabilities:
         """Returns these and one more."""

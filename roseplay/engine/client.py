@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from roseplay.core.progress import STAGES, Progress
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.detokenizer import make_decoder
+from roseplay.engine.engine_like import Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
 from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, close_at_exit, end_forgotten
@@ -58,8 +59,6 @@ from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.transport import Transport, WorkerGoneError, start_transport
 
 logger = logging.getLogger(__name__)
-
-Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
 
 
 class Engine:
@@ -152,7 +151,12 @@ class Engine:
     # -- requests
 
     def submit(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, on_update: Listener | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_update: Listener | None = None,
+        due_ns: int | None = None,
     ) -> Stream:
         """Enqueue a request and return its stream at once; all model work happens in the worker.
 
@@ -160,6 +164,7 @@ class Engine:
             prompt: text, chat messages (``[{"role": "user", "content": "…"}]``), or token ids.
             params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
             on_update: called from the receiver thread whenever something arrived for the stream; must return quickly.
+            due_ns: when its traffic wanted it to be submitted, for the stream's metrics.
 
         Raises:
             ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
@@ -178,7 +183,7 @@ class Engine:
                     pass
         else:
             stream = self._enqueue(token_ids, params, submitted_ns, on_update)
-        stream.metrics.accepted_ns = self.clock.now_ns()
+        stream.metrics.due_ns, stream.metrics.accepted_ns = due_ns, self.clock.now_ns()
         return stream
 
     @contextlib.contextmanager

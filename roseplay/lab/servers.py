@@ -33,13 +33,13 @@ class MeasuredServer(HttpEngine):
     def set_knobs(self, **changes: Any) -> Knobs:
         return self.knobs if self._found is None else super().set_knobs(**changes)
 
-    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
+    def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
         if self._found is not None and self.alive:
             try:
                 super().set_knobs(**self._found.to_dict())
             except (EngineError, ValueError) as error:
                 logger.warning("%s keeps the settings of the last run: %s", self.url, error)
-        super().close(timeout)
+        super().close(timeout, reason=reason)
 
 
 class Servers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from roseplay.engine.engine_like import HasTokenizer
 from roseplay.formats.text import shown
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.metrics import ms, percentile
@@ -48,7 +49,7 @@ def kind_of(name: str) -> str:
     raise ValueError(f"there is no burst of kind {shown(name)}: use one of {', '.join(LABELS)}")
 
 
-def burst_prompts(engine: Any, kind: str, size: int, seed: int, mix: PromptMix | None = None) -> list[Prompt]:
+def burst_prompts(engine: HasTokenizer, kind: str, size: int, seed: int, mix: PromptMix | None = None) -> list[Prompt]:
     """Returns the prompts of a burst; the same arguments give the same prompts.
 
     Args:
@@ -64,7 +65,7 @@ def label_of(kind: str, mix: PromptMix | None = None) -> str:
     return "·".join(map(str, mix.repeats)) + " mix"
 
 
-def traffic_source(engine: Any, kind: str, seed: int) -> PromptSource:
+def traffic_source(engine: HasTokenizer, kind: str, seed: int) -> PromptSource:
     """Returns where the prompts of bursts and of steady traffic come from.
 
     They begin with the seed, so that two bursts share no prefix: otherwise the second would find the first one's

@@ -1,15 +1,26 @@
-"""The chats in the lanes of all tabs: send, regenerate, clear, and the settings of their answers."""
+"""What is asked: in the lanes of all tabs, with the settings of their answers, and by programs."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
-from roseplay.play.chats import Turn, begins_thinking, check_chars, checked_prompt, has_no_role, next_prompt
+from roseplay.play.chats import (
+    Message,
+    Turn,
+    as_prompt,
+    begins_thinking,
+    check_chars,
+    checked_messages,
+    checked_prompt,
+    has_no_role,
+    next_prompt,
+)
 from roseplay.play.lanes import Lane
+from roseplay.play.requests import Requests
 from roseplay.play.session import Tab, Tabs, check_lane
 from roseplay.play.settings import NAMES, Settings, checked_system, defaults
 from roseplay.recording.request_registry import TrackedRequest
@@ -19,21 +30,12 @@ class ChatService:
     """The chats of all tabs. Thread-safe.
 
     Args:
-        engine: a ``roseplay.Engine``.
-        submit: submits a prompt with its ``SamplingParams`` and facts about its sender, see ``Playground``.
-        abort: ends a request by id.
-        touched: called with a tab's id before its chats are changed.
+        tabs: whose chats they are.
+        requests: where prompts go.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        tabs: Tabs,
-        submit: Callable[..., TrackedRequest],
-        abort: Callable[[int], bool],
-        touched: Callable[[str], object] = lambda tab_id: None,
-    ) -> None:
-        self._engine, self._tabs, self._submit, self._abort, self._touched = engine, tabs, submit, abort, touched
+    def __init__(self, tabs: Tabs, requests: Requests) -> None:
+        self._engine, self._tabs, self._requests = requests.engine, tabs, requests
         self._sends = itertools.count(1)
 
     def send(
@@ -66,6 +68,24 @@ class ChatService:
             ids.append(self._ask(tab, lane, text, drawn, said, instead=edit))
         return ids
 
+    def ask(
+        self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
+    ) -> TrackedRequest:
+        """Submit one request of a program: no tab, no lane, no lease. ``messages`` take the place of ``prompt``.
+
+        Raises:
+            ValueError: the prompt is empty, malformed or too long.
+        """
+        system = checked_system(system)
+        if messages is not None:
+            turns = checked_messages(messages)
+        else:
+            turns = [{"role": "user", "content": checked_prompt(prompt)}]
+        if system.strip():
+            turns = [{"role": "system", "content": system}, *turns]
+        check_chars(sum(len(turn["content"]) for turn in turns), self._engine.info.max_model_len)
+        return self._requests.submit(as_prompt(turns, self._engine), params, kind="api")
+
     def regenerate(self, *, lanes: Sequence[int], tab_id: str) -> list[int]:
         """Ask the last question of these lanes again with another seed; returns the requests' ids.
 
@@ -96,8 +116,8 @@ class ChatService:
 
     def _open(self, tab_id: str) -> Tab:
         """Returns the tab, whose chats are about to change."""
-        tab = self._tabs.open(tab_id)  # a call without a tab is refused, and ends nobody's demo
-        self._touched(tab_id)
+        tab = self._tabs.open(tab_id)
+        tab.end_demo()
         return tab
 
     def settings(self, tab_id: str, lane: int = 0) -> Settings:
@@ -142,9 +162,15 @@ class ChatService:
             self._abort_answer(lane)
             tokenizer = self._engine.tokenizer
             turn = Turn(question, left_out, begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer))
-            about = {"kind": "lane", "lane": lane.number, "tab": tab.tab_id, "title": question}
-            about["thinking"] = turn.thinking
-            tracked = self._submit(prompt, params, **about)
+            tracked = self._requests.submit(
+                prompt,
+                params,
+                kind="lane",
+                lane=lane.number,
+                tab=tab.tab_id,
+                title=question,
+                thinking=turn.thinking,
+            )
             turn.begin(tracked)
             tab.add(tracked)
             lane.chat.append(before, turn)
@@ -154,7 +180,7 @@ class ChatService:
         """Abort the lane's unfinished answer, if any."""
         tracked = lane.chat.last.tracked if lane.chat.last else None
         if tracked and not tracked.finished:
-            self._abort(tracked.request_id)
+            self._requests.abort(tracked.request_id)
 
 
 def lane_seed(turn: int, lane: int) -> int:

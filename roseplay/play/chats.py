@@ -13,6 +13,7 @@ from typing import Any
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
+from roseplay.engine.engine_like import HasTokenizer
 from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.formats.text import shown
 from roseplay.recording.request_registry import TrackedRequest
@@ -216,7 +217,7 @@ def checked_messages(messages: Any) -> list[Message]:
     return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 
-def as_prompt(messages: Sequence[Message], engine: Any) -> Any:
+def as_prompt(messages: Sequence[Message], engine: HasTokenizer) -> Any:
     """Returns messages as a prompt for ``engine.submit``.
 
     That is the messages if the model has a chat template or a server applies it, plain text if not, and one token per
@@ -247,7 +248,7 @@ def next_prompt(
     system: str,
     question: str,
     max_new_tokens: int,
-    engine: Any,
+    engine: HasTokenizer,
 ) -> tuple[Any, int]:
     """Returns the prompt that asks ``question`` after the newest ``turns`` that fit, and how many were left out.
 

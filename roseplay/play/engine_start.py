@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roseplay.config import Knobs
+from roseplay.engine.engine_like import EngineLike
 from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.options import Options
@@ -38,7 +39,7 @@ def host_engine(options: Options, command: str) -> EngineHost:
     return EngineHost(make, options.model, options.config, knobs, command, name=called(options.model))
 
 
-def _playground(engine: Any, options: Options, start: Start) -> Playground:
+def _playground(engine: EngineLike, options: Options, start: Start) -> Playground:
     from roseplay.play.playground import Playground
 
     record = None if options.record is None else record_name(options.record, start.number)
@@ -64,7 +65,7 @@ def record_name(record: str, number: int) -> str:
     return str(next(name for name in names if not name.exists()))
 
 
-def _load(start: Start) -> Any:
+def _load(start: Start) -> EngineLike:
     from roseplay.engine.client import Engine
 
     return Engine(
@@ -78,7 +79,7 @@ def _load(start: Start) -> Any:
     )
 
 
-def _attach(address: ServerAddress) -> Any:
+def _attach(address: ServerAddress) -> EngineLike:
     from roseplay.remote.engine import HttpEngine
 
     return HttpEngine(address.url, api_key=address.api_key, model=address.model)

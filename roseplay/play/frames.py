@@ -324,8 +324,8 @@ def describe(tracked: TrackedRequest, page_time: PageTime) -> dict[str, Any]:
         "burst": tracked.burst,
         "prompt_tokens": tracked.prompt_tokens,
     }
-    if tracked.arrived_ns is not None:
-        about["arrived"] = page_time.ms(tracked.arrived_ns)
+    if tracked.stream.metrics.due_ns is not None:
+        about["arrived"] = page_time.ms(tracked.stream.metrics.due_ns)
     return {**about, "thinking": True} if tracked.thinking else about
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a start imports them after the page
     from roseplay.config import SamplingParams
+    from roseplay.engine.engine_like import EngineLike
     from roseplay.lab.lab import Lab
     from roseplay.play.bursts import Burst
     from roseplay.play.chat_service import ChatService
     from roseplay.play.demos.player import DemoPlayer
     from roseplay.play.demos.script import Demo
     from roseplay.play.playground import Playground
+    from roseplay.play.requests import Requests
     from roseplay.play.session import Tabs
     from roseplay.play.traffic_service import TrafficService
     from roseplay.recording.request_registry import TrackedRequest
@@ -34,7 +36,7 @@ class Hosted(ABC):
         """The one that is live; raises ``EngineError`` while there is none."""
 
     @property
-    def engine(self) -> Any:
+    def engine(self) -> EngineLike:
         return self.playground.engine
 
     @property
@@ -48,6 +50,10 @@ class Hosted(ABC):
     @property
     def tabs(self) -> Tabs:
         return self.playground.tabs
+
+    @property
+    def requests(self) -> Requests:
+        return self.playground.requests
 
     @property
     def chats(self) -> ChatService:

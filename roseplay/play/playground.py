@@ -14,24 +14,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
+from roseplay.engine.engine_like import EngineLike
 from roseplay.formats.json_text import encode
 from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import Burst, default_traffic
 from roseplay.play.chat_service import ChatService
-from roseplay.play.chats import Message, as_prompt, check_chars, checked_messages, checked_prompt, title_of
+from roseplay.play.chats import Message
 from roseplay.play.demos.player import DemoPlayer, Stage
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing, PageTime, history
 from roseplay.play.prompt_cache import describe_prompt
+from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
-from roseplay.play.settings import checked_system
 from roseplay.play.story.story import Story
 from roseplay.play.story.text import segments
 from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.frame_rows import COLUMNS
 from roseplay.recording.recorder import Recorder
-from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+from roseplay.recording.request_registry import TrackedRequest
 from roseplay.remote.address import ServerAddress
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
@@ -46,7 +47,7 @@ class Playground:
     """An engine, the tabs that look at it, and the thread that makes frames of its telemetry.
 
     Args:
-        engine: a ``roseplay.Engine``, or an ``HttpEngine``; the caller closes it.
+        engine: the caller closes it.
         tabs: with a clock of their own in tests.
         record: a new file for the run. Raises ``OSError`` if it cannot be made.
         servers: with which the lab may compare the engine, where that is a server.
@@ -60,7 +61,7 @@ class Playground:
 
     def __init__(
         self,
-        engine: Any,
+        engine: EngineLike,
         *,
         tabs: Tabs | None = None,
         record: str | None = None,
@@ -75,25 +76,28 @@ class Playground:
         store = None if after is None else after.lab.store
         self.lab: Lab = Lab(engine, servers=servers, store=store, speed=lambda: self._speed.speed)
         self.submissions = Submissions()
-        self._registry = RequestRegistry(engine.info.block_size)
+        self.requests = Requests(engine)
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
         self._story = Story(self.knobs())
         absent = engine.capabilities.reasons
-        self._recorder = Recorder(self._registry, self._about, self.knobs(), absent=absent, file=record)
+        self._recorder = Recorder(self.requests.registry, self._about, self.knobs(), absent=absent, file=record)
         self._builder = FrameBuilder(
-            *(self._registry, self._time, self._ring),
+            *(self.requests.registry, self._time, self._ring),
             story=self._story,
             max_waiting=engine.config.max_waiting,
             remote=engine.info.server is not None,
             absent=lambda: engine.capabilities.reasons,
             tap=self._recorder.take,
         )
-        self.chats = ChatService(engine, self.tabs, self._submit, self._abort, self._end_demo)
-        self.traffic = TrafficService(engine, self.tabs, self._submit, self._end_demo)
+        self.chats = ChatService(self.tabs, self.requests)
+        self.traffic = TrafficService(self.tabs, self.requests)
         stage = Stage(
-            *(engine, self.tabs, self.chats, self.traffic, self._story),
-            abort=self._abort,
+            self.requests,
+            self.tabs,
+            self.chats,
+            self.traffic,
+            self._story,
             now_ms=self._time.now,
             speed=lambda: self._speed.speed,
         )
@@ -143,16 +147,7 @@ class Playground:
         Raises:
             ValueError: the prompt is empty, malformed or too long.
         """
-        system = checked_system(system)
-        turns = (
-            checked_messages(messages)
-            if messages is not None
-            else [{"role": "user", "content": checked_prompt(prompt)}]
-        )
-        if system.strip():
-            turns = [{"role": "system", "content": system}, *turns]
-        check_chars(sum(len(turn["content"]) for turn in turns), self.engine.info.max_model_len)
-        return self._submit(as_prompt(turns, self.engine), params, kind="api")
+        return self.chats.ask(prompt, params, system=system, messages=messages)
 
     def burst(self, **how: Any) -> Burst:
         """Submit many requests at once. See ``TrafficService.burst``."""
@@ -176,7 +171,7 @@ class Playground:
             doomed = [t.request_id for t in tab.unfinished() if lane is None or t.lane == lane]
         else:
             return int(self.engine.abort_all())  # including requests that are not registered
-        return sum(self._abort(request_id) for request_id in doomed)
+        return sum(self.requests.abort(request_id) for request_id in doomed)
 
     def start_demo(self, name: str, tab_id: str) -> Demo:
         """Begin a demo in a tab. Whatever is sent from that tab, and any change of a knob, ends it.
@@ -191,9 +186,6 @@ class Playground:
         if self.lab.running:
             raise ValueError("the lab is measuring: wait for it, or stop it")
         return self.demos.start(name, tab_id)
-
-    def _end_demo(self, tab_id: str) -> None:
-        self.demos.stop(tab_id)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change any of the knobs, all or none; returns all of them. Raises ``ValueError`` that names what is wrong."""
@@ -222,12 +214,12 @@ class Playground:
         Raises:
             ValueError: the request is not known, or no longer.
         """
-        tracked, tab = self._registry.get(request_id), self.tabs.get(tab_id)
+        tracked, tab = self.requests.registry.get(request_id), self.tabs.get(tab_id)
         if tracked is None and tab is not None:
             tracked = tab.find(request_id)
         if tracked is None:
             raise ValueError(f"request {request_id} is not known here, or no longer: it ended too long ago")
-        return describe_prompt(tracked, self._registry, self.engine.tokenizer, tab_id=tab_id)
+        return describe_prompt(tracked, self.requests.registry, self.engine.tokenizer, tab_id=tab_id)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
         """Yields the run so far, line by line, with the texts of this tab's requests only."""
@@ -265,7 +257,8 @@ class Playground:
 
     def _snapshot(self, now: float) -> dict[str, Any]:
         requests = [
-            [tracked.request_id, history(tracked, self._registry, self._time)] for tracked in self._registry.all()
+            [tracked.request_id, history(tracked, self.requests.registry, self._time)]
+            for tracked in self.requests.registry.all()
         ]
         return {
             "info": dataclasses.asdict(self.engine.info),
@@ -286,25 +279,9 @@ class Playground:
 
     # -- internals
 
-    def _submit(self, prompt: Any, params: SamplingParams, *, kind: Kind, **about: Any) -> TrackedRequest:
-        with self._registry.submitting() as enter:
-            about.setdefault("title", title_of(prompt))
-            due = {} if self.engine.info.tokenizes else {"due_ns": about.get("arrived_ns")}
-            tracked = TrackedRequest(self.engine.submit(prompt, params, **due), kind=kind, **about)
-            enter(tracked)
-        return tracked
-
     def _stop_traffic(self, tab_id: str = "") -> None:
         for kind in LOOPS:
             self.traffic.stop(kind, tab_id, abort=True)
-
-    def _abort(self, request_id: int) -> bool:
-        if not self.engine.abort(request_id):
-            return False
-        tracked = self._registry.get(request_id)
-        if tracked:
-            tracked.stopping = True
-        return True
 
     def _run(self) -> None:
         failing = False
@@ -327,5 +304,5 @@ class Playground:
             self.demos.interrupt()
         made = self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news())
         if made:
-            self._registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
+            self.requests.registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made

@@ -9,18 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from roseplay.engine.health import Health
 from roseplay.formats.json_text import encode
 from roseplay.play.chat_service import ChatService
+from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.recording.reader import RecordingError, parse
+from roseplay.recording.recorded_engine import NO_ENGINE, RecordedEngine
 from roseplay.serve.submissions import Submissions
-
-_NO_ENGINE = "this page replays a recording and has no engine: start it without --replay to send something"
-
-
-def _healthy(timeout: float = 0.0) -> Health:
-    return Health(True, "this page replays a recording and has no engine")
 
 
 class ReplayServer:
@@ -49,8 +44,9 @@ class ReplayServer:
             **dict.fromkeys(("start_steady", "check_own", "start_own", "stop"), self._refuse)
         )
         self.demos = SimpleNamespace(next=self._refuse, stop=self._refuse)
-        self.engine = SimpleNamespace(info=recording.info, alive=True, overdue=None, health=_healthy, tokenizer=None)
-        self.chats = ChatService(self.engine, Tabs(), self._refuse, self._refuse)  # its settings can be read
+        self.engine = RecordedEngine(recording)
+        self.requests = Requests(self.engine)
+        self.chats = ChatService(Tabs(), self.requests)  # its settings can be read
         frames = recording.frames
         self._figures = {
             "seconds": round((frames[-1]["t"] - frames[0]["t"]) / 1000, 1) if frames else 0.0,
@@ -88,6 +84,6 @@ class ReplayServer:
         return encode({**head, "health": None, "frames": [], "own": {"lanes": []}})
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise ValueError(_NO_ENGINE)
+        raise ValueError(NO_ENGINE)
 
     send = ask = burst = stop = set_knobs = block = prompt = start_demo = _refuse

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from roseplay.play.lanes import Lane, parse_seen
 from roseplay.play.open_loop import OpenLoop
@@ -22,14 +22,27 @@ LEASE_S = 300.0  # browsers throttle hidden pages to one poll a minute
 _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
+class Playing(Protocol):
+    """A demo that plays in a tab."""
+
+    def end(self) -> None:
+        """End it, and wait until everything is as it was before; does nothing when the demo itself calls it."""
+
+
 class Tab:
-    """One tab of one browser: its lanes, its settings, and its requests that have not ended."""
+    """One tab of one browser: its lanes, its settings, and its requests that have not ended.
+
+    Attributes:
+        traffic: the newest of each kind, which may have ended.
+        demo: the one that plays in it.
+    """
 
     def __init__(self, tab_id: str, now: float) -> None:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
         self.settings = TabSettings()
-        self.traffic: dict[str, OpenLoop] = {}  # the newest of each kind, which may have ended
+        self.traffic: dict[str, OpenLoop] = {}
+        self.demo: Playing | None = None
         self.last_seen = now
         self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
@@ -47,6 +60,11 @@ class Tab:
                 for lane in self._put_aside.values():
                     lane.chat.send_again()
                 self.lanes, self._put_aside = {**_cleared(self.lanes), **self._put_aside}, None
+
+    def end_demo(self) -> None:
+        """End the demo that plays here, if there is one: somebody uses the tab for something else."""
+        if self.demo is not None:
+            self.demo.end()
 
     def take_traffic(self, kind: str, loop: OpenLoop) -> None:
         """Put it in place of the traffic of this kind so far, which sends no more."""

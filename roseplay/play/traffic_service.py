@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from roseplay.config import SamplingParams
@@ -14,6 +13,7 @@ from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_
 from roseplay.play.chats import as_prompt
 from roseplay.play.open_loop import OpenLoop
 from roseplay.play.own import FileTraffic, read_own
+from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.steady import SteadyPlan, SteadyTraffic
 from roseplay.recording.request_registry import TrackedRequest
@@ -30,21 +30,15 @@ class TrafficService:
     """Sends bursts, steady traffic and traffic from files to an engine. Thread-safe.
 
     Args:
-        submit: submits a prompt and registers its sender, see ``Playground``.
-        touched: called with a tab's id before something is sent from it.
+        tabs: where traffic comes from.
+        requests: where it goes.
 
     Attributes:
         newest_burst: the burst that was begun last.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        tabs: Tabs,
-        submit: Callable[..., TrackedRequest],
-        touched: Callable[[str], object] = lambda tab_id: None,
-    ) -> None:
-        self._engine, self._tabs, self._submit, self._touched = engine, tabs, submit, touched
+    def __init__(self, tabs: Tabs, requests: Requests) -> None:
+        self._engine, self._tabs, self._requests = requests.engine, tabs, requests
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(_FIRST_SEED)
         self.newest_burst: Burst | None = None
@@ -74,12 +68,14 @@ class TrafficService:
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         tab = self._tabs.open(tab_id) if tab_id else None
         if tab:
-            self._touched(tab_id)
+            tab.end_demo()
         info = self._engine.info
         burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size, mix)
         for prompt in burst_prompts(self._engine, key, size, seed, mix):
             try:
-                tracked = self._send(prompt, params, kind="burst", burst=burst.burst_id, tab=tab_id)
+                tracked = self._requests.submit(
+                    self._chat(prompt), params, kind="burst", burst=burst.burst_id, tab=tab_id
+                )
             except EngineBusyError:
                 if not burst.requests:
                     raise
@@ -116,12 +112,12 @@ class TrafficService:
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
         info = self._engine.info
         info.check_fits(1, max_new_tokens)
-        self._touched(tab_id)
+        tab.end_demo()
         source = traffic_source(self._engine, plan.kind, plan.seed)
 
         def send(index: int, due_ns: int) -> TrackedRequest:
             prompt = KINDS[plan.kind].prompt(source, index)
-            tracked = self._send(prompt, params, kind="steady", tab=tab_id, arrived_ns=due_ns)
+            tracked = self._requests.submit(self._chat(prompt), params, kind="steady", tab=tab_id, due_ns=due_ns)
             tab.add(tracked)
             return tracked
 
@@ -169,7 +165,7 @@ class TrafficService:
             raise ValueError("traffic from a file needs the id of a tab: it ends when that tab no longer polls")
         tab = self._tabs.open(tab_id)
         file, seed = self.check_own(content, name), self._seed(seed)
-        self._touched(tab_id)
+        tab.end_demo()
 
         def send(index: int, due_ns: int) -> TrackedRequest:
             request = file.requests[index]
@@ -177,7 +173,7 @@ class TrafficService:
             if isinstance(prompt, int):
                 prompt = random_prompt(prompt, index, self._engine.info.vocab_size, seed)
             params = SamplingParams(max_new_tokens=request.answer_tokens, ignore_eos=True)
-            tracked = self._send(prompt, params, kind="own", tab=tab_id, arrived_ns=due_ns)
+            tracked = self._requests.submit(self._chat(prompt), params, kind="own", tab=tab_id, due_ns=due_ns)
             tab.add(tracked)
             return tracked
 
@@ -202,9 +198,6 @@ class TrafficService:
             raise ValueError(f"seed is {shown(seed)}: use an integer from 0 to {MAX_SEED}")
         return seed
 
-    def _send(self, prompt: Prompt, params: SamplingParams, **about: Any) -> TrackedRequest:
-        """Submit a prompt; text is one chat message."""
-        return self._submit(self._chat(prompt) if isinstance(prompt, str) else prompt, params, **about)
-
-    def _chat(self, text: str) -> Any:
-        return as_prompt([{"role": "user", "content": text}], self._engine)
+    def _chat(self, prompt: Prompt) -> Any:
+        """Returns a prompt for the engine: text is one chat message."""
+        return as_prompt([{"role": "user", "content": prompt}], self._engine) if isinstance(prompt, str) else prompt

@@ -27,7 +27,6 @@ class TrackedRequest:
         burst: id of its burst.
         title: its prompt, for people.
         tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
-        arrived_ns: when it was due, of steady traffic and traffic from a file; it may have been submitted later.
         computed, target: prompt tokens in its blocks, and how many it needs.
         thinking: its prompt ends with the beginning of a part in which the model thinks.
         stopping: an abort was requested; the current step is finished first.
@@ -43,7 +42,6 @@ class TrackedRequest:
     burst: int | None = None
     tab: str = ""
     title: str = ""
-    arrived_ns: int | None = None
     thinking: bool = False
     stopping: bool = False
     computed: int = 0

@@ -6,19 +6,20 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import httpx
 
 from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import FreeMemory
+from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.engine_like import NotInspectable, Prompt
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.engine.health import Health
-from roseplay.engine.messages import BlockInfo
 from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import KnobEvent, Telemetry
 from roseplay.remote.address import ServerAddress
@@ -32,13 +33,11 @@ from roseplay.remote.sentences import RefusedError, failure
 from roseplay.remote.server import KNOBS_PATH, attach, knobs_in
 from roseplay.remote.stream import HttpStream
 
-Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int]
-
 CLOSE_TIMEOUT_S = 5.0
 CLEAR_ATTEMPTS, CLEAR_AGAIN_S = 6, 0.5
 
 
-class HttpEngine:
+class HttpEngine(NotInspectable):
     """A model that a server serves, with the interface of ``Engine``.
 
     All times are of this process's clock: TTFT is from ``submit`` to the first piece of text that arrived here. What the
@@ -61,8 +60,6 @@ class HttpEngine:
     """
 
     tokenizer = None
-    paused = False
-    worker_pid = None
 
     def __init__(
         self, url: str, *, api_key: str | None = None, model: str | None = None, config: EngineConfig | None = None
@@ -151,6 +148,11 @@ class HttpEngine:
         return sum(self.abort(stream.request_id) for stream in self._live.all())
 
     @property
+    def room(self) -> int:
+        """How many more requests may wait, of what a page takes for the length of the server's queue."""
+        return max(0, self.config.max_waiting - self._live.count)
+
+    @property
     def num_unfinished(self) -> int:
         """Requests that have been submitted here and have not ended; the server may have others."""
         return self._live.count
@@ -170,7 +172,7 @@ class HttpEngine:
             EngineError: the server does not reply, or the engine is closed.
         """
         self._check_alive()
-        self._check("knobs")
+        self.capabilities.require("knobs")
         with self._knob_lock:
             try:
                 found = knobs_in(self._control.patch(KNOBS_PATH, changes))
@@ -212,7 +214,7 @@ class HttpEngine:
             EngineError: it does not reply, or refuses.
         """
         self._check_alive()
-        self._check("clear_cache")
+        self.capabilities.require("clear_cache")
         for attempt in range(CLEAR_ATTEMPTS):  # some refuse for a moment after the last answer
             if attempt:
                 time.sleep(CLEAR_AGAIN_S)
@@ -224,25 +226,8 @@ class HttpEngine:
                 return
         raise EngineError(f"{self.url}{self.server.clear_path} replied with status {status}")
 
-    def pause(self) -> None:
-        self._refuse("pause")
-
-    def resume(self) -> None:
-        self._refuse("pause")
-
-    def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
-        self._refuse("inspect")
-
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
         raise ValueError(f"{self.server.dialect.title} does not say how much memory is free")
-
-    def _refuse(self, name: str) -> NoReturn:
-        """Raises ``ValueError`` with the reason why the server cannot do this."""
-        raise ValueError(self.capabilities.reasons[name])
-
-    def _check(self, name: str) -> None:
-        if not getattr(self.capabilities, name):
-            self._refuse(name)
 
     # -- health and life
 
@@ -269,13 +254,18 @@ class HttpEngine:
         if self._closed:
             raise EngineError("the engine is closed")
 
-    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """End all requests with ``abort`` and the threads. Closing twice is allowed; the server stays as it is."""
+    def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
+        """End all requests with ``abort``, or with ``reason`` as an error, and the threads; the server stays as it is.
+
+        Closing twice is allowed.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         self._forgotten.detach()
+        if reason is not None:
+            self._connection.end_all(FinishReason.ERROR, reason)
         _end(self._monitor, self._connection, timeout)
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Scope
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
@@ -20,7 +21,6 @@ from roseplay.serve.served import Served
 from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Engine
     from roseplay.serve.traces import Traces  # an extra
 
 _LOOK_S = 0.25  # how often it is asked whether a client that waits for a whole answer is still there
@@ -57,13 +57,13 @@ def api_router(served: Served, traces: Traces | None = None) -> APIRouter:
     return router
 
 
-def _model(engine: Engine) -> dict[str, Any]:
+def _model(engine: EngineLike) -> dict[str, Any]:
     info = engine.info
     about = {"id": info.model, "object": "model", "created": 0, "owned_by": "roseplay"}
     return {**about, "max_model_len": info.max_model_len}
 
 
-def _check_name(engine: Engine, name: str) -> None:
+def _check_name(engine: EngineLike, name: str) -> None:
     if name != engine.info.model:
         message = f"there is no model {name!r} here: use {engine.info.model!r}"
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -85,7 +85,7 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
     return await _whole(answer, request)
 
 
-def _submitted(engine: Engine, body: CompletionBody | ChatBody, scope: Scope) -> Answer:
+def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, scope: Scope) -> Answer:
     prompts: list[PromptText] = []
     if isinstance(body, ChatBody):
         requests, prompt_only = prepare_chat(engine, body), False

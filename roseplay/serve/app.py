@@ -25,7 +25,7 @@ from roseplay.serve.served import Served
 from roseplay.serve.submissions import Submissions
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Engine
+    from roseplay.engine.engine_like import EngineLike
     from roseplay.serve.traces import Traces  # an extra
 
 MAX_PROMPT_BYTES_PER_TOKEN = (
@@ -36,7 +36,7 @@ MAX_PROMPT_BYTES_PER_TOKEN = (
 class ServedEngine:
     """An engine that is live, served to programs alone. The caller closes it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLike) -> None:
         self.engine = engine
         self.submissions = Submissions()
         self.boot_id = uuid.uuid4().hex[:12]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 
@@ -20,7 +21,7 @@ class Followed(Protocol):
     """Its engine may still be starting, and then raises ``EngineError``."""
 
     @property
-    def engine(self) -> Any: ...
+    def engine(self) -> EngineLike: ...
 
 
 class Follower:
@@ -34,7 +35,7 @@ class Follower:
     """
 
     def __init__(
-        self, followed: Followed, *takers: Taker, begin: Callable[[Any], object] = lambda engine: None
+        self, followed: Followed, *takers: Taker, begin: Callable[[EngineLike], object] = lambda engine: None
     ) -> None:
         self._followed, self._takers, self._begin = followed, takers, begin
         self._telemetry: Telemetry | None = None

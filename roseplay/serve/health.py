@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.drain import Drain
 from roseplay.serve.keys import without_key
 
@@ -19,7 +20,7 @@ class Checked(Protocol):
     """What is asked: an engine, and an id that changes with each engine."""
 
     @property
-    def engine(self) -> Any: ...
+    def engine(self) -> EngineLike: ...
 
     @property
     def boot_id(self) -> str: ...

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, given_fields
 from roseplay.config import EngineConfig, Knobs
@@ -22,7 +22,6 @@ from roseplay.serve.options import KEY_VARIABLE, ServerOptions, add_server_flags
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from roseplay.engine.client import Engine
     from roseplay.serve.app import ServedEngine
     from roseplay.serve.monitor import Monitor
 
@@ -173,7 +172,7 @@ def _serve_replicas(options: Options, replicas: range, listener: socket.socket, 
     grace_s, round_robin = options.server.grace_s, options.round_robin
     settings = RaySettings(options.model, options.config, options.knobs, least, most, round_robin, grace_s)
     with local_engine(settings) as engine:
-        served = ServedEngine(cast("Engine", engine))
+        served = ServedEngine(engine)
         _serve(served, options.server, listener, interrupts, RayMonitor, [replicas_router(engine)])
 
 

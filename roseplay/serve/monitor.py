@@ -19,6 +19,7 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import Telemetry, TelemetryEvent
 from roseplay.serve.errors import PREFIX
@@ -76,7 +77,7 @@ class Monitor:
     def _take(self, event: TelemetryEvent) -> None:
         self._engine_metrics().take(event)
 
-    def _begin(self, engine: Any) -> None:
+    def _begin(self, engine: EngineLike) -> None:
         """An engine is live: its figures begin at 0, with its model as their label."""
         with self._making:  # several threads may be the first
             if self._metrics is None or self._telemetry is not engine.telemetry:

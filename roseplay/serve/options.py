@@ -16,7 +16,7 @@ from roseplay.config import EngineConfig
 from roseplay.serve.guard import default_host
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Engine
+    from roseplay.engine.engine_like import EngineLike
     from roseplay.serve.traces import Traces
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
@@ -55,7 +55,7 @@ class ServerOptions:
         """Returns the engine's settings with what this server needs of it."""
         return dataclasses.replace(config, kv_events=config.kv_events or self.kv_events_port is not None)
 
-    def publishing(self, engine: Engine) -> AbstractContextManager[object]:
+    def publishing(self, engine: EngineLike) -> AbstractContextManager[object]:
         """Publish the engine's telemetry, if that was asked for, until the context ends.
 
         Raises:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.submissions import Submissions
-
-if TYPE_CHECKING:  # a replay is served without the engine
-    from roseplay.engine.client import Engine
 
 
 class Served(Protocol):
@@ -16,7 +14,7 @@ class Served(Protocol):
     be starting: then they raise ``EngineError``."""
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> EngineLike: ...
 
     @property
     def submissions(self) -> Submissions: ...

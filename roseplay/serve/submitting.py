@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.core.budget import RequestTooLargeError
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.stream import Stream
 from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
-
-if TYPE_CHECKING:  # a replay is served without the engine
-    from roseplay.engine.client import Engine
 
 # What the model's author may recommend.
 _DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -27,7 +25,7 @@ class Prepared(NamedTuple):
     params: SamplingParams
 
 
-def prepare_completion(engine: Engine, body: CompletionBody) -> list[Prepared]:
+def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepared]:
     """Returns ``n`` requests for each prompt, one prompt after the other. Raises ``ApiError``: a field is wrong."""
     prompts = body.prompts
     if not prompts:
@@ -44,20 +42,20 @@ def prepare_completion(engine: Engine, body: CompletionBody) -> list[Prepared]:
     return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
 
 
-def prepare_chat(engine: Engine, body: ChatBody) -> list[Prepared]:
+def prepare_chat(engine: EngineLike, body: ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for a chat; raises as ``prepare_completion``."""
     token_ids = _encoded(engine, [message.as_prompt() for message in body.messages], "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
 
 
-def prompt_texts(engine: Engine, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
+def prompt_texts(engine: EngineLike, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
     """The text of each prompt of these requests."""
     token_ids = [request.token_ids for request in requests[:: body.n]]
     return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
 
 
-def submit_all(engine: Engine, requests: Sequence[Prepared]) -> list[Stream]:
+def submit_all(engine: EngineLike, requests: Sequence[Prepared]) -> list[Stream]:
     """Enqueue requests.
 
     Raises:
@@ -79,7 +77,7 @@ def cancel_all(streams: Sequence[Stream]) -> None:
         stream.cancel()
 
 
-def _encoded(engine: Engine, prompt: str | Sequence[Any], param: str) -> list[int]:
+def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str) -> list[int]:
     try:
         return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
     except ValueError as error:
@@ -100,7 +98,7 @@ def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:
 
 
 def _prepare(
-    engine: Engine, body: Sampling, prompts: list[list[int]], most: int | None, logprobs: Mapping[str, int | None]
+    engine: EngineLike, body: Sampling, prompts: list[list[int]], most: int | None, logprobs: Mapping[str, int | None]
 ) -> list[Prepared]:
     requests = []
     for token_ids in prompts:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineBusyError
 from roseplay.traffic.workload import Arrival, Workload
 
 if TYPE_CHECKING:
-    from roseplay.engine.client import Engine
     from roseplay.engine.stream import Stream
 
 MAX_REQUESTS = 10_000
@@ -86,7 +86,7 @@ class Driver:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLike,
         workload: Workload,
         *,
         time_limit_s: float = 600.0,

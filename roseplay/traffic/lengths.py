@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roseplay.engine.engine_like import HasTokenizer, Prompt
 from roseplay.engine.prompts import encode_prompt
 
 CHARACTERS_PER_TOKEN = 4  # about right for English
 _MESSAGE_TOKENS = 6  # that a chat template adds to a message
 
 
-def prompt_length(prompt: Any, engine: Any) -> int:
+def prompt_length(prompt: Prompt, engine: HasTokenizer) -> int:
     """Returns the tokens of text, chat messages or token ids.
 
     Raises:

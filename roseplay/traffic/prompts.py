@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from roseplay.engine.engine_like import HasTokenizer
 from roseplay.traffic.lengths import estimated_tokens
 
 Prompt = str | list[dict[str, str]] | list[int]
@@ -230,7 +231,7 @@ KINDS: Mapping[str, PromptMix] = {
 
 
 def prompt_source(
-    engine: Any, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
+    engine: HasTokenizer, bodies: str | Sequence[str], *, chat: bool = False, seed: int = 0
 ) -> TextPrompts | TokenPrompts:
     """Returns a source of prompts for an engine.
 

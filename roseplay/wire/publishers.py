@@ -8,7 +8,7 @@ import uuid
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from roseplay.engine.client import Engine
+from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.telemetry import StepEvent, TelemetryEvent
 from roseplay.wire.extra import zmq
 from roseplay.wire.forward_pass_publisher import ForwardPassPublisher
@@ -48,7 +48,7 @@ class Publishers(AbstractContextManager["Publishers"]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLike,
         kv_events_port: int | None = None,
         forward_pass_port: int | None = None,
         host: str = "127.0.0.1",

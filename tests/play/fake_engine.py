@@ -1,4 +1,4 @@
-"""An engine without a model: it keeps to the interface of ``roseplay.Engine`` and says a few words at a set pace."""
+"""An engine without a model, for tests: an ``EngineLike`` that says a few words at a set pace."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.engine_like import Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
 from roseplay.engine.messages import BlockInfo, EntryRecord, StepRecord
-from roseplay.engine.stream import Stream
+from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import KnobEvent, RequestEvent, StepEvent, Telemetry, TokenEvent
 
 WORDS = (
@@ -80,7 +81,14 @@ class FakeEngine:
         if run:
             threading.Thread(target=self._run, daemon=True).start()
 
-    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_update: Listener | None = None,
+        due_ns: int | None = None,
+    ) -> Stream:
         params = params or SamplingParams()
         if len(prompt) + params.max_new_tokens > INFO.max_model_len:
             raise ValueError(
@@ -90,7 +98,9 @@ class FakeEngine:
             if not self.room:
                 raise EngineBusyError(f"{self._max_waiting} requests wait already: try again later")
             submitted = self.clock.now_ns()
-            stream = Stream(next(self._ids), list(prompt), params, self.detokenizer(), self.abort, submitted, on_update)
+            token_ids = [token if isinstance(token, int) else 0 for token in prompt]
+            stream = Stream(next(self._ids), token_ids, params, self.detokenizer(), self.abort, submitted, on_update)
+            stream.metrics.due_ns = due_ns
             self.streams[stream.request_id] = stream
             self._left[stream.request_id] = len(prompt)
             self._tell("submitted", stream, submitted)

@@ -47,10 +47,10 @@ class PacedEngine(FakeEngine):
         while self.virtual.ns < ns and self.num_unfinished:
             self.step()
 
-    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+    def submit(self, prompt: Any, params: SamplingParams | None = None, **more: Any) -> Stream:
         live = [stream for stream in self.streams.values() if not stream.finished]
         self.virtual.ns += 20_000  # after the step before
-        stream = super().submit(prompt, params, on_update=on_update)
+        stream = super().submit(prompt, params, **more)
         if self.knobs.same_step_sharing:
             common = max((_common(prompt, other.prompt_token_ids) for other in live), default=0)
             shared = min(common - common % self.info.block_size, len(prompt) - 1)

@@ -209,7 +209,7 @@ def test_numbers_that_are_none_do_not_end_the_page() -> None:
         lines = list(playground.recording())
         playground.close()
         assert parse(lines, "run").info.max_model_len == remote.info.max_model_len < 10**9
-    [stream] = [tracked.stream for tracked in playground._registry.all()]
+    [stream] = [tracked.stream for tracked in playground.requests.registry.all()]
     assert stream.metrics.queue_s is None and stream.metrics.server.decode_s == 0.007
 
 

@@ -96,7 +96,7 @@ def test_steps_told_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch)
     with Engine("tiny-chat", num_blocks=64) as engine:
         playground = Playground(engine)
         engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
-        with playground._registry.submitting():
+        with playground.requests.registry.submitting():
             playground.tick()  # nobody's yet
         playground.tick()
         told: dict[str, Any] = json.loads(playground.delta(0))["snapshot"]["stats"]["in_all"]

@@ -135,9 +135,9 @@ def test_what_is_gone_is_said_to_be(engine: FakeEngine, playground: Playground, 
     assert "ended too long ago" in client.get("/ui/prompt/99").json()["detail"]
     assert client.get("/ui/prompt/one").status_code == 422
     mine = lane(playground, 1)
-    playground._registry.forget(2**62)
+    playground.requests.registry.forget(2**62)
     engine.abort(mine)
-    playground._registry.forget(2**62)
+    playground.requests.registry.forget(2**62)
     assert client.get(f"/ui/prompt/{mine}?tab={YOURS}").status_code == 404
     assert client.get(f"/ui/prompt/{mine}?tab={MINE}").json()["text"], "its lane still has it"
 
@@ -145,6 +145,6 @@ def test_what_is_gone_is_said_to_be(engine: FakeEngine, playground: Playground, 
 def test_the_nearest_may_have_gone(engine: FakeEngine, playground: Playground) -> None:
     first, second = lane(playground, 1), lane(playground, 2)
     engine.abort(first)
-    playground._registry.forget(2**62)
+    playground.requests.registry.forget(2**62)
     miss(engine, second, first)
     assert playground.prompt(second, MINE)["nearest"] == {"lane": 1, "text": "70 71"}

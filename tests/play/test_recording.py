@@ -124,7 +124,7 @@ def test_live_polls_do_not_grow(engine: FakeEngine, playground: Playground) -> N
 def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEngine, bound: str) -> None:
     playground = Playground(engine)
     limits: dict[str, Any] = {"keep_bytes": 3000} if bound == "bytes" else {"keep_s": 0.0}
-    recorder = Recorder(playground._registry, playground._about, playground.knobs(), **limits)
+    recorder = Recorder(playground.requests.registry, playground._about, playground.knobs(), **limits)
     playground._recorder, playground._builder._tap = recorder, recorder.take
     request_id = send(playground, MINE, "Why?", tokens=30)
     ended = send(playground, MINE, "Short.", tokens=1, lane=2)

@@ -58,10 +58,10 @@ class HeldEngine(FakeEngine):
         """How many submits there have been."""
         return len(self._prompts)
 
-    def submit(self, prompt: Any, params: SamplingParams | None = None, *, on_update: Any = None) -> Stream:
+    def submit(self, prompt: Any, params: SamplingParams | None = None, **more: Any) -> Stream:
         self._prompts.append(prompt)
         assert self.free.wait(60)
-        return super().submit(prompt, params, on_update=on_update)
+        return super().submit(prompt, params, **more)
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ def test_kinds_go_by_key_and_label() -> None:
 def test_a_submission_under_way_is_nobodys_yet(engine: FakeEngine, playground: Playground) -> None:
     """The engine may report a request before ``submit`` has told us whose it is."""
     stream = engine.submit([1, 2, 3])
-    with playground._registry.submitting():
+    with playground.requests.registry.submitting():
         playground.tick()
         assert json.loads(playground.delta(0))["snapshot"]["requests"] == []
     playground.tick()

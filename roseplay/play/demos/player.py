@@ -16,6 +16,7 @@ from roseplay.play.demos.catalog import DEMOS, STORIES
 from roseplay.play.demos.figures import caption, figures_of, figures_of_sent, ring
 from roseplay.play.demos.plan import ACT_S, STORY_TOKENS, Plan, plan, reading_s
 from roseplay.play.demos.script import Demo, DemoBurst, Scene
+from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.story import Story
@@ -43,18 +44,15 @@ class Stage:
     """What a demo plays with.
 
     Attributes:
-        engine: a ``roseplay.Engine``.
-        abort: ends a request by id.
         now_ms: the time on the page's clock, which is the engine's.
         speed: returns how fast the engine computes; ``None`` while that is not known.
     """
 
-    engine: Any
+    requests: Requests
     tabs: Tabs
     chats: ChatService
     traffic: TrafficService
     story: Story
-    abort: Callable[[int], bool]
     now_ms: Callable[[], float]
     speed: Callable[[], Speed | None]
 
@@ -83,19 +81,19 @@ class DemoPlayer:
             raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
         if not tab_id:
             raise ValueError("a demo needs the id of a tab: it plays in that tab's lanes")
-        self._stage.tabs.open(tab_id)
+        tab = self._stage.tabs.open(tab_id)
         planned = self.plan(demo)
         with self._lock:
             if self._playing is not None and self._playing.alive:
                 left = self._playing.seconds_left(self._stage.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
-            self._playing = play = _Play(self._stage, planned, tab_id, self._publish)
+            self._playing = tab.demo = play = _Play(self._stage, planned, tab_id, self._publish)
             play.start()
         return demo
 
     def plan(self, demo: Demo) -> Plan:
         """Returns a demo as it would be played now. Raises ``ValueError`` if it cannot be, see ``plan.plan``."""
-        engine = self._stage.engine
+        engine = self._stage.requests.engine
         return plan(demo, self._stage.speed(), engine.info, engine.knobs.to_dict())
 
     def offers(self) -> list[dict[str, Any]]:
@@ -127,8 +125,7 @@ class DemoPlayer:
         if play is None or play.thread is threading.current_thread():
             return False
         play.keep.update(keep)
-        play.stopping.set()
-        play.thread.join(_END_S)
+        play.end()
         return True
 
     def interrupt(self) -> None:
@@ -167,7 +164,7 @@ class _Play:
 
     def __init__(self, stage: Stage, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]) -> None:
         self._stage, self._plan, self._demo, self.tab_id, self._publish = stage, plan, plan.demo, tab_id, publish
-        self._engine = stage.engine
+        self._engine = stage.requests.engine
         self._tab = stage.tabs.open(tab_id)
         self.stopping, self.skip = threading.Event(), threading.Event()
         self.keep: set[str] = set()
@@ -183,6 +180,12 @@ class _Play:
 
     def start(self) -> None:
         self.thread.start()
+
+    def end(self) -> None:
+        """End it, and wait until everything is as it was before; does nothing when its own thread calls it."""
+        if self.thread is not threading.current_thread():
+            self.stopping.set()
+            self.thread.join(_END_S)
 
     @property
     def alive(self) -> bool:
@@ -210,7 +213,7 @@ class _Play:
     def _end(self, before: dict[str, Any]) -> None:
         """Abort what is left, and restore knobs and lanes, but not knobs that somebody has changed meanwhile."""
         for request_id in self._requests:
-            self._stage.abort(request_id)
+            self._stage.requests.abort(request_id)
         now = self._engine.knobs.to_dict()
         changed = {
             name: before[name] for name, value in self._set.items() if name not in self.keep and now[name] == value
@@ -269,7 +272,7 @@ class _Play:
     def _send(self, wanted: DemoBurst) -> int:
         """Send a burst once all stories stream, with an empty cache and nothing else under way; returns its number."""
         for request_id in self._requests:
-            self._stage.abort(request_id)
+            self._stage.requests.abort(request_id)
         self._lanes.clear()
         self._engine.clear_cache()
         self._wait(STREAMING_S, True, self._all_stream)

@@ -15,8 +15,10 @@ from typing import Any, Self
 
 from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import GPU_KNOBS, EngineConfig, Knobs, SamplingParams
+from roseplay.core.info import FreeMemory
 from roseplay.core.request import FinishReason
-from roseplay.engine.client import Prompt
+from roseplay.engine.capabilities import Capabilities
+from roseplay.engine.engine_like import NotInspectable, Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.engine.health import Health
 from roseplay.engine.prompts import encode_prompt
@@ -33,7 +35,7 @@ ANSWER_S = 10.0  # for all replicas to do what they are told
 HEARD_S = 3.0  # a part that came so recently shows that a replica runs
 
 
-class RayEngine:
+class RayEngine(NotInspectable):
     """Takes requests as an ``Engine`` does, and has replicas compute them.
 
     Prompts are encoded here, so that the router can compare them with what replicas hold; answers come decoded. A request
@@ -46,6 +48,16 @@ class RayEngine:
         tokenizer: of the model; None if it has none.
         most_replicas: with how many the limit of waiting requests is multiplied.
     """
+
+    capabilities = Capabilities.without(
+        {
+            **dict.fromkeys(("blocks", "steps"), "steps and blocks of replicas are not sent here"),
+            "pause": "replicas cannot be paused",
+            "inspect": "blocks of replicas cannot be read from here",
+        }
+    )
+    client_delay: str | None = None
+    model = None
 
     def __init__(
         self, handle: Any, about: About, config: EngineConfig, tokenizer: Any | None, most_replicas: int
@@ -71,7 +83,12 @@ class RayEngine:
     # -- requests
 
     def submit(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, on_update: Listener | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_update: Listener | None = None,
+        due_ns: int | None = None,
     ) -> RemoteStream:
         """Send a request to a replica and return its stream at once; raises as ``Engine.submit``."""
         submitted_ns = self.clock.now_ns()
@@ -90,7 +107,7 @@ class RayEngine:
             call = asyncio.run_coroutine_threadsafe(self._follow(stream), self._loop)
             self._calls[stream.request_id] = call
         call.add_done_callback(partial(self._ended, stream))  # a call that is cancelled early does not even begin
-        stream.metrics.accepted_ns = self.clock.now_ns()
+        stream.metrics.due_ns, stream.metrics.accepted_ns = due_ns, self.clock.now_ns()
         return stream
 
     @property
@@ -200,6 +217,18 @@ class RayEngine:
         except TimeoutError:
             raise EngineError(f"not all replicas cleared their caches within {ANSWER_S:g} s") from None
 
+    def free_memory(self, timeout: float = 10.0) -> FreeMemory:
+        raise ValueError("replicas do not say how much memory is free")
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are accepted; a replica that has died may be replaced."""
+        return not self._closed
+
+    @property
+    def overdue(self) -> str | None:
+        return "the engine is closed" if self._closed else None
+
     def health(self, timeout: float = 1.0) -> Health:
         """Returns whether at least one replica's loop responds, within ``timeout`` seconds."""
         if self._closed:
@@ -237,11 +266,14 @@ class RayEngine:
 
     # -- life
 
-    def close(self, timeout: float = 5.0) -> None:
-        """End all requests with ``abort``. The replicas run on. Closing twice is allowed."""
+    def close(self, timeout: float = 5.0, *, reason: str | None = None) -> None:
+        """End all requests with ``abort``, or with ``reason`` as an error. The replicas run on. Closing twice is allowed."""
         with self._lock:
             self._closed = True
-            calls = list(self._calls.values())
+            calls, streams = list(self._calls.values()), list(self._streams.values())
+        if reason is not None:
+            for stream in streams:
+                self._end(stream, FinishReason.ERROR, reason)
         for call in calls:
             call.cancel()
         if self._thread.is_alive():

@@ -1,0 +1,63 @@
+"""Everything that chats, traffic and programs submit passes through here, so that it is known who sent which request."""
+
+from __future__ import annotations
+
+from roseplay.config import SamplingParams
+from roseplay.engine.engine_like import EngineLike, Prompt
+from roseplay.play.chats import title_of
+from roseplay.recording.request_registry import Kind, RequestRegistry, TrackedRequest
+
+
+class Requests:
+    """Submits and aborts requests. Thread-safe.
+
+    Attributes:
+        engine: computes them.
+        registry: what is known of each, for frames and recordings.
+    """
+
+    def __init__(self, engine: EngineLike) -> None:
+        self.engine = engine
+        self.registry = RequestRegistry(engine.info.block_size)
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        kind: Kind,
+        tab: str = "",
+        lane: int | None = None,
+        burst: int | None = None,
+        title: str | None = None,
+        thinking: bool = False,
+        due_ns: int | None = None,
+    ) -> TrackedRequest:
+        """Submit a request; raises as ``EngineLike.submit``.
+
+        Args:
+            kind, tab, lane, burst, thinking: see ``TrackedRequest``.
+            title: the prompt for people; by default its text, or of a chat the last message's.
+            due_ns: when its traffic wanted it to be submitted.
+        """
+        with self.registry.submitting() as enter:
+            tracked = TrackedRequest(
+                self.engine.submit(prompt, params, due_ns=due_ns),
+                kind=kind,
+                lane=lane,
+                burst=burst,
+                tab=tab,
+                title=title_of(prompt) if title is None else title,
+                thinking=thinking,
+            )
+            enter(tracked)
+        return tracked
+
+    def abort(self, request_id: int) -> bool:
+        """End a request with ``abort``; returns ``False`` if it is unknown or has ended."""
+        if not self.engine.abort(request_id):
+            return False
+        tracked = self.registry.get(request_id)
+        if tracked:
+            tracked.stopping = True
+        return True
