@@ -26,6 +26,7 @@ COMES_WITH = {
     "llvmlite": "numba",
     "pydantic": "gradio",
     "pydantic_core": "gradio",
+    "typing_extensions": "gradio",
     "fastapi": "gradio",
     "PIL": "gradio",
     "gradio_client": "gradio",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from roseplay.remote.address import ServerAddress
 from roseplay.traffic.workload import Workload
 
 ArmConfig = EngineConfig | ServerAddress  # what the engine of an arm is made of
+OpenEngine = Callable[..., Any]
 _POOL = ("num_blocks", "kv_cache_memory")
 
 

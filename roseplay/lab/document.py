@@ -1,95 +1,215 @@
-"""The result of an experiment as a self-contained JSON document: made, parsed and checked."""
+"""The result of an experiment as a self-contained JSON document: its types, and a check of what a file holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, cast
 
-from roseplay.formats.json_schema import check
-from roseplay.formats.json_text import strict_json
-from roseplay.formats.text import setting_text
-from roseplay.lab.own_traffic import OWN
-from roseplay.lab.schema import DOCUMENT
-from roseplay.lab.spec import ARMS, find_scenario
-from roseplay.lab.summary import summary
+from pydantic import FailFast, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
 
-VERSION = 1
-MAX_BYTES = 32 * 2**20
+from roseplay.formats.text import one_line
+from roseplay.lab.spec import MAX_REPEATS
+
+VERSION = 2
+FAR = 1e12  # of times in milliseconds: some thirty years
 
 
-def label(arm: Mapping[str, Any], differs: list[str]) -> str:
-    """Returns an arm in a few words: the settings in which it differs from the other."""
-    values = {**arm["knobs"], **arm["config"]}
-    return (
-        ", ".join(f"{name.replace('_', ' ')} {setting_text(values[name], 'unlimited')}" for name in differs)
-        or "the same"
-    )
+def _scalar(value: Any) -> Any:
+    """Raises an error for what is no number, text, true, false or null, or too long to show."""
+    if (isinstance(value, str) and len(value) <= 2000) or value is None:
+        return value
+    if isinstance(value, int | float) and abs(value) <= 1e15:
+        return value
+    raise PydanticCustomError("scalar", "Input should be a number, text, true, false or null, of no great length")
 
 
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the knobs, then of the engine settings, in which two arms differ."""
-    return [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
+Text = Annotated[str, Field(max_length=2000, strict=True)]
+Number = Annotated[float, Field(ge=-FAR, le=FAR, strict=True)]
+Count = Annotated[float, Field(ge=0, le=FAR, strict=True)]
+Whole = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
+Scalar = Annotated[float | bool | str | None, PlainValidator(_scalar)]
+Plain = dict[Annotated[str, Field(max_length=200)], Scalar]
+ArmName = Literal["A", "B"]
+# Start and end in ms; tokens of prompts and of answers; requests that run and that wait; blocks in use.
+Step = tuple[Number, Number, Count, Count, Count, Count, Count]
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns a document of runs completed by what follows from them: how the arms differ, and the summary."""
-    a, b = (document["arms"][arm] for arm in ARMS)
-    differs = differing(a, b)
-    for arm in (a, b):
-        arm["differs"], arm["label"] = differs, label(arm, differs)
-    document["summary"] = summary(document)
-    return document
+class Request(TypedDict):
+    """A request of a run; times in ms since the first submit."""
+
+    index: Count
+    arrival_ms: Count
+    intended_arrival_ms: NotRequired[Number]  # not in results of earlier versions
+    prompt_tokens: Count
+    completion_tokens: Count
+    submit_ms: Count
+    queue_ms: Count | None
+    ttft_ms: Count | None
+    ttft_from_arrival_ms: NotRequired[Count | None]
+    tpot_ms: Count | None
+    e2e_ms: Count | None
+    itl_p99_ms: Count | None
+    itl_max_ms: Count | None
+    reason: Text
 
 
-def read_document(text: bytes) -> Any:
-    """Returns the JSON of a file that may hold a result; raises ``ValueError`` if it is too large, or no JSON."""
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+class Run(TypedDict):
+    """A run of an arm; ``None`` is what a server does not tell."""
+
+    arm: ArmName
+    repeat: Count
+    seconds: Count
+    requests: Annotated[list[Request], FailFast()]
+    itl_ms: Annotated[list[Count], FailFast()]
+    steps: Annotated[list[Step], FailFast()]
+    tokens_sha256: Text
+    saved_tokens: Count | None
+    preemptions: Count | None
+
+
+class ArmSettings(TypedDict):
+    """The settings of an arm; of two, the names of those that differ, and these in words."""
+
+    knobs: Plain
+    config: Plain
+    label: NotRequired[Text]
+    differs: NotRequired[list[Text]]
+
+
+class OneArm(TypedDict):
+    """The arm of a sweep or a search."""
+
+    A: ArmSettings
+
+
+class TwoArms(OneArm):
+    """The arms of a comparison."""
+
+    B: ArmSettings
+
+
+class RunFigures(TypedDict):
+    """The figures of a run at one value."""
+
+    output_tokens_per_s: Count | None
+    goodput_req_s: Count | None
+    kept_pct: Count | None
+    ttft_p50_ms: Count | None
+    ttft_p95_ms: Count | None
+    ttft_p99_ms: Count | None
+    itl_p50_ms: Count | None
+    itl_p99_ms: Count | None
+    e2e_p99_ms: Count | None
+    preemptions: Count | None
+
+
+class MeasuredPoint(TypedDict):
+    """A value of the setting that is varied, ``None`` for no limit, and the figures of its runs."""
+
+    value: Count | None
+    requests: Whole
+    runs: Annotated[list[RunFigures], Field(min_length=1)]
+
+
+class Limits(TypedDict):
+    """The goodput limits of a request: its TTFT, and the p99 of its ITLs, in ms."""
+
+    ttft_ms: Count
+    itl_ms: Count
+
+
+class Promises(TypedDict):
+    """The most that a search allows, in ms."""
+
+    itl_p99_ms: Count
+    ttft_p95_ms: Count
+
+
+class Traffic(TypedDict):
+    """Requests in place of a scenario's; ``traffic.own`` checks them."""
+
+    name: Text
+    requests: list[Any]
+
+
+class _Result(TypedDict):
+    roseplay_lab: Literal[2]
+    id: Text
+    name: Text | None
+    created: Text
+    scenario: Text
+    title: Text
+    model: Text
+    device: Text
+    dtype: Text
+    environment: Plain
+    seed: Number
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS, strict=True)]
+    max_spread_pct: NotRequired[Annotated[float, Field(ge=0.1, le=100, strict=True)]]
+    params: Plain
+    traffic: NotRequired[Traffic]
+    limits: Limits
+    summary: NotRequired[Any]  # is computed from the rest, also of a file that has one
+
+
+class ComparisonResult(_Result):
+    """Two arms, with each request and each step of their runs, in the order in which they ran."""
+
+    kind: Literal["compare"]
+    arms: TwoArms
+    look: list[Text]
+    order: list[ArmName]
+    runs: list[Run]
+
+
+class SweepResult(_Result):
+    """The measured values of a setting, of those that were asked for."""
+
+    kind: Literal["sweep"]
+    arms: OneArm
+    setting: Literal["rate_per_s", "prefill_max_tokens", "max_batch_size"]
+    seconds: NotRequired[Count]
+    asked: list[Count]
+    points: Annotated[list[MeasuredPoint], Field(min_length=1)]
+
+
+class FindResult(_Result):
+    """The values that a search has tried, in this order, and its baseline."""
+
+    kind: Literal["find"]
+    arms: OneArm
+    setting: Literal["prefill_max_tokens", "max_batch_size"]
+    promises: Promises
+    grid: list[Whole]
+    baseline: MeasuredPoint
+    points: Annotated[list[MeasuredPoint], Field(min_length=1)]
+
+
+Result = ComparisonResult | SweepResult | FindResult
+_RESULT: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
+
+
+def check_document(document: Any) -> Result:
+    """Returns the document itself, a result of this version; raises ``ValueError`` that says in one line what is wrong with it."""
+    known = isinstance(document, dict) and document.get("roseplay_lab") == VERSION
+    if not known or document.get("kind") not in ("compare", "sweep", "find"):
+        raise ValueError("this is no result of the lab: open one that the lab exported")
     try:
-        return strict_json(text)
-    except ValueError:
-        raise ValueError("the file is not JSON: open a result that the lab exported") from None
+        _RESULT.validate_python(document)
+    except ValidationError as error:
+        raise ValueError(_sentence(error)) from None
+    return cast(Result, document)
 
 
-def checked_document(document: Any) -> dict[str, Any]:
-    """Returns a comparison of A and B with its summary; raises ``ValueError`` as in a file."""
-    check_document(document)
-    return {**document, "summary": summary(document)}
-
-
-def experiment_of(document: Any) -> dict[str, Any]:
-    """Returns the experiment that produced a result, as ``parse_experiment`` reads it, so that it can be repeated.
-
-    It includes the engine settings in which the arms differ and those that the scenario sets. Other settings, which
-    both arms had in common, come from the engine that it is repeated with.
-
-    Raises:
-        ValueError: the document is not a result of the lab.
-    """
-    check_document(document)
-    arms, traffic = document["arms"], document.get("traffic")
-    scenario = OWN if traffic and document["scenario"] == OWN.name else find_scenario(document["scenario"])
-    a, b = (arms[arm]["config"] for arm in ARMS)
-    own = {*scenario.config, *scenario.config_before, *scenario.config_after}
-    kept = [name for name in a if name in own or a[name] != b.get(name)]
-    body = {name: document[name] for name in ("scenario", "seed", "repeats", "params", "limits", "name")}
-    if "max_spread_pct" in document:
-        body["max_spread_pct"] = document["max_spread_pct"]
-    if traffic:
-        body = {**body, "params": {}, "traffic": traffic}
-    for arm in ARMS:
-        config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
-        if config.get("kv_cache_memory") is not None:
-            config.pop("num_blocks", None)  # was derived from it
-        body[arm.lower()] = {"knobs": arms[arm]["knobs"], "config": config}
-    return body
-
-
-def check_document(document: Any) -> None:
-    """Check the structure of a document; raises ``ValueError`` that names what is missing or wrong."""
-    if not isinstance(document, Mapping) or document.get("roseplay_lab") != VERSION:
-        raise ValueError(f"this is no result of the lab, version {VERSION}: open one that the lab exported")
-    check(document, DOCUMENT, "the result")
-    for arm in ARMS:
-        if not any(run["arm"] == arm for run in document["runs"]):
-            raise ValueError(f"the result has no run of arm {arm}")
+def _sentence(error: ValidationError) -> str:
+    """Returns what is wrong first, as in ``the result, runs 2, itl_ms 31: input should be a valid number``."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = "the result"
+    for part in first["loc"][1:]:  # the first is the kind
+        where += f" {part + 1}" if isinstance(part, int) else f", {part}"
+    if first["type"] == "missing":
+        return one_line(f"{where} is missing")
+    return one_line(
+        where + first["msg"].removeprefix("Input") if first["msg"].startswith("Input") else f"{where}: {first['msg']}"
+    )

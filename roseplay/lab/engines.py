@@ -9,14 +9,14 @@ from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.lab.arms import ArmConfig
+from roseplay.lab.arms import ArmConfig, OpenEngine
 from roseplay.lab.measuring import RunError, StoppedError
 
 CLOSE_S = 0.3  # then an engine's process is killed, so that Stop does not wait for a step
 
 
 class ArmEngines:
-    """One engine for each arm; arms with equal configs share one, which gets the knobs of the arm that runs next.
+    """One engine for each arm; arms with equal configs share one.
 
     Args:
         model: what the engines load.
@@ -37,7 +37,7 @@ class ArmEngines:
         knobs: Mapping[str, Knobs],
         *,
         in_turn: bool,
-        open_engine: Callable[..., Any],
+        open_engine: OpenEngine,
         warm_up: Callable[[str, Any], None],
         give_up: threading.Event,
     ) -> None:
@@ -65,8 +65,8 @@ class ArmEngines:
         for arm in self._configs:
             self.get(arm)
 
-    def get(self, arm: str) -> Any:
-        """Returns the arm's engine, warmed up and with the arm's knobs; raises what ``start`` raises."""
+    def get(self, arm: str, knobs: Knobs | None = None) -> Any:
+        """Returns the arm's engine, warmed up and with ``knobs``, by default the arm's; raises what ``start`` raises."""
         config = self._configs[arm]
         if config not in self._open:
             self.close()
@@ -74,7 +74,7 @@ class ArmEngines:
             self._check()
         engine = self._open[config]
         self.infos[arm] = engine.info
-        engine.set_knobs(**self._knobs[arm].to_dict())
+        engine.set_knobs(**(knobs or self._knobs[arm]).to_dict())
         if arm not in self._warm:
             self._warm_up(arm, engine)
             self._warm.add(arm)

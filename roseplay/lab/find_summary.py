@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.formats.text import number_text
-from roseplay.lab.points import Varied, runs_text, spread, value_text, values_of
+from roseplay.lab.experiment import Varied
+from roseplay.lab.points import runs_text, spread, value_text, values_of
 from roseplay.lab.sweep_summary import changes, figure_text
 from roseplay.traffic.figures import FIGURES
 
@@ -103,7 +104,7 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     ``answer`` is the value found, ``closest`` the one that misses by least where none keeps both; ``None`` otherwise,
     and both before the search is at its end.
     """
-    grid, promises, tries = document["grid"], document["promises"], document["tries"]
+    grid, promises, tries = document["grid"], document["promises"], document["points"]
     search = Search(grid, document["setting"])
     rows = []
     for point in tries:
@@ -116,7 +117,7 @@ def find_summary(document: Mapping[str, Any]) -> dict[str, Any]:
     closest = None
     if ended and answer is None:
         closest = min(tries, key=lambda point: max(misses(point, promises).values()))["value"]
-    summary = {"tries": rows, "answer": answer, "closest": closest, "ended": ended}
+    summary = {"points": rows, "answer": answer, "closest": closest, "ended": ended}
     return {**summary, "sentences": _sentences(document, summary)}
 
 
@@ -137,9 +138,9 @@ def _row(point: Point, promises: Promises, left: list[int] | None) -> dict[str, 
 
 def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
     setting, grid = document["setting"], document["grid"]
-    by_value = {point["value"]: point for point in document["tries"]}
+    by_value = {point["value"]: point for point in document["points"]}
     if not summary["ended"]:
-        last = summary["tries"][-1]["left"] if summary["tries"] else (grid[0], grid[-1])
+        last = summary["points"][-1]["left"] if summary["points"] else (grid[0], grid[-1])
         left = " to ".join(number_text(value) for value in last)
         return [f"No answer yet: {left} are left."]
     if summary["answer"] is None:
@@ -149,7 +150,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
     which, beyond = ("smallest", "smaller") if setting in SMALLEST else ("largest", "larger")
     values = ", ".join(_promise(document, answer, name) for name in PROMISES)
     said = [f"{_capital(value_text(setting, answer['value']))} is the {which} that keeps both promises: {values}."]
-    row = next(row for row in summary["tries"] if row["value"] == answer["value"])
+    row = next(row for row in summary["points"] if row["value"] == answer["value"])
     if row["close"]:
         said.append(f"Not in every run: {_within(row)}.")
     place = grid.index(answer["value"]) + (-1 if setting in SMALLEST else 1)
@@ -157,7 +158,7 @@ def _sentences(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[
         said.append(f"{_capital(value_text(setting, grid[place]))} misses {_worst(document, by_value[grid[place]])}.")
     else:
         said.append(f"Nothing {beyond} was tried.")
-    unsure = [value_text(setting, row["value"]) for row in summary["tries"] if not row["sure"]]
+    unsure = [value_text(setting, row["value"]) for row in summary["points"] if not row["sure"]]
     if unsure:
         said.append(f"Another search may answer otherwise: the runs of {' and of '.join(unsure)} do not agree.")
     return [*said, _price(document, answer), _holds_for(document)]
@@ -175,7 +176,7 @@ def _closest(document: Mapping[str, Any], point: Point) -> str:
 
 def _unsure(document: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
     """Says where the runs do not agree on a promise that is broken."""
-    rows = [row for row in summary["tries"] if not row["sure"]]
+    rows = [row for row in summary["points"] if not row["sure"]]
     values = "; ".join(f"at {value_text(document['setting'], row['value'])}, {_within(row)}" for row in rows)
     return [f"Not sure: {values}, so another search may find one."] if rows else []
 
@@ -215,10 +216,10 @@ def _worst(document: Mapping[str, Any], point: Point) -> str:
 
 
 def _holds_for(document: Mapping[str, Any]) -> str:
-    requests = document["tries"][0]["requests"]
+    requests = document["points"][0]["requests"]
     return (
         f"This holds for {document['title']}, {requests} requests, seed {document['seed']}, {document['model']} on"
-        f" {document['device']}, medians of {runs_text(document['tries'])}."
+        f" {document['device']}, medians of {runs_text(document['points'])}."
     )
 
 

@@ -1,34 +1,48 @@
-"""A running comparison of A and B."""
+"""A running experiment: its points measured in rounds, in a thread, with the live engine paused and engines of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from roseplay.engine.errors import EngineError
-from roseplay.lab.arms import arm_configs, open_engine, room, settings
-from roseplay.lab.background import RUN_LIMIT_S, BackgroundJob, OpenEngine
-from roseplay.lab.document import VERSION, completed
+from roseplay.lab import arms
+from roseplay.lab.arms import OpenEngine, arm_configs, room, settings
+from roseplay.lab.document import VERSION
 from roseplay.lab.engines import ArmEngines
-from roseplay.lab.load import make_load, warm_up
-from roseplay.lab.measuring import RunError, measure_run, run_record
+from roseplay.lab.experiment import Experiment, Point, in_turn
+from roseplay.lab.load import PlayedLoad, make_load, warm_up
+from roseplay.lab.measuring import RunError, StoppedError, measure_run, run_record
 from roseplay.lab.memory import fit
 from roseplay.lab.progress import RunProgress, seconds_left
-from roseplay.lab.spec import ARMS, Experiment, arms_in_turn
-from roseplay.lab.spread import is_small
-from roseplay.lab.summary import watched_values
+from roseplay.lab.results import completed
 from roseplay.traffic.environment import environment
 
+RUN_LIMIT_S = 120.0
+_log = logging.getLogger(__name__)
 
-class Job(BackgroundJob):
-    """Runs an experiment beside a live engine, which is paused meanwhile.
+
+class Job:
+    """Runs an experiment beside a live engine, which is paused meanwhile. What is complete when it is stopped or fails is kept.
 
     Args:
-        live: a live engine or a ``ClosedEngine``; the arms' engines are configured like it.
+        live: a live engine or a ``ClosedEngine``; the experiment's engines are configured like it.
         keep: stores the result and returns its id.
-        open_engine: see ``arms.open_engine``.
+        open_engine: ``arms.open_engine`` by default.
+        run_limit_s: a run that takes longer fails.
         keep_cache: begin a run with what the runs before it left in the prefix cache of its engine.
+
+    Attributes:
+        state: ``starting``, ``running``, ``done``, ``stopped`` or ``error``.
+        error: one line, if it failed.
+        result: id of the result, once there is one.
 
     Raises:
         ValueError: the experiment cannot be run with this model; nothing has been started.
@@ -39,136 +53,220 @@ class Job(BackgroundJob):
         experiment: Experiment,
         live: Any,
         keep: Callable[[dict[str, Any]], str],
-        open_engine: OpenEngine = open_engine,
+        open_engine: OpenEngine | None = None,
         run_limit_s: float = RUN_LIMIT_S,
         keep_cache: bool = False,
     ) -> None:
-        super().__init__(live, keep, open_engine)
+        self.job_id = uuid.uuid4().hex[:12]
         self.experiment = experiment
-        self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
-        self._configs = arm_configs(live, experiment.arms)
-        self._scenario, self._workload, self._prompt_tokens = make_load(
-            experiment, live, room(self._configs, live.info)
-        )
-        self._warm_up = warm_up(self._workload, self._prompt_tokens)
+        self.state = "starting"
+        self.error: str | None = None
+        self.result: str | None = None
+        self._live, self._keep = live, keep
+        self._open_engine = arms.open_engine if open_engine is None else open_engine
+        self._measure_run = partial(measure_run, time_limit_s=run_limit_s, keep_cache=keep_cache)
+        self._configs = arm_configs(live, experiment.arms, varied=experiment.varied not in (None, "rate_per_s"))
+        self._points = experiment.points()
+        longest = room(self._configs, live.info)
+        loads = {id(point.load): point.load for point in self._points}
+        self._loads = {key: make_load(load, live, longest) for key, load in loads.items()}
+        played = self._loads.get(id(experiment))
+        self._scenario = experiment.scenario if played is None else played.scenario
+        self._engines: ArmEngines | None = None
         self._runs: list[RunProgress] = []
-        for number in range(experiment.repeats):
-            self._plan(number)
+        self._rounds = [self._plan(in_turn(self._points, number)) for number in range(experiment.rounds)]
+        self._so_far: dict[str, Any] | None = None  # replaced as a whole, since other threads read it
+        self._stop = threading.Event()
+        self._give_up = threading.Event()  # cancels starting engines: stopped, or one of them failed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
 
-    def _plan(self, number: int) -> None:
-        """Append the runs of the repeat of this number, from 0 on."""
-        self._runs += [RunProgress(arm, number + 1, len(self._workload)) for arm in arms_in_turn(number)]
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End as soon as possible; returns at once and may be called again."""
+        self._stop.set()
+        self._give_up.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; returns whether all engines are closed and the live one is resumed."""
+        return self._ended.wait(timeout)
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
 
     def status(self) -> dict[str, Any]:
-        """Returns the state and the progress, as the page shows them."""
+        """Returns the state and the progress, as the page shows them.
+
+        ``so_far`` is the result of a sweep or a search as it would be if it were stopped now, without ``traffic``; ``None``
+        before there is one.
+        """
+        runs = list(self._runs)
         return {
             "id": self.job_id,
+            "kind": self.experiment.kind,
             "scenario": self._scenario.name,
             "title": self._scenario.title,
+            "setting": self.experiment.varied,
             "state": self.state,
             "error": self.error,
-            "progress": [run.status() for run in self._runs],
-            "left_s": seconds_left(self._runs) if self.state == "running" else None,
+            "progress": [run.status() for run in runs],
+            "left_s": seconds_left(runs) if self.state == "running" else None,
+            "so_far": self._so_far,
             "result": self.result,
         }
 
+    def _plan(self, points: Sequence[Point]) -> list[tuple[Point, RunProgress]]:
+        """Plan a round over points."""
+        planned = []
+        for point in points:
+            repeat = sum(run.arm == point.label for run in self._runs) + 1
+            planned.append((point, RunProgress(point.label, repeat, len(self._load(point).workload))))
+        self._runs += [run for _, run in planned]
+        return planned
+
+    def _load(self, point: Point) -> PlayedLoad:
+        return self._loads[id(point.load)]
+
     # -- in the thread
 
+    def _run(self) -> None:
+        state, error = "error", ""
+        try:
+            self._live.pause()
+            try:
+                self._measure()
+                state = "done"
+            finally:
+                if self._engines is not None:
+                    self._engines.close()
+                with suppress(EngineError):  # closed together with the server
+                    self._live.resume()
+        except StoppedError:
+            state = "stopped"
+        except (EngineError, RunError, TimeoutError) as failure:
+            error = str(failure)
+        except Exception as failure:
+            _log.exception("an experiment failed")
+            error = f"{type(failure).__name__}: {failure}".split("\n", 1)[0]
+        if state == "error" and self._stop.is_set():
+            state = "stopped"  # interrupted work raises errors of its own
+        self.state, self.error = state, error if state == "error" else None
+        self._ended.set()
+
     def _measure(self) -> None:
-        """Measure all runs and keep the result; if stopped, keep the repeats that both arms have completed."""
-        arms = self._open_arms()
+        """Measure round after round, and keep what is complete at the end."""
+        engines = self._open()
         self._check_stop()
         self.state = "running"
-        records: list[dict[str, Any]] = []
         try:
-            while len(records) < len(self._runs):
-                run = self._runs[len(records)]
-                self._check_stop()
-                records.append(self._measure_run(run, arms.get(run.arm)))
-                if len(records) == len(self._runs) and self._wants_more(records):
-                    self._plan(len(records) // len(ARMS))
+            for number in itertools.count():
+                if number == len(self._rounds):
+                    self._rounds.append(self._plan(in_turn(self.experiment.again(self._points), number)))
+                if not self._rounds[number]:
+                    break
+                for point, run in self._rounds[number]:
+                    self._measure_point(engines, point, run)
         finally:
-            repeats = len(records) // len(ARMS)
-            if repeats and (len(records) == len(self._runs) or self._stop.is_set()):
-                self.result = self._keep(self._document(arms, records[: repeats * len(ARMS)], repeats))
+            document = self._document()
+            if document is not None and any(document.get(name) for name in ("runs", "points")):
+                self.result = self._keep(document)
 
-    def _wants_more(self, records: list[dict[str, Any]]) -> bool:
-        """Whether another repeat is wanted, since the spread is larger than asked for."""
-        most = self.experiment.max_spread_pct
-        if most is None or len(records) // len(ARMS) >= self.experiment.most_repeats:
-            return False
-        watched = watched_values(records, self._scenario.watch, self.experiment.limits)
-        return not all(is_small(values, most) for values in watched.values())
-
-    def _open_arms(self) -> ArmEngines:
-        """Open the arms' engines, together or in turn as memory allows."""
-        knobs = {arm: self.experiment.arms[arm].knobs for arm in ARMS}
-        at_once = max(arm_knobs.max_batch_size for arm_knobs in knobs.values())
-        try:
-            fitted = fit(self._live, self._configs, at_once, self._workload, self._prompt_tokens)
-        except ValueError as error:
-            raise RunError(str(error)) from None
-        self._configs = dict(fitted.configs)
-        self._arms = ArmEngines(
-            self._live.model,
-            fitted.configs,
-            knobs,
-            in_turn=fitted.in_turn,
-            open_engine=self._open_engine,
-            warm_up=self._warm,
-            give_up=self._give_up,
-        )
-        self._arms.start()
-        return self._arms
-
-    def _warm(self, arm: str, engine: Any) -> None:
+    def _measure_point(self, engines: ArmEngines, point: Point, run: RunProgress) -> None:
+        """Measure a point once more."""
         self._check_stop()
-        try:
-            measure_run(engine, self._warm_up, stop=self._stop, **self._how)
-        except (RunError, EngineError, TimeoutError) as error:
-            raise RunError(f"arm {arm}, warm-up: {error}") from None
-
-    def _measure_run(self, run: RunProgress, engine: Any) -> dict[str, Any]:
+        engine = engines.get(point.arm, point.knobs)
         run.start()
         try:
-            played, steps = measure_run(engine, self._workload, stop=self._stop, on_sent=run.sent.append, **self._how)
+            played, steps = self._measure_run(
+                engine, self._load(point).workload, stop=self._stop, on_sent=run.sent.append
+            )
         except BaseException as error:
             run.finish(cut=True)
             if isinstance(error, RunError | EngineError | TimeoutError):
-                raise RunError(f"arm {run.arm}, run {run.repeat}: {error}") from None
+                raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
             raise
         run.finish()
-        return run_record(run.arm, run.repeat, played, steps, engine.capabilities)
+        record = run_record(point.arm, run.repeat, played, steps, engine.capabilities)
+        point.runs.append(self.experiment.record(record))
+        if self.experiment.varied is not None:  # the requests of a comparison would be too much to tell each time
+            self._tell()
 
-    def _document(self, arms: ArmEngines, records: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
-        info, experiment = arms.infos["A"], self.experiment
+    def _open(self) -> ArmEngines:
+        """Open the engines, together or in turn as memory allows."""
+        longest = max(self._loads.values(), key=lambda load: len(load.workload))
+        at_once = max(point.knobs.max_batch_size for point in self._points)
+        try:
+            fitted = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
+        self._configs = dict(fitted.configs)
+        few = warm_up(longest.workload, longest.prompt_tokens)
+
+        def warm(arm: str, engine: Any) -> None:
+            self._check_stop()
+            try:
+                self._measure_run(engine, few, stop=self._stop)
+            except (RunError, EngineError, TimeoutError) as error:
+                raise RunError(f"arm {arm}, warm-up: {error}") from None
+
+        self._engines = ArmEngines(
+            self._live.model,
+            fitted.configs,
+            {name: arm.knobs for name, arm in self.experiment.arms.items()},
+            in_turn=fitted.in_turn,
+            open_engine=self._open_engine,
+            warm_up=warm,
+            give_up=self._give_up,
+        )
+        self._engines.start()
+        return self._engines
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _tell(self) -> None:
+        """Have ``status`` tell what has been measured, as it grows."""
+        document = self._document()
+        if document is not None:
+            self._so_far = {name: value for name, value in document.items() if name != "traffic"}
+
+    def _document(self) -> dict[str, Any] | None:
+        """Returns the result of what has been measured; ``None`` before anything is complete."""
+        own = self.experiment.result(self._points)
+        if own is None or self._engines is None:
+            return None
+        info, experiment = self._engines.infos["A"], self.experiment
         return completed(
             {
                 "roseplay_lab": VERSION,
+                "kind": experiment.kind,
                 "id": self.job_id,
                 "name": experiment.name,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "scenario": self._scenario.name,
                 "title": self._scenario.title,
-                "look": list(self._scenario.look),
                 "model": info.model,
                 "device": info.server or info.device,
                 "dtype": info.dtype or "as served",
                 "environment": environment(threads=info.threads, device=info.device),
                 "seed": experiment.seed,
-                "repeats": repeats,
-                "order": [record["arm"] for record in records],
+                "repeats": experiment.repeats,
                 **({} if experiment.max_spread_pct is None else {"max_spread_pct": experiment.max_spread_pct}),
                 "params": self._scenario.params(),
+                **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),
                 "arms": {
-                    arm: {
-                        "knobs": experiment.arms[arm].knobs.to_dict(),
-                        "config": settings(self._configs[arm], arms.infos[arm]),
+                    name: {
+                        "knobs": arm.knobs.to_dict(),
+                        "config": settings(self._configs[name], self._engines.infos[name]),
                     }
-                    for arm in ARMS
+                    for name, arm in experiment.arms.items()
                 },
                 "limits": dict(experiment.limits),
-                **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),
-                "runs": records,
+                **({} if experiment.varied is None else {"setting": experiment.varied}),
+                **own,
             }
         )

@@ -11,15 +11,16 @@ from dataclasses import asdict
 from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.lab.arms import open_engine, settings
-from roseplay.lab.background import BackgroundJob, OpenEngine
-from roseplay.lab.find import Find, FindJob, parse_find
+from roseplay.lab.arms import OpenEngine, settings
+from roseplay.lab.comparison import parse_comparison
+from roseplay.lab.experiment import Experiment
+from roseplay.lab.find import parse_find
 from roseplay.lab.job import Job
 from roseplay.lab.own_traffic import OWN
 from roseplay.lab.servers import Servers
-from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, Experiment, parse_experiment, scenario_arm
+from roseplay.lab.spec import ARMS, DEFAULT_LIMITS, scenario_arm
 from roseplay.lab.summary import MEASURES
-from roseplay.lab.sweep import Sweep, SweepJob, parse_sweep
+from roseplay.lab.sweep import parse_sweep
 from roseplay.remote.address import ServerAddress
 from roseplay.remote.engine import HttpEngine
 from roseplay.traffic.figures import FIGURES
@@ -63,8 +64,8 @@ class Store:
         return document_id
 
 
-def parse_any(body: Any, speed: Speed | None = None) -> Experiment | Sweep | Find:
-    """Returns what a body asks for: a sweep or a search if it has ``sweep`` or ``find``, else an experiment.
+def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
+    """Returns what a body asks for: a sweep or a search if it has ``sweep`` or ``find``, else a comparison.
 
     Args:
         speed: of the engine: what the body does not say of a scenario's traffic is at its pace.
@@ -72,24 +73,11 @@ def parse_any(body: Any, speed: Speed | None = None) -> Experiment | Sweep | Fin
     Raises:
         ValueError: one sentence for the sender.
     """
-    if isinstance(body, Mapping) and body.get("sweep") is not None:
+    if not isinstance(body, Mapping):
+        raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
+    if body.get("sweep") is not None:
         return parse_sweep(body, speed)
-    if isinstance(body, Mapping) and body.get("find") is not None:
-        return parse_find(body, speed)
-    return parse_experiment(body, speed)
-
-
-def make_job(asked: Experiment | Sweep | Find, live: Any, keep: Callable[[dict[str, Any]], str], **how: Any) -> Any:
-    """Returns the job of what was asked, not started.
-
-    Args:
-        how: further arguments of the job.
-
-    Raises:
-        ValueError: this model cannot run it.
-    """
-    kinds: Mapping[type, type[BackgroundJob]] = {Experiment: Job, Sweep: SweepJob, Find: FindJob}
-    return kinds[type(asked)](asked, live, keep, **how)  # type: ignore[arg-type]
+    return parse_find(body, speed) if body.get("find") is not None else parse_comparison(body, speed)
 
 
 class Lab:
@@ -98,7 +86,7 @@ class Lab:
     Args:
         engine: the live engine; it is paused while an experiment runs. Or a server: then experiments use it, and
             ``servers``.
-        open_engine: see ``arms.open_engine``.
+        open_engine: ``arms.open_engine`` by default.
         servers: further ones, with which it can be compared.
         store: of results; an empty one by default.
         speed: returns how fast the engine computes; by default as its start measured it.
@@ -108,7 +96,7 @@ class Lab:
         self,
         engine: Any,
         *,
-        open_engine: OpenEngine = open_engine,
+        open_engine: OpenEngine | None = None,
         servers: Sequence[ServerAddress] = (),
         store: Store | None = None,
         speed: Callable[[], Speed | None] | None = None,
@@ -120,7 +108,7 @@ class Lab:
         self._open_engine = open_engine
         self._speed = speed or (lambda: Speed.of(engine.info))
         self._lock = threading.Lock()
-        self._job: BackgroundJob | None = None
+        self._job: Job | None = None
         self._closed = False
 
     @property
@@ -128,8 +116,8 @@ class Lab:
         """Whether an experiment is running."""
         return self._job is not None and self._job.running
 
-    def start(self, body: Any) -> BackgroundJob:
-        """Start an experiment, see ``spec.parse_experiment``; or a sweep or a search, if the body has ``sweep`` or ``find``.
+    def start(self, body: Any) -> Job:
+        """Start an experiment, see ``parse_experiment``.
 
         Raises:
             ValueError: a bad experiment, or one that this model cannot run.
@@ -140,9 +128,8 @@ class Lab:
                 raise LabBusyError("the server ends, and the lab begins nothing new")
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
-            asked = parse_any(body, self._speed())
-            job: BackgroundJob = make_job(asked, self._engine, self.store.keep, open_engine=self._open_engine)
-            self._job = job
+            experiment = parse_experiment(body, self._speed())
+            job = self._job = Job(experiment, self._engine, self.store.keep, self._open_engine)
             job.start()
         return job
 
@@ -161,7 +148,7 @@ class Lab:
         if self.stop() and self._job is not None:
             self._job.wait(timeout)
 
-    def job(self, job_id: str) -> BackgroundJob | None:
+    def job(self, job_id: str) -> Job | None:
         """Returns the newest experiment if it has this id."""
         return self._job if self._job is not None and self._job.job_id == job_id else None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.lab.own_traffic import OwnTraffic
@@ -18,19 +19,48 @@ WARM_UP_REQUESTS = 8
 WARM_UP_TOKENS = 4
 
 
-class Load(Protocol):
-    """The part of an experiment that says what is sent."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is sent.
 
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def traffic(self) -> OwnTraffic | None: ...
-    @property
-    def seed(self) -> int: ...
+    Attributes:
+        scenario: with the requested parameters.
+        traffic: takes the place of its requests.
+        seed: decides prompts and arrival times.
+    """
+
+    scenario: Scenario
+    traffic: OwnTraffic | None = None
+    seed: int = 0
+
+    def at_rate(self, rate_per_s: float, seconds: float | None) -> Load:
+        """Returns the same traffic at this rate, ``seconds`` long if that is given.
+
+        Raises:
+            ValueError: too many requests, or traffic that has no rate.
+        """
+        if self.traffic is not None:
+            return Load(scenario=self.scenario, traffic=self.traffic.at_rate(rate_per_s), seed=self.seed)
+        arrivals = "poisson" if self.scenario.rate_per_s is None else self.scenario.arrivals
+        count = self.scenario.num_requests if seconds is None else max(1, round(rate_per_s * seconds))
+        scenario = dataclasses.replace(self.scenario, arrivals=arrivals, rate_per_s=float(rate_per_s))
+        try:
+            scenario = scenario.changed({"num_requests": count, "rate_per_s": rate_per_s})
+        except ValueError as error:
+            raise ValueError(f"{error}: choose a lower rate or fewer seconds") from None
+        return Load(scenario=scenario, seed=self.seed)
 
 
-def make_load(experiment: Load, engine: Any, room: int) -> tuple[Scenario, Workload, list[int]]:
-    """Returns the scenario as it will be played, its workload, and the prompts' lengths in tokens.
+class PlayedLoad(NamedTuple):
+    """A load as it will be played: the scenario, its workload, and the prompts' lengths in tokens."""
+
+    scenario: Scenario
+    workload: Workload
+    prompt_tokens: list[int]
+
+
+def make_load(load: Load, engine: Any, room: int) -> PlayedLoad:
+    """Returns a load as it will be played.
 
     A scenario's prompts are scaled down to what the model accepts, and an answer gets at most half of that. Traffic of
     one's own is sent as it is.
@@ -39,23 +69,23 @@ def make_load(experiment: Load, engine: Any, room: int) -> tuple[Scenario, Workl
         ValueError: not even short prompts fit; or a request of one's own does not.
     """
     questions = list(QUESTIONS)
-    random.Random(f"questions {experiment.seed}").shuffle(questions)
+    random.Random(f"questions {load.seed}").shuffle(questions)
     chat = not engine.info.tokenizes or getattr(engine.tokenizer, "chat_template", None) is not None
-    source = prompt_source(engine, questions, chat=chat, seed=experiment.seed)
+    source = prompt_source(engine, questions, chat=chat, seed=load.seed)
 
     def count(prompt: Prompt) -> int:
         return prompt_length(prompt, engine)
 
-    if experiment.traffic is not None:
-        requests = experiment.traffic.requests
+    if load.traffic is not None:
+        requests = load.traffic.requests
         workload, lengths = own_workload(
-            requests, source.with_body, engine.info.vocab_size, seed=experiment.seed, room=room, count=count
+            requests, source.with_body, engine.info.vocab_size, seed=load.seed, room=room, count=count
         )
-        return experiment.scenario, workload, lengths
-    answer = max(1, min(experiment.scenario.max_new_tokens, room // 2))
-    scenario = dataclasses.replace(experiment.scenario, max_new_tokens=answer)
-    workload = scenario.workload(source, seed=experiment.seed, room=room - answer, count=count)
-    return scenario, workload, [count(arrival.prompt) for arrival in workload]
+        return PlayedLoad(load.scenario, workload, lengths)
+    answer = max(1, min(load.scenario.max_new_tokens, room // 2))
+    scenario = dataclasses.replace(load.scenario, max_new_tokens=answer)
+    workload = scenario.workload(source, seed=load.seed, room=room - answer, count=count)
+    return PlayedLoad(scenario, workload, [count(arrival.prompt) for arrival in workload])
 
 
 def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:

@@ -1,14 +1,41 @@
-"""Any result of the lab, a comparison, a sweep or a search: what is done with it depends on its kind."""
+"""Any result of the lab: completed by its summary, read from a file, repeated, and as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
-from roseplay.lab.document import checked_document, read_document
-from roseplay.lab.points_document import checked_points, is_of_points
-from roseplay.lab.points_report import points_report
-from roseplay.lab.result_report import result_report
+from roseplay.formats.json_text import strict_json
+from roseplay.formats.spreadsheet import spreadsheet
+from roseplay.formats.text import setting_text
+from roseplay.lab import sweep
+from roseplay.lab.document import VERSION, check_document
+from roseplay.lab.find_summary import Search, find_summary, is_kept, wants_more
+from roseplay.lab.own_traffic import OWN
+from roseplay.lab.spec import ARMS, find_scenario
+from roseplay.lab.summary import summary
+from roseplay.lab.sweep_summary import SHOWN, sweep_summary
+
+MAX_BYTES = 32 * 2**20
+_SUMMARIES = {"compare": summary, "sweep": sweep_summary, "find": find_summary}
+
+
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns a document of runs with what follows from them: how the arms differ, and the summary."""
+    if document["kind"] == "compare":
+        a, b = (document["arms"][arm] for arm in ARMS)
+        differs = [name for part in ("knobs", "config") for name in a[part] if a[part][name] != b[part][name]]
+        for arm in (a, b):
+            arm["differs"], arm["label"] = differs, _label(arm, differs)
+    return {**document, "summary": _SUMMARIES[document["kind"]](document)}
+
+
+def _label(arm: Mapping[str, Any], differs: list[str]) -> str:
+    """Returns an arm in a few words: the settings in which it differs from the other."""
+    values = {**arm["knobs"], **arm["config"]}
+    named = (f"{name.replace('_', ' ')} {setting_text(values[name], 'unlimited')}" for name in differs)
+    return ", ".join(named) or "the same"
 
 
 def parse_result(content: bytes) -> dict[str, Any]:
@@ -17,10 +44,107 @@ def parse_result(content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: what is wrong with it, in one sentence.
     """
-    document = read_document(content)
-    return checked_points(document) if is_of_points(document) else checked_document(document)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB: that is no result of the lab")
+    try:
+        document = strict_json(content)
+    except ValueError:
+        raise ValueError("the file is not JSON: open a result that the lab exported") from None
+    document = checked(document)
+    return {**document, "summary": _SUMMARIES[document["kind"]](document)}
 
 
-def html_report(document: Mapping[str, Any]) -> str:
-    """Returns the report of a checked document that has its summary, as one HTML file."""
-    return points_report(document) if is_of_points(document) else result_report(document)
+def checked(document: Any) -> dict[str, Any]:
+    """Returns a result as one of this version, checked; raises ``ValueError`` as ``parse_result``."""
+    document = dict(check_document(_of_this_version(document)))
+    if document["kind"] == "sweep":
+        _check_values(document)
+    elif document["kind"] == "find":
+        _check_tries(document)
+    else:
+        for arm in ARMS:
+            if not any(run["arm"] == arm for run in document["runs"]):
+                raise ValueError(f"the result has no run of arm {arm}")
+    return document
+
+
+def is_result(document: Mapping[str, Any]) -> bool:
+    """Whether this says that it is a result of the lab, of any version."""
+    return any(name in document for name in ("roseplay_lab", "roseplay_sweep", "roseplay_find"))
+
+
+def _of_this_version(document: Any) -> Any:
+    """Returns a result of version 1, which had a mark for each kind, as one of this version; anything else as it is."""
+    if not isinstance(document, dict):
+        return document
+    if document.get("roseplay_lab") == 1:
+        return {**document, "roseplay_lab": VERSION, "kind": "compare"}
+    for kind, points in (("sweep", "points"), ("find", "tries")):
+        if document.get(f"roseplay_{kind}") == 1:
+            moved = {f"roseplay_{kind}": "roseplay_lab", "settings": "arms", points: "points"}
+            found = {moved.get(name, name): value for name, value in document.items()}
+            return {**found, "roseplay_lab": VERSION, "kind": kind, "arms": {"A": document.get("settings")}}
+    return document
+
+
+def _check_values(document: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` if the values are not those that were asked for, in rising order."""
+    asked, values = document["asked"], [point["value"] for point in document["points"]]
+    rising = all(low < high for low, high in pairwise((0, *asked)))
+    if not rising or len(asked) > sweep.MAX_POINTS or values != asked[: len(values)]:
+        raise ValueError("the result has other values than its sweep measures")
+
+
+def _check_tries(document: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` if the tries are not those that the search makes on this grid."""
+    search = Search(document["grid"], document["setting"])
+    for point in document["points"]:
+        if point["value"] is None or point["value"] != search.next:
+            raise ValueError("the result has other tries than its search makes")
+        kept, more = (answer(point, document["promises"]) for answer in (is_kept, wants_more))
+        search.record(kept, more=more)
+
+
+def experiment_of(document: Any) -> dict[str, Any]:
+    """Returns the comparison that produced a result, as ``parse_experiment`` reads it, so that it can be repeated.
+
+    It includes the engine settings in which the arms differ and those that the scenario sets. Other settings, which
+    both arms had in common, come from the engine that it is repeated with.
+
+    Raises:
+        ValueError: the document is not the result of a comparison.
+    """
+    document = _of_this_version(document)
+    if isinstance(document, dict) and document.get("kind") in ("sweep", "find"):
+        raise ValueError("only a comparison can be repeated from its result")
+    document = checked(document)
+    arms, traffic = document["arms"], document.get("traffic")
+    scenario = OWN if traffic and document["scenario"] == OWN.name else find_scenario(document["scenario"])
+    a, b = (arms[arm]["config"] for arm in ARMS)
+    own = {*scenario.config, *scenario.config_before, *scenario.config_after}
+    kept = [name for name in a if name in own or a[name] != b.get(name)]
+    fields = ("scenario", "seed", "repeats", "params", "limits", "name", "max_spread_pct")
+    body = {name: document[name] for name in fields if name in document}
+    if traffic:
+        body = {**body, "params": {}, "traffic": traffic}
+    for arm in ARMS:
+        config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
+        if config.get("kv_cache_memory") is not None:
+            config.pop("num_blocks", None)  # was derived from it
+        body[arm.lower()] = {"knobs": arms[arm]["knobs"], "config": config}
+    return body
+
+
+def points_csv(document: Mapping[str, Any]) -> bytes:
+    """Returns the table of a sweep's values or a search's tries as CSV: for each figure its median and its range."""
+    rows = document["summary"]["points"]
+    names = SHOWN if document["kind"] == "sweep" else list(rows[0]["figures"])
+    own = ["kept", "runs", *(["sure"] if document["kind"] == "find" else [])]
+
+    def cells(row: Mapping[str, Any]) -> list[Any]:
+        found = [row["figures"][name] for name in names]
+        ends = (end for one in found for end in (one["median"], *one["range"]))
+        return [row["value"], *(row[name] for name in own), *ends]
+
+    columns = [document["setting"], *own, *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))]
+    return spreadsheet(columns, map(cells, rows))

@@ -1,4 +1,4 @@
-"""What an experiment is: a scenario, the settings of its two arms, and the number of repeats."""
+"""The parts of an experiment, parsed: its traffic, the settings of an arm, limits and numbers."""
 
 from __future__ import annotations
 
@@ -25,88 +25,14 @@ DEFAULT_LIMITS = {"ttft_ms": 500.0, "itl_ms": 50.0}
 
 # The others belong to the server, or would make it another experiment.
 ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.lab)
-_FIELDS = ("scenario", "a", "b", "seed", "repeats", "params", "limits", "name", "traffic", "max_spread_pct", "length")
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One side of the comparison: all knobs, and the fields of ``EngineConfig`` that it sets, or the ``url`` of its server."""
+    """The settings of an engine: all knobs, and the fields of ``EngineConfig`` that it sets, or the ``url`` of its server."""
 
     knobs: Knobs
     config: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
-    """A checked experiment.
-
-    Attributes:
-        scenario: with the requested parameters.
-        traffic: takes the place of its requests.
-        max_spread_pct: repeat, up to ``most_repeats``, until the spread of the scenario's figure is at most this.
-    """
-
-    scenario: Scenario
-    arms: Mapping[str, Arm]
-    seed: int = 0
-    repeats: int = 1
-    limits: Mapping[str, float]
-    name: str | None = None
-    traffic: OwnTraffic | None = None
-    max_spread_pct: float | None = None
-
-    @property
-    def most_repeats(self) -> int:
-        """The repeats after which it ends in any case."""
-        if self.max_spread_pct is None:
-            return self.repeats
-        fit = MAX_OUTPUT_TOKENS // (len(ARMS) * answer_tokens(self.scenario, self.traffic))
-        return max(self.repeats, min(MAX_REPEATS, fit))
-
-
-def arms_in_turn(number: int) -> tuple[str, ...]:
-    """Returns the arms in the order in which they have the repeat of this number, from 0 on."""
-    return ARMS if number % 2 == 0 else ARMS[::-1]
-
-
-def answer_tokens(scenario: Scenario, traffic: OwnTraffic | None) -> int:
-    """Returns the tokens of all answers of a run."""
-    return traffic.answer_tokens if traffic else scenario.num_requests * scenario.max_new_tokens
-
-
-def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
-    """Parse an experiment as a page or a program sends it.
-
-    ``a`` and ``b`` are ``{"knobs": {…}, "config": {…}}``, applied to the defaults; an arm that is missing is the
-    scenario's. ``traffic`` is described at ``lab.own_traffic.parse_own_traffic``; with it no scenario is needed.
-
-    Args:
-        speed: of the engine, see ``parse_load``.
-
-    Raises:
-        ValueError: one sentence for the sender.
-    """
-    if not isinstance(body, Mapping):
-        raise ValueError('an experiment is a JSON object, such as {"scenario": "token-budget"}')
-    unknown = sorted(str(key) for key in set(body) - set(_FIELDS))
-    if unknown:
-        raise ValueError(f"an experiment has no {', '.join(unknown)}: use {', '.join(_FIELDS)}")
-    seed = parse_seed(body.get("seed"))
-    scenario, traffic = parse_load(body, seed, speed)
-    arms = {arm: parse_arm(scenario, arm, body.get(arm.lower())) for arm in ARMS}
-    given = {name: value for name, value in body.items() if value is not None}
-    repeats = int(checked_number("repeats", given.get("repeats", 1), 1, MAX_REPEATS))
-    check_output(answer_tokens(scenario, traffic) * repeats * len(ARMS))
-    return Experiment(
-        scenario=scenario,
-        arms=arms,
-        seed=seed,
-        repeats=repeats,
-        limits=parse_limits(body.get("limits")),
-        name=parse_name(body.get("name")),
-        traffic=traffic,
-        max_spread_pct=parse_max_spread(body.get("max_spread_pct")),
-    )
 
 
 def parse_load(body: Mapping[str, Any], seed: int, speed: Speed | None = None) -> tuple[Scenario, OwnTraffic | None]:

@@ -143,6 +143,5 @@ MEASURES: Mapping[str, Callable[[Run, Limits], float | None]] = {
 
 def _pool_tokens(config: Mapping[str, Any]) -> int | None:
     """Returns the tokens that an arm's KV cache holds; ``None`` where a server does not tell."""
-    if "num_blocks" not in config or "block_size" not in config:
-        return None
-    return int((config["num_blocks"] - 1) * config["block_size"])
+    blocks, size = config.get("num_blocks"), config.get("block_size")
+    return (blocks - 1) * size if isinstance(blocks, int) and isinstance(size, int) else None

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.formats.text import number_text, range_text
+from roseplay.lab.experiment import Varied
 from roseplay.lab.knee import PROMISED, Fall, bend, broken, falls, overtaken, rate_knee
-from roseplay.lab.points import RATE, Varied, runs_text, spread, value_text, values_of
+from roseplay.lab.points import RATE, runs_text, spread, value_text, values_of
 from roseplay.lab.sentences import brief
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.lab.summary import figure_row

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay.cli import main
-from roseplay.lab import arms, command
+from roseplay.lab import arms
 from roseplay.lab.results import parse_result
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms
@@ -18,9 +18,8 @@ from tests.play.fake_engine import FakeEngine
 
 @pytest.fixture(autouse=True)
 def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
-    fake, make = FakeArms(), command.make_job
+    fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
-    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
     return fake
 
 

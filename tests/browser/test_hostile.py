@@ -202,7 +202,7 @@ def hostile_document() -> dict[str, Any]:
             return {name: rewrite(one, name) for name, one in value.items()}
         if isinstance(value, list):
             return [rewrite(one, key) for one in value]
-        kept = key in ("order", "arm", "id", "created", "reason", "differs")
+        kept = key in ("kind", "order", "arm", "id", "created", "reason", "differs")
         return value if kept or not isinstance(value, str) else SCRIPT
 
     document: dict[str, Any] = rewrite(json.loads(DOCUMENT.read_text()))

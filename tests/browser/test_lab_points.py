@@ -64,7 +64,7 @@ def test_a_sweep_is_run_shown_kept_and_sent(live: Served, open_page: Open, tmp_p
     page = open_page(live)
     document = small_sweep(page)
     assert (document["asked"], document["seed"], document["repeats"]) == ([4, 8], 5, 1)
-    assert document["settings"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine runs"
+    assert document["arms"]["A"]["knobs"]["max_batch_size"] == live.engine.knobs.max_batch_size, "as the engine runs"
     table = cells(page)
     assert [line[0] for line in table] == ["4", "8"]
     expect(panel(page, "look").locator("li").first).to_have_text(document["summary"]["sentences"][0])
@@ -257,8 +257,8 @@ def test_the_sweep_before_stays_as_a_dashed_line(live: Served, open_page: Open) 
     legend = panel(page, "curve-ttft").locator(".rp-rt")
     expect(legend).to_have_text("")
     page.evaluate(
-        """async (text) => { const { showPoints } = await Rose.load('lab/points/document.js');
-             showPoints({ ...JSON.parse(text), id: 'another', summary: Rose.lab.points.sweep.summary }); }""",
+        """async (text) => { const { showResult } = await Rose.load('lab/document.js');
+             showResult({ ...JSON.parse(text), id: 'another', summary: Rose.lab.points.sweep.summary }); }""",
         (DOCUMENTS / "sweep.json").read_text(encoding="utf-8"),
     )
     expect(legend).to_contain_text("the one before")

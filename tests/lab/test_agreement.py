@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roseplay.formats.text import number_text, ratio_text
-from roseplay.lab.command import summary_lines
-from roseplay.lab.result_report import metric_rows
+from roseplay.lab.report import metric_rows, text_report
 from roseplay.lab.summary import summary
 from roseplay.traffic.difference import least_ratio
 from roseplay.traffic.figures import FIGURES
@@ -132,7 +131,7 @@ def test_rows_have_the_verdict_of_their_ranges(document) -> None:
 def test_the_terminal_and_the_report_show_the_same_verdicts(document) -> None:
     document = {**document, "summary": summary(document)}
     words = {"better": "better", "worse": "worse", "within": "within the spread", "unknown": "–"}
-    lines = summary_lines(document)[-len(document["summary"]["metrics"]) :]
+    lines = text_report(document)[-len(document["summary"]["metrics"]) :]
     for row, line, cells in zip(document["summary"]["metrics"], lines, metric_rows(document), strict=True):
         assert line.endswith(f"{ratio_text(row['ratio'])}  {words[row['verdict']]}")
         assert [html.unescape(cell) for cell in cells[-2:]] == [ratio_text(row["ratio"]), words[row["verdict"]]]

@@ -10,13 +10,13 @@ import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
-from roseplay.lab import arms, command
+from roseplay.lab import arms
 from roseplay.lab.arms import ClosedEngine
 from roseplay.lab.command import main
-from roseplay.lab.document import experiment_of
-from roseplay.lab.flags import experiment_body, parser
-from roseplay.lab.results import parse_result
-from roseplay.lab.spec import parse_experiment
+from roseplay.lab.flags import parser
+from roseplay.lab.from_flags import experiment_body
+from roseplay.lab.lab import parse_experiment
+from roseplay.lab.results import experiment_of, parse_result
 from roseplay.traffic.arrivals import poisson
 from tests.lab.fake_arms import QUICK, FakeArms
 from tests.play.fake_engine import FakeEngine
@@ -29,8 +29,6 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
     """Engines that pretend, in place of those that ``main`` opens."""
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
-    make = command.make_job
-    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
     return fake
 
 

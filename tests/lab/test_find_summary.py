@@ -51,7 +51,7 @@ def found(setting: str, machine: Machine, promises: tuple[float, float], noise: 
         "setting": setting,
         "grid": list(GRID),
         "promises": limits,
-        "tries": tries,
+        "points": tries,
         "seed": 0,
         "repeats": 3,
         "baseline": {**measure(GRID[-1]), "value": None if setting == SETTINGS[0] else GRID[-1]},
@@ -72,7 +72,7 @@ def test_on_a_monotone_machine_it_is_the_value_that_trying_all_gives(
     kept = [value for value in GRID if machine(value)[0] <= itl and machine(value)[1] <= ttft]
     document, summary = found(setting, machine, (itl, ttft))
     assert summary["answer"] == ((min if setting == SETTINGS[0] else max)(kept) if kept else None)
-    assert len(document["tries"]) <= 5  # of 13
+    assert len(document["points"]) <= 5  # of 13
 
 
 @given(st.sampled_from(SETTINGS), st.lists(st.tuples(st.floats(1, 99), st.floats(1, 99)), min_size=13, max_size=13))
@@ -81,9 +81,9 @@ def test_on_any_machine_the_answer_was_tried_and_its_sentences_say_what_its_tabl
 ) -> None:
     table = dict(zip(GRID, figures, strict=True))
     _, summary = found(setting, table.__getitem__, (50, 50))
-    rows = {row["value"]: row for row in summary["tries"]}
+    rows = {row["value"]: row for row in summary["points"]}
     assert summary["ended"]
-    assert len(rows) == len(summary["tries"])  # none twice
+    assert len(rows) == len(summary["points"])  # none twice
     assert set(rows) <= set(GRID)
     first, answer = summary["sentences"][0], summary["answer"]
     label = {"prefill_max_tokens": "prefill budget", "max_batch_size": "max batch"}[setting]
@@ -123,11 +123,11 @@ def test_two_searches_agree_within_a_step_under_noise(setting: str, scale: float
 
 def test_a_search_that_was_cut_off_says_what_is_left() -> None:
     document, _ = found(SETTINGS[0], rising(1), (100, 20))
-    document["tries"] = document["tries"][:2]
+    document["points"] = document["points"][:2]
     summary = find_summary(document)
     assert (summary["answer"], summary["ended"]) == (None, False)
     assert summary["sentences"] == ["No answer yet: 48 to 96 are left."]
-    assert [row["left"] for row in summary["tries"]][-1] == [48, 96]
+    assert [row["left"] for row in summary["points"]][-1] == [48, 96]
 
 
 def test_more_runs_make_two_searches_agree_though_they_are_far_apart() -> None:
@@ -155,12 +155,12 @@ def test_a_verdict_is_sure_once_one_side_of_each_limit_outnumbers_the_other(runs
 def test_an_answer_that_was_not_kept_in_every_run_says_in_how_many() -> None:
     assert misses(point(64, [10, 12, 30], [5, 5, 5]), {"itl_p99_ms": 20, "ttft_p95_ms": 9}) == {}
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["tries"][-1] = point(16, [10, 12, 30, 11, 12], [5] * 5)
+    document["points"][-1] = point(16, [10, 12, 30, 11, 12], [5] * 5)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 4 of 5 runs." in said
     assert said[-1].endswith("medians of 3 to 5 runs.")
     assert not any("Another search" in line for line in said)
-    document["tries"][-1] = point(16, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
+    document["points"][-1] = point(16, [10, 12, 30, 11, 30, 12, 30, 9, 30], [5] * 9)
     said = find_summary(document)["sentences"]
     assert "Not in every run: ITL p99 is within its limit in 5 of 9 runs." in said
     assert "Another search may answer otherwise: the runs of prefill budget 16 do not agree." in said
@@ -179,7 +179,7 @@ def test_what_is_exactly_as_long_as_its_limit_is_within_it() -> None:
 )
 def test_not_in_every_run_is_said_only_where_a_run_is_over_the_limit(itl: list[float], close: bool) -> None:
     document, _ = found(SETTINGS[0], lambda value: (10, 5), (20, 9))
-    document["tries"][-1] = point(16, itl, [5] * 3)
+    document["points"][-1] = point(16, itl, [5] * 3)
     assert any(said.startswith("Not in every run") for said in find_summary(document)["sentences"]) == close
 
 
@@ -199,7 +199,7 @@ def test_the_grid_has_the_powers_of_two_and_halves_between(low: int, high: int, 
 def test_a_search_in_vain_says_where_the_repeats_disagree() -> None:
     document, _ = found(SETTINGS[0], lambda value: (30, 5), (20, 9))
     assert not any("Not sure" in line for line in find_summary(document)["sentences"])
-    document["tries"][-1] = point(16, [10, 25, 90], [5, 5, 5])
+    document["points"][-1] = point(16, [10, 25, 90], [5, 5, 5])
     said = find_summary(document)["sentences"]
     assert (
         "Not sure: at prefill budget 16, ITL p99 is within its limit in 1 of 3 runs, so another search may find one."

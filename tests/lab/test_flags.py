@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.flags import experiment_body, parser
+from roseplay.lab.flags import parser
+from roseplay.lab.from_flags import experiment_body
 from roseplay.traffic.scenarios import SCENARIOS
 
 

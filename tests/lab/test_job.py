@@ -13,10 +13,9 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.lab.document import check_document
 from roseplay.lab.job import Job
-from roseplay.lab.lab import LabBusyError
+from roseplay.lab.lab import LabBusyError, parse_experiment
 from roseplay.lab.measuring import RunError, measure_run
 from roseplay.lab.progress import RunProgress, seconds_left
-from roseplay.lab.spec import parse_experiment
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
 from tests.lab.fake_arms import QUICK, FakeArms, ended, fake_lab, wait_until

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from roseplay.lab.lab import parse_experiment
 from roseplay.lab.own_traffic import OWN, OwnTraffic, checked_object, parse_own_traffic
-from roseplay.lab.spec import parse_experiment
 from roseplay.lab.sweep import parse_sweep
 from roseplay.traffic.own import OwnRequest
 from roseplay.traffic.scenario import MAX_RATE_PER_S
@@ -132,7 +132,7 @@ def test_length_and_limits_are_taken_over() -> None:
 def test_seconds_give_each_value_of_a_sweep_its_requests() -> None:
     def requests(setting: str, first: float, last: float, **more: Any) -> list[tuple[int, float | None]]:
         varied = {"setting": setting, "from": first, "to": last, "points": 2, **more}
-        found = parse_sweep({"scenario": "poisson", "params": {"rate_per_s": 8}, "sweep": varied}).questions
+        found = parse_sweep({"scenario": "poisson", "params": {"rate_per_s": 8}, "sweep": varied}).loads()
         return [(question.scenario.num_requests, question.scenario.rate_per_s) for question in found.values()]
 
     assert requests("max_batch_size", 1, 8, seconds=3) == [(24, 8.0)] * 2

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.points_report import points_report
-from roseplay.lab.results import html_report, parse_result
+from roseplay.lab.report import html_report
+from roseplay.lab.results import parse_result
 from tests.lab.fake_arms import ended, fake_lab
 from tests.play.fake_engine import FakeEngine
 
@@ -54,7 +54,7 @@ def test_a_sweep_of_the_rate_is_drawn_against_throughput_with_its_knee_and_its_l
         goodput_req_s=[1, 2, 5, 2, 1],
         output_tokens_per_s=[10, 20, 30, 40, 41],
     )
-    ttft, itl, goodput = drawn(points_report(document))
+    ttft, itl, goodput = drawn(html_report(document))
     assert ttft["traces"][0]["x"] == [10, 20, 30, 40, 41]
     assert ttft["traces"][0]["y"] == pytest.approx([100, 100, 100, 100, 900])
     assert (ttft["traces"][1]["x"], ttft["traces"][1]["name"]) == ([40], "knee at 80 req/s")
@@ -65,7 +65,7 @@ def test_a_sweep_of_the_rate_is_drawn_against_throughput_with_its_knee_and_its_l
 
 
 def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
-    for chart in drawn(points_report(measured(BATCHES))):
+    for chart in drawn(html_report(measured(BATCHES))):
         assert chart["traces"][0]["x"] == [1, 4, 16]
         assert chart["layout"]["xaxis"]["type"] == "log"
         assert chart["layout"]["xaxis"]["ticktext"] == ["1", "4", "16"]
@@ -73,8 +73,8 @@ def test_a_sweep_of_a_knob_is_drawn_against_its_values() -> None:
 
 def test_a_search_is_drawn_with_its_tries_numbered_and_its_promises() -> None:
     document = measured({**FIND, "find": {**FIND["find"], "itl_p99_ms": 1e4, "ttft_p95_ms": 0.01}})
-    kept = [row["kept"] for row in document["summary"]["tries"]]
-    for chart, promise in zip(drawn(points_report(document)), ("promise 10000", "promise 0.01"), strict=True):
+    kept = [row["kept"] for row in document["summary"]["points"]]
+    for chart, promise in zip(drawn(html_report(document)), ("promise 10000", "promise 0.01"), strict=True):
         filled, hollow = chart["traces"][:2]
         assert [*filled.get("text", []), *hollow.get("text", [])] == [str(n + 1) for n in range(len(kept))]
         assert len(hollow["x"]) == kept.count(False) == len(kept)
@@ -91,5 +91,5 @@ def test_a_report_says_what_the_document_says_and_loads_nothing(body: dict[str, 
     assert all(escape(line) in page for line in document["summary"]["sentences"])
     assert "&lt;b&gt;mine" in page and "<b>mine" not in page
     assert "http" not in page and "src=" not in re.sub(r"src: url\(data:", "", page)
-    rows = document["summary"]["points" if "sweep" in body else "tries"]
+    rows = document["summary"]["points"]
     assert page.count(">kept</td>") + page.count(">broken</td>") == len(rows)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.result_report import result_report
+from roseplay.lab.report import html_report
 from roseplay.lab.results import parse_result
 from tests.lab.test_points_report import drawn
 
@@ -26,7 +26,7 @@ def pooled(document: dict[str, Any], arm: str) -> list[float]:
 
 
 def test_gaps_are_drawn_by_the_share_that_is_longer(document: dict[str, Any]) -> None:
-    chart, _ = drawn(result_report(document))
+    chart, _ = drawn(html_report(document))
     for trace, arm in zip(chart["traces"], "AB", strict=True):
         gaps = pooled(document, arm)
         assert (trace["name"], trace["x"]) == (arm, gaps)
@@ -43,7 +43,7 @@ def test_gaps_are_drawn_by_the_share_that_is_longer(document: dict[str, Any]) ->
 
 
 def test_first_tokens_are_drawn_by_the_share_of_requests(document: dict[str, Any]) -> None:
-    _, chart = drawn(result_report(document))
+    _, chart = drawn(html_report(document))
     for trace, arm in zip(chart["traces"], "AB", strict=True):
         runs = [run for run in document["runs"] if run["arm"] == arm]
         times = sorted(request["ttft_ms"] for run in runs for request in run["requests"])
@@ -57,7 +57,7 @@ def test_a_curve_of_many_gaps_is_thinned_but_not_its_tail(document: dict[str, An
     run = document["runs"][0]
     run["itl_ms"] = [float(gap) for gap in range(1, 5001)]
     document["runs"] = [run, *(other for other in document["runs"] if other["arm"] != run["arm"])]
-    chart, _ = drawn(result_report(document))
+    chart, _ = drawn(html_report(document))
     (trace,) = (trace for trace in chart["traces"] if trace["name"] == run["arm"])
     assert trace["x"] == [*range(1, 4001, 4), *range(4001, 5001)]
     assert len(trace["y"]) == len(trace["x"])
@@ -65,7 +65,7 @@ def test_a_curve_of_many_gaps_is_thinned_but_not_its_tail(document: dict[str, An
 
 def test_settings_that_differ_come_first(document: dict[str, Any]) -> None:
     document["arms"]["B"]["knobs"]["prefill_max_tokens"] = None
-    report = result_report(document)
+    report = html_report(document)
     table = report[report.index("<h2>Settings ") :]
     names = re.findall(r"<tr[^>]*><td>(\w+)</td>", table)
     differs = document["arms"]["A"]["differs"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab import points
+from roseplay.lab import job
 from roseplay.lab.measuring import RunError
 from roseplay.lab.progress import RunProgress, seconds_left
 from roseplay.traffic.driver import Outcome
@@ -51,7 +51,7 @@ def test_the_time_left_is_that_of_finished_runs_of_the_same_arm() -> None:
 @pytest.mark.parametrize("kind", ["sweep", "find"])
 def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    measure = points.measure_run
+    measure = job.measure_run
 
     def fails(*args: Any, **how: Any) -> Any:
         runs.append(1)
@@ -59,7 +59,7 @@ def test_a_run_of_a_value_that_fails_is_told_as_stopped(kind: str, monkeypatch: 
             raise RunError("the third run fails")
         return measure(*args, **how)
 
-    monkeypatch.setattr(points, "measure_run", fails)
+    monkeypatch.setattr(job, "measure_run", fails)
     asked: dict[str, Any] = {"setting": "max_batch_size", "from": 1, "to": 16}
     more = {"points": 3} if kind == "sweep" else {"itl_p99_ms": 40, "ttft_p95_ms": 300}
     status = ended(fake_lab(FakeEngine()).start({**BODY, kind: {**asked, **more}}))

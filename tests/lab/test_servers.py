@@ -96,7 +96,7 @@ def test_a_rate_is_swept(urls: list[str]) -> None:
     with HttpEngine(urls[0]) as live:
         document = result(Lab(live), body)
     assert [point["value"] for point in document["points"]] == [10.0, 20.0]
-    assert document["settings"]["config"] == {"url": urls[0]}
+    assert document["arms"]["A"]["config"] == {"url": urls[0]}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 
 from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.arms import arm_configs
-from roseplay.lab.lab import Lab
-from roseplay.lab.spec import Experiment, arms_in_turn, parse_experiment
+from roseplay.lab.experiment import Experiment, in_turn
+from roseplay.lab.lab import Lab, parse_experiment
+from roseplay.lab.spec import ARMS
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.play.fake_engine import FakeEngine
 
@@ -37,7 +38,7 @@ def test_an_arm_that_is_given_is_the_whole_truth() -> None:
 
 
 def test_arms_take_turns_so_that_drift_meets_both() -> None:
-    assert "".join(arm for repeat in range(3) for arm in arms_in_turn(repeat)) == "ABBAAB"
+    assert "".join(arm for repeat in range(3) for arm in in_turn(ARMS, repeat)) == "ABBAAB"
 
 
 def test_parameters_change_the_traffic() -> None:
@@ -52,7 +53,7 @@ def test_parameters_change_the_traffic() -> None:
         ({}, "no scenario None: use one of admission"),
         ({"scenario": "magic"}, "no scenario 'magic'"),
         ({"scenario": ["dedup"]}, "no scenario"),
-        ({"scenario": "dedup", "speed": 1}, "no speed"),
+        ({"scenario": "dedup", "speed": 1}, "cannot have speed"),
         ({"scenario": "dedup", "seed": -1}, "seed is -1"),
         ({"scenario": "dedup", "seed": "x"}, "seed is 'x'"),
         ({"scenario": "dedup", "seed": float("nan")}, "seed is nan"),

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roseplay.lab import spec
-from roseplay.lab.document import check_document, experiment_of
-from roseplay.lab.flags import experiment_body, parser
-from roseplay.lab.lab import parse_any
+from roseplay.lab.document import check_document
+from roseplay.lab.flags import parser
+from roseplay.lab.from_flags import experiment_body
+from roseplay.lab.lab import parse_experiment
 from roseplay.lab.measuring import run_record
 from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.results import parse_result
-from roseplay.lab.spec import parse_experiment
+from roseplay.lab.results import experiment_of, parse_result
 from roseplay.lab.spread import is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import QUICK, ended, fake_lab
@@ -50,7 +50,6 @@ def itl(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return {**run_record(arm, repeat, *rest), "itl_ms": [make[arm](repeat)]}
 
         monkeypatch.setattr("roseplay.lab.job.run_record", changed)
-        monkeypatch.setattr("roseplay.lab.points.run_record", changed)
 
     return set_them
 
@@ -123,7 +122,7 @@ def test_a_value_of_a_sweep_is_repeated_until_its_spread_is_small(monkeypatch: p
     def figures(*_: Any) -> dict[str, float]:
         return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(gaps)}
 
-    monkeypatch.setattr("roseplay.lab.points.figures", figures)
+    monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
     document, told = ran({**SWEEP, "repeats": 2, "max_spread_pct": 10})
     assert [len(point["runs"]) for point in document["points"]] == [3, 20]
     assert [(run["arm"], run["repeat"], run["state"]) for run in told["progress"]] == [
@@ -173,7 +172,7 @@ def test_every_scenario_has_room_for_ten_times_its_requests(scenario: str) -> No
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(body: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        parse_any({"scenario": "poisson", **body})
+        parse_experiment({"scenario": "poisson", **body})
 
 
 def test_the_command_line_asks_for_both() -> None:

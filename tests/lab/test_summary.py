@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.lab.result_report import result_report
+from roseplay.lab.report import html_report
 from roseplay.lab.results import parse_result
 from roseplay.lab.summary import summary
 
@@ -190,7 +190,22 @@ def test_no_gaps_and_no_time_are_no_error(document) -> None:
     assert found["tpot_p50_ms"]["b_range"] == [None, None]
     assert found["output_tokens_per_s"]["a"] == 0
     assert "could not be measured" in summary(empty)["sentences"][0]
-    assert "could not be measured" in result_report({**empty, "summary": summary(empty)})
+    assert "could not be measured" in html_report({**empty, "summary": summary(empty)})
+
+
+@pytest.mark.parametrize("kind", ["result", "sweep", "find"])
+def test_a_result_of_version_1_is_opened_as_one_of_this_version(kind: str) -> None:
+    content = FILE.with_name(f"{kind}.json").read_bytes()
+    names = {"roseplay_lab": f"roseplay_{kind}".replace("result", "lab")}
+    if kind != "result":
+        names["arms"] = "settings"
+    if kind == "find":
+        names["points"] = "tries"
+    old = {names.get(name, name): value for name, value in json.loads(content).items() if name != "kind"}
+    old[names["roseplay_lab"]] = 1
+    if "settings" in old:
+        old["settings"] = old["settings"]["A"]
+    assert parse_result(json.dumps(old).encode()) == parse_result(content)
 
 
 def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
@@ -201,22 +216,22 @@ def test_a_document_from_a_file_is_checked_and_summed_up_anew(document) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d.update(roseplay_lab=2), "no result of the lab"),
+        (lambda d: d.update(roseplay_lab=3), "no result of the lab"),
         (lambda d: d.pop("arms"), "arms is missing"),
-        (lambda d: d.update(runs={}), "runs should be a list"),
+        (lambda d: d.update(runs={}), "runs should be a valid list"),
         (lambda d: d.update(runs=[]), "no run of arm A"),
         (lambda d: d.update(runs=[r for r in d["runs"] if r["arm"] == "A"]), "no run of arm B"),
-        (lambda d: d.update(repeats=1000), "repeats should be a whole number from 1 to 20"),
-        (lambda d: d.update(title=5), "title should be text"),
-        (lambda d: d["runs"][0].update(arm="C"), "runs 1, arm should be one of A, B"),
-        (lambda d: d["runs"][1]["itl_ms"].append(-1), "runs 2, itl_ms should be a number from 0"),
-        (lambda d: d["runs"][1]["itl_ms"].append("1"), "should be a number"),
-        (lambda d: d["runs"][1]["itl_ms"].append(10**400), "should be a number"),
-        (lambda d: d["runs"][1]["steps"].append([1, 2]), "runs 2, steps should have rows of 7 columns"),
+        (lambda d: d.update(repeats=1000), "repeats should be less than or equal to 20"),
+        (lambda d: d.update(title=5), "title should be a valid string"),
+        (lambda d: d["runs"][0].update(arm="C"), "runs 1, arm should be 'A' or 'B'"),
+        (lambda d: d["runs"][1]["itl_ms"].append(-1), "runs 2, itl_ms [0-9]+ should be greater than or equal to 0"),
+        (lambda d: d["runs"][1]["itl_ms"].append("1"), "should be a valid number"),
+        (lambda d: d["runs"][1]["itl_ms"].append(10**400), "should be a valid number"),
+        (lambda d: d["runs"][1]["steps"].append([1, 2]), "runs 2, steps [0-9]+ 3 is missing"),
         (lambda d: d["runs"][1]["requests"][3].pop("ttft_ms"), "runs 2, requests 4, ttft_ms is missing"),
         (lambda d: d["arms"]["A"].pop("config"), "arms, A, config is missing"),
-        (lambda d: d["arms"]["A"]["knobs"].update(deep={"x": 1}), "should be a number"),
-        (lambda d: d["limits"].update(ttft_ms=None), "should be a number"),
+        (lambda d: d["arms"]["A"]["knobs"].update(deep={"x": 1}), "knobs, deep should be a number"),
+        (lambda d: d["limits"].update(ttft_ms=None), "limits, ttft_ms should be a valid number"),
     ],
 )
 def test_a_document_that_lacks_something_is_refused_with_a_sentence(document, change, words) -> None:
@@ -235,7 +250,7 @@ def test_what_is_no_document_is_refused_with_a_sentence(text: bytes) -> None:
 def test_the_report_stands_alone_and_shows_no_document_s_markup(document) -> None:
     document["title"] = document["model"] = document["name"] = "<img src=x onerror=alert(1)>"
     document["environment"]["<script>alert(2)</script>"] = "</script><script>alert(3)</script>"
-    report = result_report(parse_result(json.dumps(document).encode()))
+    report = html_report(parse_result(json.dumps(document).encode()))
     assert "<img src=x" not in report
     assert "alert(2)</script>" not in report
     assert "alert(3)</script>" not in report
@@ -249,7 +264,7 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
     document["device"] = device
     for arm in document["arms"].values():
         arm["knobs"].update(cuda_graphs=True, overlap=True)
-    report = result_report(parse_result(json.dumps(document).encode()))
+    report = html_report(parse_result(json.dumps(document).encode()))
     for name in ("cuda_graphs", "overlap"):
         assert f"<td>{name}</td><td>{said}</td><td>{said}</td>" in report
 
@@ -257,7 +272,7 @@ def test_the_report_has_graphs_off_where_the_page_has_them_off(document, device:
 def test_the_report_marks_the_settings_that_differ_whatever_is_said_of_them(document) -> None:
     for arm in document["arms"].values():
         arm["differs"] = [f"no setting {number}" for number in range(100)] + ["prefill_max_tokens"]
-    report = result_report(parse_result(json.dumps(document).encode()))
+    report = html_report(parse_result(json.dumps(document).encode()))
     assert report.count('<tr class="differs">') == 1
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from roseplay.lab import arms, command
-from roseplay.lab.command import main, points_lines
+from roseplay.lab.command import main
 from roseplay.lab.measuring import measure_run
 from roseplay.lab.points import FIGURES_OF_A_RUN
-from roseplay.lab.points_document import points_csv
-from roseplay.lab.results import parse_result
+from roseplay.lab.report import text_report
+from roseplay.lab.results import parse_result, points_csv
 from roseplay.lab.sweep import parse_sweep, spaced
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import FakeArms, ended, fake_lab
@@ -37,12 +37,12 @@ def test_a_sweep_of_the_rate_lasts_as_long_at_each() -> None:
     asked = parse_sweep(
         {"scenario": "admission", "sweep": {"setting": "rate_per_s", "from": 2, "to": 6, "points": 3, "seconds": 5}}
     )
-    assert {value: (q.scenario.num_requests, q.scenario.rate_per_s) for value, q in asked.questions.items()} == {
+    assert {value: (q.scenario.num_requests, q.scenario.rate_per_s) for value, q in asked.loads().items()} == {
         2: (10, 2), 4: (20, 4), 6: (30, 6)
     }  # fmt: skip
     own = {"traffic": {"requests": [[0, 5, 2], [1, 5, 2], [4, 5, 2]]}}
     asked = parse_sweep({**own, "sweep": {"setting": "rate_per_s", "from": 1, "to": 4, "points": 2}})
-    assert [[r.arrival_s for r in q.traffic.requests] for q in asked.questions.values() if q.traffic] == [
+    assert [[r.arrival_s for r in q.traffic.requests] for q in asked.loads().values() if q.traffic] == [
         [0, 0.5, 2], [0, 0.125, 0.5]
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_sweep_with_other_values_than_it_says_is_refused(engine: FakeEngine, v
         document["asked"] = asked
         for point, value in zip(document["points"], values, strict=True):
             point["value"] = value
-        with pytest.raises(ValueError, match=r"other values|should be a number|should be a list|missing"):
+        with pytest.raises(ValueError, match="other values|should be a valid number|should be greater than"):
             parse_result(json.dumps(document).encode())
 
 
@@ -111,7 +111,7 @@ def test_a_sweep_that_is_stopped_keeps_the_runs_it_has(
             lab.stop()
         return measure_run(*given, **how)
 
-    monkeypatch.setattr("roseplay.lab.points.measure_run", measure)
+    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
     told = ended(lab.start(BATCHES))
     assert told["state"] == "stopped"
     document = lab.store.get(told["result"])
@@ -139,7 +139,7 @@ def ttft(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def figures(*_: Any) -> dict[str, float]:
             return {**dict.fromkeys(FIGURES_OF_A_RUN, 5.0), "kept_pct": 100.0, "ttft_p95_ms": next(left)}
 
-        monkeypatch.setattr("roseplay.lab.points.figures", figures)
+        monkeypatch.setattr("roseplay.lab.sweep.figures", figures)
 
     return set_them
 
@@ -185,7 +185,7 @@ def test_rates_that_contradict_each_other_are_measured_again(
     ]
     assert [row["kept"] for row in document["summary"]["points"]] == [True] * 4
     assert not any("disagree" in sentence for sentence in document["summary"]["sentences"])
-    assert points_lines(document)[0].endswith(f"2 to {2 + rounds} runs a value")
+    assert text_report(document)[0].endswith(f"2 to {2 + rounds} runs a value")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def told(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any],
         end = ended(lab.start(body))
         return [*seen[1:], end["so_far"], lab.store.get(end["result"])]  # without the warm-up
 
-    monkeypatch.setattr("roseplay.lab.points.measure_run", measure)
+    monkeypatch.setattr("roseplay.lab.job.measure_run", measure)
     return run
 
 
@@ -257,7 +257,7 @@ def test_a_search_tells_its_result_so_far(told: Callable[[Any], list[Any]]) -> N
     find = {"setting": "prefill_max_tokens", "itl_p99_ms": 1e5, "ttft_p95_ms": 1e5, "from": 16, "to": 64}
     *seen, document = told({**BODY, "repeats": 1, "find": find})
     assert seen[0] is None
-    assert [(one["baseline"]["value"], len(one["tries"])) for one in seen[1:]] == [(None, 0), (None, 1), (None, 2)]
+    assert [(one["baseline"]["value"], len(one["points"])) for one in seen[1:]] == [(None, 0), (None, 1), (None, 2)]
     assert [one["summary"]["ended"] for one in seen[1:]] == [False, False, True]
     assert seen[1]["summary"]["sentences"] == ["No answer yet: 16 to 64 are left."]
     assert {**seen[-1], "created": ""} == {**document, "created": ""}
@@ -280,13 +280,13 @@ def test_a_search_tries_values_until_none_is_left(engine: FakeEngine) -> None:
     assert (told["state"], told["kind"]) == ("done", "find")
     document = lab.store.get(told["result"])
     assert document is not None
-    assert [point["value"] for point in document["tries"]] == [32, 16]
+    assert [point["value"] for point in document["points"]] == [32, 16]
     assert document["baseline"]["value"] is None
     assert document["summary"]["answer"] == 16
     assert "Nothing smaller was tried." in document["summary"]["sentences"]
     assert len(fake.engines) == 1
     assert parse_result(json.dumps(document).encode()) == document
-    document["tries"].reverse()
+    document["points"].reverse()
     with pytest.raises(ValueError, match="other tries"):
         parse_result(json.dumps(document).encode())
 
@@ -300,24 +300,24 @@ def test_a_search_measures_a_value_until_its_verdict_is_sure(
     def figures(*_: Any) -> dict[str, float]:
         return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), "kept_pct": 100.0, "itl_p99_ms": next(itl)}
 
-    monkeypatch.setattr("roseplay.lab.points.figures", figures)
+    monkeypatch.setattr("roseplay.lab.find.figures", figures)
     find = {"setting": "prefill_max_tokens", "itl_p99_ms": 10, "ttft_p95_ms": 10, "from": 16, "to": 32}
     lab = fake_lab(engine)
     document = lab.store.get(ended(lab.start({**BODY, "find": find}))["result"])
     assert document is not None
-    rows = document["summary"]["tries"]
+    rows = document["summary"]["points"]
     assert [(row["value"], row["runs"], row["within"]["itl_p99_ms"], row["sure"]) for row in rows] == [
         (24, 4, 3, True), (16, 6, 3, False)
     ]  # fmt: skip
-    assert [len(point["runs"]) for point in document["tries"]] == [4, 6]
+    assert [len(point["runs"]) for point in document["points"]] == [4, 6]
     assert next(itl, None) is None
     assert parse_result(json.dumps(document).encode()) == document
     table = points_csv(document).decode().splitlines()
     assert [line.split(",")[:4] for line in table] == [
         ["prefill_max_tokens", "kept", "runs", "sure"], ["24", "True", "4", "True"], ["16", "False", "6", "False"]
     ]  # fmt: skip
-    assert points_lines(document)[0].endswith("4 to 6 runs a value")
-    assert [line.split("  ")[-1].strip() for line in points_lines(document)[-2:]] == ["kept", "broken, not sure"]
+    assert text_report(document)[0].endswith("4 to 6 runs a value")
+    assert [line.split("  ")[-1].strip() for line in text_report(document)[-2:]] == ["kept", "broken, not sure"]
 
 
 @pytest.fixture
@@ -325,8 +325,6 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> FakeArms:
     """Engines that pretend, in place of those that ``main`` opens."""
     fake = FakeArms()
     monkeypatch.setattr(arms, "open_engine", fake)
-    make = command.make_job
-    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
     return fake
 
 
@@ -391,16 +389,15 @@ def test_files_own_arrivals_stay_in_the_result_of_a_rate_sweep(engine: FakeEngin
 def test_an_interrupted_sweep_writes_what_it_has_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make, waited = command.make_job, command.BackgroundJob.wait
-    monkeypatch.setattr(arms, "open_engine", fake := FakeArms())
-    monkeypatch.setattr(command, "make_job", lambda *args, **how: make(*args, **{"open_engine": fake, **how}))
+    waited = command.Job.wait
+    monkeypatch.setattr(arms, "open_engine", FakeArms())
 
     def interrupt(job: Any, timeout: float | None = None) -> bool:
         if timeout is not None and (job.status()["so_far"] or {}).get("points"):
             raise KeyboardInterrupt
         return waited(job, timeout)
 
-    monkeypatch.setattr(command.BackgroundJob, "wait", interrupt)
+    monkeypatch.setattr(command.Job, "wait", interrupt)
     file = tmp_path / "sweep.json"
     flags = ["--sweep", "batch", "--from", "1", "--to", "64", "--points", "7", "--repeats", "1", "--num-requests", "2"]
     assert main(["token-budget", *flags, "--save", str(file)]) == 130

@@ -179,7 +179,7 @@ def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playgr
     listed = client.get(f"/ui/lab/result/{opened['id']}/points.csv")
     assert listed.headers["content-type"].startswith("text/csv")
     assert "roseplay-lab-token-budget-max_batch_size.csv" in listed.headers["content-disposition"]
-    rows = document["summary"]["points" if "sweep" in asked else "tries"]
+    rows = document["summary"]["points"]
     assert [line.partition(",")[0] for line in listed.text.splitlines()[1:]] == [f"{row['value']:g}" for row in rows]
     report = client.get(f"/ui/lab/result/{opened['id']}/report.html")
     assert all(escape(line) in report.text for line in document["summary"]["sentences"])
@@ -201,7 +201,11 @@ def test_a_comparison_has_no_values_to_list(client: TestClient) -> None:
     [
         ("open", b"no", 422, "not JSON"),
         ("open", b"{}", 422, "no result of the lab"),
-        ("open", b'{"roseplay_sweep": 2}', 422, "no sweep and no search of the lab"),
+        ("open", b'{"roseplay_lab": 3, "kind": "sweep"}', 422, "no result of the lab"),
+        ("open", b'{"roseplay_lab": 2}', 422, "no result of the lab"),
+        ("open", b'{"roseplay_lab": 2, "kind": "race"}', 422, "no result of the lab"),
+        ("open", b'{"roseplay_lab": 2, "kind": "find"}', 422, "the result, id is missing"),
+        ("open", b'{"roseplay_sweep": 2}', 422, "no result of the lab"),
         ("open", b'{"roseplay_find": 1}', 422, "the result, id is missing"),
         ("open", b'{"roseplay_sweep": 1, "roseplay_find": 1}', 422, "the result, id is missing"),
         ("summary", b"[]", 422, "send the id"),

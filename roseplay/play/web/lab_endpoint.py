@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 from anyio.to_thread import run_sync
 
-from roseplay.lab.background import BackgroundJob
+from roseplay.lab.job import Job
 from roseplay.play.web.calls import LOOK_S, Endpoints, refusal, refusals_as_errors, until
 
 
@@ -62,6 +62,6 @@ class Experiments(Endpoints):
         return self.playground.lab.stop()
 
 
-def _progress(job: BackgroundJob) -> dict[str, Any]:
+def _progress(job: Job) -> dict[str, Any]:
     status = job.status()
     return {name: status[name] for name in ("state", "left_s")}

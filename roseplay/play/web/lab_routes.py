@@ -12,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 
 from roseplay.engine.errors import EngineError
 from roseplay.formats.json_text import encode, strict_json
-from roseplay.lab.document import check_document
 from roseplay.lab.lab import Lab, LabBusyError
-from roseplay.lab.points_document import is_of_points, points_csv, rows_of
-from roseplay.lab.results import html_report, parse_result
+from roseplay.lab.report import html_report
+from roseplay.lab.results import checked, parse_result, points_csv
 from roseplay.lab.spec import parse_limits
 from roseplay.lab.summary import summary
 
@@ -63,8 +62,8 @@ def _add_runs(router: APIRouter, owner: HasLab) -> None:
         if found is None:
             raise HTTPException(404, "this experiment is not known here: the server has begun another, or anew")
         status = found.status()
-        so_far = status.get("so_far")
-        if have and so_far is not None and sum(row["runs"] for row in rows_of(so_far)) <= have:
+        so_far = status["so_far"]
+        if have and so_far is not None and sum(row["runs"] for row in so_far["summary"]["points"]) <= have:
             del status["so_far"]  # the page has these runs already
         return status
 
@@ -88,7 +87,7 @@ def _add_results(router: APIRouter, owner: HasLab) -> None:
     @router.get("/result/{document_id}/points.csv")
     def points(document_id: str) -> Response:
         document = _result(owner.lab, document_id)
-        if not is_of_points(document):
+        if document["kind"] == "compare":
             raise HTTPException(404, "a comparison of A and B has no values to list: take its JSON")
         name = f"roseplay-lab-{document['scenario']}-{document['setting']}.csv"
         headers = {"Cache-Control": "no-store", "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
@@ -123,13 +122,12 @@ def _summary(lab: Lab, text: bytes) -> Response:
         body = strict_json(text)
         if not isinstance(body, Mapping) or not ("document" in body or isinstance(body.get("id"), str)):
             raise ValueError("send the id of a result, or the document, and the limits")
-        document = body["document"] if "document" in body else _result(lab, body["id"])
-        if is_of_points(document):
+        document = checked(body["document"]) if "document" in body else _result(lab, body["id"])
+        if document["kind"] != "compare":
             raise ValueError(
                 "a sweep or a search keeps each run's figures, not its requests: goodput under other limits needs"
                 " another run"
             )
-        check_document(document)
         return _answer(summary(document, parse_limits(body.get("limits") or document["limits"])))
 
 

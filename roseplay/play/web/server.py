@@ -20,7 +20,7 @@ import gradio as gr
 from fastapi import FastAPI, HTTPException, Request, Response
 
 from roseplay.engine.errors import EngineError
-from roseplay.lab.document import MAX_BYTES
+from roseplay.lab.results import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.page import build_page, page_head

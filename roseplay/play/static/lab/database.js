@@ -1,15 +1,14 @@
 /* Results that this browser keeps, in IndexedDB: a small entry for the list beside each large document. */
 
 /**
- * What is known of a kept result without reading it; `labels` of a comparison, `kind` and `about` of the others.
+ * What is known of a kept result without reading it: its kind, and `about` what it compares or found.
  * @typedef {object} Entry
  * @property {string} id
  * @property {string | null} name
  * @property {string} created
  * @property {string} title
- * @property {{A: string, B: string} | null} labels
- * @property {"sweep" | "find"} [kind]
- * @property {string} [about]
+ * @property {import("./state.js").Mode} kind
+ * @property {string} about
  */
 
 const NAME = "roseplay-lab";
@@ -75,9 +74,9 @@ export async function putKept(document) {
   });
 }
 
-function entryOf({ id, name, created, title, arms, roseplay_sweep: swept, summary }) {
-  if (arms) return { id, name, created, title, labels: { A: arms.A.label, B: arms.B.label } };
-  return { id, name, created, title, labels: null, kind: swept ? "sweep" : "find", about: summary.sentences[0] };
+function entryOf({ id, name, created, title, kind, arms, summary }) {
+  const about = kind === "compare" ? `A ${arms.A.label} · B ${arms.B.label}` : summary.sentences[0];
+  return { id, name, created, title, kind, about };
 }
 
 export const removeKept = (id) =>

@@ -1,14 +1,15 @@
-/* The comparison that the Lab shows: the document, the limits (SLO) it is measured against, and its copy in this
- * browser. Of a result of any kind: its id on the server, and its name. */
+/* The result that the Lab shows, of any kind: the document, the limits (SLO) it is measured against, its id on the
+ * server, its name and its copy in this browser. */
 import { keep, stored } from "../shared/storage.js";
-import { putKept } from "./database.js";
+import { getKept, putKept } from "./database.js";
 import { ask } from "./server.js";
 import { setMode } from "./mode.js";
-import { armOf, ARMS, lab, say, scenarioNamed, tell } from "./state.js";
+import { promisesOf } from "./points/document.js";
+import { armOf, ARMS, lab, planOf, say, scenarioNamed, tell } from "./state.js";
 
 /** @import { ArmName } from "./state.js" */
 
-const RECOUNT_MS = 350, LAST = "roseplay-lab-result";
+const RECOUNT_MS = 350, LAST = "roseplay-lab-result", VERSION = 2;
 
 /** By scenario, its newest comparison of this visit. @type {Map<string, {document: any, given: any}>} */
 const latest = new Map();
@@ -17,32 +18,48 @@ const onServer = new WeakMap();
 let recounting = 0;
 
 /**
- * Show a comparison: its scenario, settings and numbers become the plan.
+ * Show a result of any kind: its scenario, settings and numbers become what would be run next.
  * @param {any} document
- * @param {Record<ArmName, Set<string>> | null} given the engine settings that its run was asked for. Not known of
+ * @param {Record<ArmName, Set<string>> | null} given the engine settings that a comparison was asked for. Not known of
  *   another's document: then the size of the pool is left to the lab, which fits it to the load.
  */
-export function showDocument(document, given = null) {
-  if (!document || document.roseplay_lab !== 1) return say("This is not a result of the Lab.");
-  const { scenario: name, title, params, look, arms, seed, repeats, traffic = null } = document;
-  lab.scenario = scenarioNamed(name) || { name, title, params, look };
-  Object.assign(lab, { document, traffic, length: 1, edited: false, limits: { ...document.limits } });
-  lab.plan = { A: armOf(arms.A), B: armOf(arms.B) };
-  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+export function showResult(document, given = null) {
+  const { kind, scenario: name, title, params, look, seed, repeats, traffic = null } = document;
+  const known = scenarioNamed(name);
+  if (kind === "compare") takeComparison(document, known || { name, title, params, look }, given);
+  else if (known) takePoints(document, { ...known, title });
+  else return say("This result is of a scenario that is not known here.");
+  Object.assign(lab, { traffic, length: 1, edited: false, limits: { ...promisesOf(document) } });
   lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
-  latest.set(name, { document, given });
+  setMode(kind);
+  for (const what of ["traffic", "plan", "document", "asked", "numbers", "points"]) tell(what);
+}
+
+function takeComparison(document, scenario, given) {
+  Object.assign(lab, { document, scenario });
+  lab.plan = { A: armOf(document.arms.A), B: armOf(document.arms.B) };
+  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+  latest.set(document.scenario, { document, given });
   keep(LAST, document.id);
-  setMode("compare");
-  tell("traffic");
-  tell("plan");
-  tell("document");
-  if (document.summary.metrics.some((row) => !row.verdict)) recount(); // kept by an earlier version
+}
+
+function takePoints(document, scenario) {
+  const { kind, setting, seconds = null } = document,
+    shown = lab.points[kind],
+    values = document.asked || document.grid;
+  if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
+  if (scenario.name !== lab.scenario.name) Object.assign(lab, { plan: planOf(scenario), document: null });
+  lab.scenario = scenario;
+  lab.points[kind] = document;
+  lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };
+  if (kind === "sweep") lab.asked.sweep.points = values.length;
+  if (seconds !== null) lab.asked.sweep.seconds = seconds;
 }
 
 /** Show the result of a scenario that this visit has measured or opened last. Returns whether there is one. */
 export function showLatest(scenario) {
   const known = latest.get(scenario);
-  if (known) showDocument(known.document, known.given);
+  if (known) showResult(known.document, known.given);
   return Boolean(known);
 }
 
@@ -68,10 +85,22 @@ export async function idOnServer(document) {
   return id;
 }
 
-/** The server has a result under this id. Returns the result. */
-export function isOnServer(document, id) {
+/* The server has a result under this id. Returns the result. */
+function isOnServer(document, id) {
   onServer.set(document, id);
   return document;
+}
+
+/** The result that the server has under this id. */
+export const resultOnServer = async (id) => isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id);
+
+/** A result from a file, or of an earlier version, as the server reads it. */
+export const readResult = async (content) => resultOnServer((await ask("/open", content)).id);
+
+/** The kept result of this id. */
+export async function keptResult(id) {
+  const document = await getKept(id);
+  return !document || document.roseplay_lab === VERSION ? document : readResult(document);
 }
 
 /** A result has got another name or other limits: the server no longer has it as it is. */

@@ -5,50 +5,45 @@ import { saveFile } from "../shared/download.js";
 import { on } from "../shared/events.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { wantedResult } from "./address.js";
-import { getKept, listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
+import { listKept, MOST_KEPT, putKept, removeKept } from "./database.js";
 import {
   documentChanged,
   forgetDocument,
   idOnServer,
-  isOnServer,
   keepDocument,
+  keptResult,
   lastShown,
-  showDocument,
+  readResult,
+  resultOnServer,
+  showResult,
 } from "./document.js";
 import { running } from "./job.js";
-import { kindOf, showPoints } from "./points/document.js";
-import { ask } from "./server.js";
 import { lab, say, shownResult, tell } from "./state.js";
 
 const LARGEST = 64e6, COPIED_MS = 2500;
 let dialog = null;
 
-/* Show a result of any kind. */
-const showResult = (document) => kindOf(document) === "compare" ? showDocument(document) : showPoints(document);
-
 /** Show what the address asks for, else the last result shown in this browser. */
 export async function restore() {
-  const wanted = wantedResult(), last = lastShown();
+  const wanted = wantedResult();
   try {
     if (wanted) return await fromServer(wanted);
     if (running()) return;
-    if (lab.mode !== "compare") return await restorePoints();
-    const document = last ? await getKept(last) : null;
-    if (document) showDocument(document);
+    const last = lab.mode === "compare" ? lastShown() : await newest(), document = last ? await keptResult(last) : null;
+    if (document) showResult(document);
   } catch (error) {
     if (wanted) say(error);
   }
 }
 
-async function restorePoints() {
-  const newest = (await listKept()).find(({ kind }) => kind === lab.mode);
-  if (newest) showPoints(await getKept(newest.id));
+async function newest() {
+  const found = (await listKept()).find(({ kind }) => kind === lab.mode);
+  return found ? found.id : null;
 }
 
 async function fromServer(id) {
   if (shownResult() && shownResult().id === id) return;
-  const kept = await getKept(id).catch(() => null);
-  showResult(kept || isOnServer(await ask(`/result/${encodeURIComponent(id)}`), id));
+  showResult(await keptResult(id).catch(() => null) || await resultOnServer(id));
 }
 on("lab", (what) => {
   if (what === "wanted" && lab.catalogue && wantedResult()) fromServer(wantedResult()).catch(say);
@@ -91,18 +86,17 @@ function line(entry) {
   const name = make("input", { ...values, "aria-label": `Name of ${title}` });
   name.onchange = () =>
     act(async () => {
-      const shown = shownResult(), document = shown && shown.id === entry.id ? shown : await getKept(entry.id);
+      const shown = shownResult(), document = shown && shown.id === entry.id ? shown : await keptResult(entry.id);
       document.name = name.value.trim() || null;
       documentChanged(document);
       await putKept(document);
       if (document === shown) tell("summary");
     });
-  const what = entry.labels ? `A ${entry.labels.A} · B ${entry.labels.B}` : entry.about;
-  const about = make("span", "", `${entry.title} · ${what} · ${when}`);
+  const about = make("span", "", [entry.title, entry.about, when].filter(Boolean).join(" · "));
   return make("li", "", name, button("Open", title, open), button("Delete", title, drop), about);
 
   async function open() {
-    showResult(await getKept(entry.id));
+    showResult(await keptResult(entry.id));
     dialog.close();
   }
 
@@ -136,10 +130,9 @@ async function read(file) {
     } catch {
       throw new Error(`${file.name} is not a result of the Lab: it is no JSON.`);
     }
-    const { id, summary } = await ask("/open", document);
-    document.summary = summary;
+    document = await readResult(document);
     say("");
-    showResult(isOnServer(document, id));
+    showResult(document);
     dialog.close();
     await keepDocument(document);
   } catch (error) {
@@ -154,7 +147,7 @@ export function exportDocument() {
 }
 
 function fileName(document, ending) {
-  const { scenario, created, id } = document, kind = kindOf(document);
+  const { kind, scenario, created, id } = document;
   const what = kind === "compare" ? scenario : `${kind}-${scenario}`;
   return `roseplay-lab-${what}-${created.slice(0, 10)}-${id.slice(0, 6)}.${ending}`;
 }

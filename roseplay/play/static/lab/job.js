@@ -2,11 +2,10 @@
 import { on } from "../shared/events.js";
 import { keep, stored } from "../shared/storage.js";
 import { showPaused } from "./address.js";
-import { isOnServer, keepDocument, showDocument } from "./document.js";
+import { keepDocument, resultOnServer, showResult } from "./document.js";
 import { setMode } from "./mode.js";
 import { runOrder } from "./plan.js";
-import { kindOf, rowsOf, showPoints } from "./points/document.js";
-import { pointsOrder } from "./points/order.js";
+import { rowsOf } from "./points/document.js";
 import { ask } from "./server.js";
 import { ARMS, lab, measuring, say, shownResult, tell } from "./state.js";
 
@@ -26,7 +25,7 @@ export async function run() {
   starting = true;
   tell("job");
   try {
-    const { mode } = lab, { job } = await ask("/run", mode === "compare" ? runOrder() : pointsOrder());
+    const { mode } = lab, { job } = await ask("/run", runOrder());
     starting = false;
     lab.edited = false;
     if (mode === "compare") lab.document = null;
@@ -59,7 +58,7 @@ export async function followJob(job) {
     return;
   }
   lab.job = job;
-  setMode(job.kind || "compare");
+  setMode(job.kind);
   showPaused(true);
   tell("job");
   look();
@@ -102,28 +101,23 @@ async function ended(job) {
 
 function stopped({ result, progress, kind }) {
   if (!result) return "Stopped. Nothing is kept of this run.";
-  if (kind === "sweep" || kind === "find") return "Stopped: the values that were measured are kept.";
+  if (kind !== "compare") return "Stopped: the values that were measured are kept.";
   const planned = progress.length / ARMS.length, done = progress.filter((run) => run.state === "done").length;
   const whole = Math.floor(done / ARMS.length), [were, are] = whole === 1 ? ["was", "is"] : ["were", "are"];
   return `Stopped: ${whole} of ${planned} repeats ${were} complete and ${are} kept.`;
 }
 
 async function bring(job) {
-  const document = isOnServer(await ask(`/result/${encodeURIComponent(job.result)}`), job.result);
-  if (kindOf(document) !== "compare") {
-    showPoints(document);
-    return keepDocument(document);
-  }
+  const document = await resultOnServer(job.result);
   // What was set while it ran is for the next run.
-  const same = lab.edited && lab.scenario.name === document.scenario && lab.mode === "compare";
-  const next = same ? { plan: lab.plan, numbers: lab.numbers, edited: true } : null;
-  showDocument(document, given);
+  const same = lab.edited && lab.scenario.name === document.scenario && lab.mode === document.kind;
+  const next = same ? { plan: lab.plan, numbers: lab.numbers, asked: { ...lab.asked }, edited: true } : null;
+  showResult(document, given);
   if (next) {
     Object.assign(lab, next);
-    tell("plan");
-    tell("numbers");
+    for (const what of ["plan", "numbers", "asked"]) tell(what);
   }
-  keepDocument(document);
+  await keepDocument(document); // then the list of kept results is shown again
 }
 
 /* Another page has begun a run: this one follows it too. */

@@ -1,5 +1,6 @@
 /* What a run would be: scenario or traffic of a file, settings of both arms, numbers. */
 import { keep } from "../shared/storage.js";
+import { store } from "../shared/store.js";
 import { showLatest } from "./document.js";
 import { lab, LAST_SCENARIO, planOf, say, scenarioNamed, tell } from "./state.js";
 
@@ -74,28 +75,47 @@ export function typed(...values) {
   tell("typed");
 }
 
-/** The numbers of a run; throws an Error that says which is missing. */
-export function numbers() {
+/* The numbers of a run; throws an Error that says which is missing. */
+function numbers() {
   for (const [name, value] of Object.entries(lab.numbers)) {
     if (typeof value !== "number") throw new Error(`${numberName(name)} is empty: give a number.`);
   }
   return lab.numbers;
 }
 
-/** What is sent: a scenario's parameters, or the requests of a file. */
-export function trafficOrder(params) {
+/* What is sent: a scenario's parameters, or the requests of a file. */
+function trafficOrder(params) {
   if (!lab.traffic && lab.scenario.name === lab.catalogue.own.name) {
     throw new Error("Choose a file with your traffic first.");
   }
   return lab.traffic ? { params: {}, traffic: lab.traffic } : { params, length: lab.length };
 }
 
-/** What a run of A and B is asked for; throws an Error that says which number is missing. */
+/** What the server is asked for; throws an Error that says which number is missing. */
 export function runOrder() {
-  const { seed, repeats, ...params } = numbers(), { scenario, plan, limits } = lab;
-  const arms = { a: armOrder(plan.A), b: armOrder(plan.B) };
-  const rest = { limits, max_spread_pct: lab.maxSpread, name: null };
-  return { scenario: scenario.name, ...arms, seed, repeats, ...trafficOrder(params), ...rest };
+  const { mode, scenario, plan, limits } = lab, { seed, repeats, ...params } = numbers();
+  const max_spread_pct = mode === "find" ? null : lab.maxSpread; // a search has its own rule
+  const order = { scenario: scenario.name, seed, repeats, limits, max_spread_pct, name: null };
+  if (mode !== "compare") return { ...order, ...valuesOrder(mode, params) };
+  return { ...order, a: armOrder(plan.A), b: armOrder(plan.B), ...trafficOrder(params) };
+}
+
+/* What only a sweep or a search is asked for: one setting at many values, the others as the engine has them now.
+ * @param {"sweep" | "find"} kind */
+function valuesOrder(kind, params) {
+  const asked = lab.asked[kind], { setting, from, to, points } = asked, { common } = lab.scenario;
+  for (const [name, value] of Object.entries(asked)) {
+    if (name !== "setting" && typeof value !== "number") throw new Error(`“${name}” is empty: give a number.`);
+  }
+  const { slow_motion: _refused, ...knobs } = store.knobs, a = { knobs, config: (common && common.config) || {} };
+  if (kind === "find") {
+    const find = { setting, from, to, itl_p99_ms: lab.limits.itl_ms, ttft_p95_ms: lab.limits.ttft_ms };
+    return { a, ...trafficOrder(params), find };
+  }
+  if (setting !== "rate_per_s") return { a, ...trafficOrder(params), sweep: { setting, from, to, points } };
+  const { num_requests: _count, rate_per_s: _rate, ...rest } = params; // it has its own at each rate
+  const seconds = lab.traffic ? null : asked.seconds;
+  return { a, ...trafficOrder(rest), length: 1, sweep: { setting, from, to, points, seconds } };
 }
 
 /** @param {any} arm */

@@ -4,7 +4,8 @@ import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { renameDocument } from "./document.js";
 import { isStarting, running } from "./job.js";
-import { pointBars, pointTitle, pointWords } from "./points/progress.js";
+import { valueWords } from "./points/curve.js";
+import { rowsOf, settingLabel } from "./points/document.js";
 import { ARMS, lab, meaning, shownResult } from "./state.js";
 
 const { count } = format;
@@ -22,8 +23,9 @@ export function mount(element) {
 
 /* [{arm, repeat, done, total, seconds, state}] of the job, else of the result, else of what would be run. */
 function runs() {
-  if (lab.mode !== "compare") return pointBars(running());
-  if (running() && lab.job) return lab.job.progress.length ? lab.job.progress : planned();
+  const job = running() && lab.job, compares = lab.mode === "compare";
+  if (job) return !compares ? byValue(job.progress) : job.progress.length ? job.progress : planned();
+  if (!compares) return measured();
   if (!lab.document) return planned();
   const done = new Map();
   return lab.document.order.map((arm) => {
@@ -32,6 +34,27 @@ function runs() {
     const run = lab.document.runs.find((one) => one.arm === arm && one.repeat === repeat);
     const { requests, seconds } = run || { requests: [], seconds: 0 };
     return { arm, repeat, done: requests.length, total: requests.length, seconds, state: "done" };
+  });
+}
+
+/* A bar for each value of a sweep, or try of a search. */
+function measured() {
+  const document = lab.points[lab.mode], bar = { arm: "", repeat: 0, done: 0, total: 0, seconds: 0, state: "done" };
+  const done = rowsOf(document).map((row) => ({ ...bar, arm: valueWords(document.setting, row.value) }));
+  return done.length ? done : [{ ...bar, state: "waiting" }];
+}
+
+/* The runs of each value as one bar. */
+function byValue(progress) {
+  const values = new Map();
+  for (const run of progress) values.set(run.arm, [...(values.get(run.arm) || []), run]);
+  return [...values].map(([arm, runs]) => {
+    const ended = runs.filter((run) => run.state === "done").length,
+      under = runs.find((run) => run.state === "running");
+    const state = ended === runs.length ? "done" : under ? "running" : "waiting";
+    const part = under && under.total ? under.done / under.total : 0;
+    const short = arm.replace(/ req\/s$/, "").replace(/^.* /, "");
+    return { arm: short, repeat: 0, done: ended + part, total: runs.length, seconds: 0, state };
   });
 }
 
@@ -58,44 +81,51 @@ function bar({ arm, repeat, done, total, seconds, state }, wide) {
 }
 
 function words(all) {
+  return lab.mode === "compare" ? comparedWords(all) : askedWords(lab.mode);
+}
+
+function comparedWords(all) {
   const { num_requests: requests, repeats } = lab.numbers, order = all.map(({ arm }) => arm);
   const shown = order.length > 12 ? `${order.slice(0, 12).join(" ")} …` : order.join(" ");
   const each = `${repeats === 1 ? "1 repeat" : `${repeats} repeats`} each`;
   return [requests ? `${count(requests)} requests` : "", each, `order ${shown}`].filter(Boolean).join(", ");
 }
 
-function state(all) {
-  if (isStarting()) return "starting";
-  if (running() && lab.mode !== "compare") return pointState();
-  if (running()) {
-    const at = all.findIndex((run) => run.state === "running"), soon = lab.job.left_s;
-    const rest = typeof soon === "number" ? ` · about ${soon < 1 ? "1" : Math.ceil(soon)} s left` : "";
-    const before = at < 0 ? all.filter((run) => run.state === "done").length : at;
-    return `run ${before + 1} of ${all.length}${rest}`;
-  }
-  return shownResult() && lab.edited ? "settings changed since" : "";
+/* What a sweep or a search asks for, in a few words. */
+function askedWords(kind) {
+  const { from, to, points, setting } = lab.asked[kind], { repeats } = lab.numbers;
+  const range = `${from ?? "?"} to ${to ?? "?"}${setting === "rate_per_s" ? " req/s" : ""}`;
+  if (kind === "sweep") return `${points ?? "?"} values, ${range}, in ${format.many(repeats, "round")}`;
+  return `${range}, at least ${format.many(repeats, "repeat")} a try`;
 }
 
-function pointState() {
-  const left = lab.job.left_s, all = lab.job.progress, done = all.filter((run) => run.state === "done").length;
+function titleOf(title) {
+  if (lab.mode === "compare") return title;
+  const varied = settingLabel(lab.asked[lab.mode].setting).toLowerCase();
+  return `${title}: ${lab.mode === "sweep" ? "a sweep of" : "a search for"} the ${varied}`;
+}
+
+function state() {
+  if (isStarting()) return "starting";
+  if (!running()) return shownResult() && lab.edited ? "settings changed since" : "";
+  const { progress, left_s: left } = lab.job, done = progress.filter((run) => run.state === "done").length;
   const rest = typeof left === "number" ? ` · about ${Math.max(1, Math.ceil(left))} s left` : "";
-  const words = `${done} run${done === 1 ? "" : "s"}`;
-  if (lab.mode !== "sweep") return words;
-  const under = all.find((run) => run.state !== "done"), last = all[all.length - 1];
-  const round = under ? `round ${under.repeat} of ${last.repeat} · ` : "";
-  return `${round}${words} of ${all.length}${rest}`;
+  if (lab.mode === "compare") return `run ${Math.min(done + 1, progress.length)} of ${progress.length}${rest}`;
+  if (lab.mode === "find") return format.many(done, "run"); // it ends when it has an answer
+  const under = progress.find((run) => run.state !== "done");
+  const round = under ? `round ${under.repeat} of ${progress[progress.length - 1].repeat} · ` : "";
+  return `${round}${format.many(done, "run")} of ${progress.length}${rest}`;
 }
 
 function show() {
   if (!lab.scenario) return message();
   const all = runs(), of = (running() && lab.job && lab.job.title) || lab.scenario.title;
-  const points = lab.mode !== "compare";
-  write(title, points ? pointTitle(of) : of);
-  write(about, points ? pointWords() : words(all));
-  write(left, state(all));
+  write(title, titleOf(of));
+  write(about, words(all));
+  write(left, state());
   bars.style.gridTemplateColumns = `repeat(${all.length}, minmax(0, 1fr))`;
   bars.classList.toggle("rp-many", all.length > 10);
-  bars.replaceChildren(...all.map((run) => bar(run, all.length <= 10 && !points)));
+  bars.replaceChildren(...all.map((run) => bar(run, all.length <= 10 && lab.mode === "compare")));
   const result = shownResult();
   name.hidden = !result;
   if (result && document.activeElement !== name) name.value = result.name || "";

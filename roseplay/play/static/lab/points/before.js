@@ -1,9 +1,9 @@
 /* The newest sweeps or searches that this browser keeps. */
 import { make, makeButton, write } from "../../shared/dom.js";
 import { on } from "../../shared/events.js";
-import { getKept, listKept } from "../database.js";
+import { listKept } from "../database.js";
+import { keptResult, showResult } from "../document.js";
 import { lab, measuring, shownResult } from "../state.js";
-import { showPoints } from "./document.js";
 
 const MOST = 4;
 let list = null, subtitle = null;
@@ -32,7 +32,7 @@ function line({ id, name, title, about, created }) {
   const shown = shownResult(), now = Boolean(shown && shown.id === id);
   const short = about.replace(/[:.](\s.*)?$/s, "");
   const button = makeButton(name || `${title}: ${short}`, { title: about, "aria-pressed": String(now) });
-  button.onclick = async () => showPoints(await getKept(id));
+  button.onclick = async () => showResult(await keptResult(id));
   return make("li", "", button, make("time", { dateTime: created }, ago(created)));
 }
 

@@ -79,7 +79,7 @@ function draw(pen, area, T, what, scale) {
   g.fillRect(area.x0, level, area.width, area.y1 - level);
   drawAxes(pen, area, across.ticks, up, T);
   pen.line(area.x0, sharp(level), area.x1, sharp(level), T.ink3, [1, 2]);
-  const find = Boolean(document.roseplay_find), at = find ? area.x1 - 6 : area.x0 + 6;
+  const find = document.kind === "find", at = find ? area.x1 - 6 : area.x0 + 6;
   pen.text(`promise: ≤ ${figureText(promise)} ms`, at, level - 5, T.ink3, find ? "right" : "left");
   path(pen, before, T.ink3, [4, 3], 1);
   const inOrder = find ? [...marks].sort((a, b) => a.x - b.x) : marks;

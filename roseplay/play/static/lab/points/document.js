@@ -1,7 +1,6 @@
-/* The sweep or the search that is shown: it becomes what would be asked for next. */
+/* What a sweep or a search shows, as the server's summary has it. */
 import { given } from "../../shared/given.js";
-import { setMode } from "../mode.js";
-import { lab, planOf, say, scenarioNamed, shownPoints, tell } from "../state.js";
+import { lab, shownPoints } from "../state.js";
 
 /**
  * One measured value, as the server's summary has it; `left` of a search's tries: which values are left.
@@ -15,11 +14,8 @@ import { lab, planOf, say, scenarioNamed, shownPoints, tell } from "../state.js"
  * @property {number[] | null} [left]
  */
 
-/** Of a result: "sweep", "find" or "compare". */
-export const kindOf = (document) => document.roseplay_sweep ? "sweep" : document.roseplay_find ? "find" : "compare";
-
 /** The rows of a sweep in rising order, or of a search in the order of its tries. @returns {Row[]} */
-export const rowsOf = (document) => document ? document.summary[kindOf(document) === "sweep" ? "points" : "tries"] : [];
+export const rowsOf = (document) => document ? document.summary.points : [];
 
 /** What a promise says: {ttft_ms, itl_ms}. */
 export function promisesOf(document) {
@@ -43,24 +39,4 @@ export function earlierSweep() {
   // While one is measured, the one before it is the one shown last.
   const then = now === lab.points.sweep ? lab.earlierSweep : lab.points.sweep;
   return then && then.setting === now.setting && then.scenario === now.scenario ? then : null;
-}
-
-/** Show a sweep or a search. @param {any} document */
-export function showPoints(document) {
-  const kind = /** @type {"sweep" | "find"} */ (kindOf(document)), shown = lab.points[kind];
-  const { scenario: name, title, params, seed, repeats, traffic = null, setting, seconds = null } = document;
-  const scenario = scenarioNamed(name);
-  if (!scenario) return say("This result is of a scenario that is not known here.");
-  if (kind === "sweep" && shown && shown.id !== document.id) lab.earlierSweep = shown;
-  lab.points[kind] = document;
-  if (name !== lab.scenario.name) Object.assign(lab, { plan: planOf(scenario), document: null });
-  const limits = { ...promisesOf(document) };
-  Object.assign(lab, { scenario: { ...scenario, title }, traffic, length: 1, limits, edited: false });
-  lab.numbers = traffic ? { seed, repeats } : { ...params, seed, repeats };
-  const values = document.asked || document.grid;
-  lab.asked[kind] = { ...lab.asked[kind], setting, from: values[0], to: values[values.length - 1] };
-  if (kind === "sweep") lab.asked.sweep.points = values.length;
-  if (seconds !== null) lab.asked.sweep.seconds = seconds;
-  setMode(kind);
-  for (const what of ["plan", "document", "asked", "traffic", "numbers", "points"]) tell(what);
 }

@@ -7,7 +7,7 @@ import { exportTable } from "../files.js";
 import { lab, meaning, shownPoints, shownResult } from "../state.js";
 import { figureText, rangeText } from "../words.js";
 import { valueWords } from "./curve.js";
-import { answerRow, kindOf, rowsOf, settingLabel } from "./document.js";
+import { answerRow, rowsOf, settingLabel } from "./document.js";
 
 const SWEEP = [
   ["output_tokens_per_s", "tok/s"],
@@ -37,8 +37,8 @@ function show() {
   csv.hidden = !document || document !== shownResult();
   write(subtitle, document ? runsText(document) : "");
   if (!document) return table.replaceChildren();
-  const find = kindOf(document) === "find", columns = find ? FIND : SWEEP;
-  table.dataset.kind = kindOf(document);
+  const find = document.kind === "find", columns = find ? FIND : SWEEP;
+  table.dataset.kind = document.kind;
   table.replaceChildren(head(document, columns, find), make("tbody", "", ...rowsOf(document).map(line)));
 
   function line(row, i) {

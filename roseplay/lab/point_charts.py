@@ -1,19 +1,15 @@
-"""A sweep or a search as one self-contained HTML file: sentences, curves with ranges, table, settings, environment."""
+"""The charts of a sweep or a search in a report: curves with ranges and promises, or tries by their number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from roseplay.config import GPU_KNOBS, Knobs
-from roseplay.formats.report_page import COLOURS, charts, figure, heading, report_page, table
-from roseplay.formats.text import number_text, range_text
+from roseplay.config import Knobs
+from roseplay.formats.report_page import COLOURS, figure
 from roseplay.lab.find_summary import PROMISES
-from roseplay.lab.points import KNOBS, RATE, runs_text, spread, value_text, verdict_text
-from roseplay.lab.points_document import rows_of
-from roseplay.lab.result_report import opening, origin, pairs
+from roseplay.lab.points import KNOBS, RATE, spread, value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.figures import FIGURES
 
@@ -25,7 +21,7 @@ _FAR = 1.5  # how far above the data, as a ratio, a limit may be that is still d
 _HEADROOM = 1.08
 _BESIDE = 0.1  # of a decade, on both sides of the values
 _MOST_TICKS = 12
-_VALUE_AXIS = {RATE: "rate, req/s", **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS}}
+VALUE_AXIS = {RATE: "rate, req/s", **{name: settings_of(Knobs)[name].label.lower() for name in KNOBS}}
 
 Document = Mapping[str, Any]
 Points = Sequence[Mapping[str, Any]]
@@ -33,40 +29,9 @@ Drawn = tuple[str, str, Any]  # title, what it shows, chart
 Known = Sequence[tuple[Mapping[str, Any], Any, Any]]
 
 
-def points_report(document: Document) -> str:
-    """Returns the report of a checked document that has its summary."""
-    what = "sweep" if "roseplay_sweep" in document else "search"
-    drawn = _sweep_charts(document) if what == "sweep" else _find_charts(document)
-    made = charts(chart for _, _, chart in drawn)
-    knobs, config = (document["settings"][part] for part in ("knobs", "config"))
-    knobs = {name: value for name, value in knobs.items() if name != document["setting"]}
-    if not document["device"].startswith("cuda"):
-        knobs |= dict.fromkeys(GPU_KNOBS, False)  # as the page shows them
-    parts = [
-        *opening(document, _about(document)),
-        *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
-        *(heading("Values" if what == "sweep" else "Tries"), _table(document)),
-        *(heading("Settings", "of every value"), pairs(knobs, "unlimited"), pairs(config)),
-        *origin(document),
-    ]
-    return report_page(f"{document['title']}: {what}", parts)
-
-
-def _about(document: Document) -> str:
-    limits, promises = document["limits"], document.get("promises")
-    name = f"{document['name']}. " if document["name"] else ""
-    if promises:
-        promise = " and ".join(f"{FIGURES[each].title} at most {promises[each]:g} ms" for each in PROMISES)
-    else:
-        promise = (
-            f"TTFT at most {limits['ttft_ms']:g} ms and ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a"
-            " value, each request's own for goodput"
-        )
-    runs = runs_text(document["points"] if "roseplay_sweep" in document else document["tries"])
-    return (
-        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs} a value;"
-        f" medians, beside them the lowest and highest. Promise: {promise}."
-    )
+def point_charts(document: Document) -> list[Drawn]:
+    """Returns charts with their titles and what they show."""
+    return _sweep_charts(document) if document["kind"] == "sweep" else _find_charts(document)
 
 
 def _sweep_charts(document: Document) -> list[Drawn]:
@@ -111,11 +76,11 @@ def _sweep_chart(document: Document, name: str, against: str | None, ringed: int
 
 
 def _find_charts(document: Document) -> list[Drawn]:
-    rows, baseline, drawn = document["summary"]["tries"], document["baseline"], []
+    rows, baseline, drawn = document["summary"]["points"], document["baseline"], []
     without = "no limit" if baseline["value"] is None else value_text(document["setting"], baseline["value"])
     for name in PROMISES:
-        chart = _axes(document, document["tries"], name, None)
-        tries = list(enumerate(zip(document["tries"], rows, strict=True), 1))
+        chart = _axes(document, document["points"], name, None)
+        tries = list(enumerate(zip(document["points"], rows, strict=True), 1))
         for kept in (True, False):
             _tries(chart, {number: point for number, (point, row) in tries if row["kept"] == kept}, name, kept)
         _level(chart, document["promises"][name], "promise {:g}", "dot")
@@ -145,7 +110,7 @@ def _tries(chart: go.Figure, points: Mapping[int, Mapping[str, Any]], name: str,
 def _axes(document: Document, points: Points, name: str, against: str | None) -> go.Figure:
     """Returns an empty chart of a figure against another one, or against the value."""
     rate = document["setting"] == RATE
-    x = f"{FIGURES[against].title}, {FIGURES[against].unit}" if against else _VALUE_AXIS[document["setting"]]
+    x = f"{FIGURES[against].title}, {FIGURES[against].unit}" if against else VALUE_AXIS[document["setting"]]
     chart = figure(x, FIGURES[name].unit)
     highs = [high for point in points if (high := spread(point, name)["range"][1]) is not None]
     chart.update_yaxes(range=[0, _HEADROOM * max(highs, default=0) or 1])
@@ -211,23 +176,3 @@ def _level(chart: go.Figure, level: float, words: str, dash: str) -> None:
     if near:
         chart.add_hline(y=level, line=line)
         chart.update_yaxes(range=[0, max(top, _HEADROOM * level)])
-
-
-def _table(document: Document) -> str:
-    rows = rows_of(document)
-    names = list(rows[0]["figures"])
-    numbered = "roseplay_find" in document
-    cells = [
-        [
-            (f"{number}. " if numbered else "") + number_text(row["value"]),
-            *(_cell(row["figures"][name]) for name in names),
-            verdict_text(row),
-        ]
-        for number, row in enumerate(rows, 1)
-    ]
-    heads = [f"{FIGURES[name].title}, {FIGURES[name].unit}" for name in names]
-    return table(cells, (_VALUE_AXIS[document["setting"]], *map(escape, heads), "promise"))
-
-
-def _cell(found: Mapping[str, Any]) -> str:
-    return f'{number_text(found["median"])} <span class="quiet">{range_text(*found["range"])}</span>'

@@ -1,0 +1,168 @@
+"""What the flags of ``roseplay lab`` ask for: an experiment, and the engine's settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from roseplay.arguments import given_fields
+from roseplay.config import EngineConfig, Knobs
+from roseplay.formats.json_text import strict_json
+from roseplay.lab.flags import NOT_FLAGS, VARIED
+from roseplay.lab.lab import parse_experiment
+from roseplay.lab.own_traffic import OWN, OwnTraffic
+from roseplay.lab.results import experiment_of, is_result
+from roseplay.lab.spec import ARM_CONFIG, ARMS, DEFAULT_LIMITS, MAX_NAME, find_scenario, parse_seed, scenario_arm
+from roseplay.remote.address import server_addresses
+from roseplay.settings import Choice, settings_of
+from roseplay.traffic.own import MAX_BYTES, parse_traffic
+from roseplay.traffic.scenario import PARAM_LIMITS, checked_param
+from roseplay.traffic.scenarios import SCENARIOS
+
+_WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
+_OF_SWEEP, _OF_FIND = ("points", "seconds"), ("itl_p99", "ttft_p95")
+
+
+def engine_config(options: argparse.Namespace) -> EngineConfig:
+    """Returns the engine settings that both arms start from; raises ``ValueError`` for a bad value."""
+    given = given_fields(EngineConfig, vars(options))
+    settings = {name: value for name, value in given.items() if name not in NOT_FLAGS}  # --seed is the experiment's
+    if settings and options.url is not None:
+        flags = ", ".join("--" + name.replace("_", "-") for name in settings)
+        raise ValueError(f"--url measures a server that runs already: leave out {flags}")
+    return EngineConfig(worker="process", **settings)
+
+
+def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the experiment as ``parse_experiment`` reads it: the spec file, overridden by the flags.
+
+    Raises:
+        ValueError: one sentence for the user.
+    """
+    body = {} if options.spec is None else _read_spec(Path(options.spec))
+    named = {
+        **{name: getattr(options, name) for name in ("scenario", "seed", "repeats", "length")},
+        "max_spread_pct": options.max_spread,
+    }
+    body |= {name: value for name, value in named.items() if value is not None}
+    body |= _varied(options)
+    if options.traffic is not None:
+        seed = parse_seed(body.get("seed"))
+        body["traffic"] = _read_traffic(Path(options.traffic), options.rate_per_s, seed)
+        body["params"] = {}
+    if body.get("scenario") is None and body.get("traffic") is None:
+        raise ValueError("name a scenario, or a file with --spec (--help lists the scenarios)")
+    parse_experiment(body)  # a file may hold anything; what follows relies on the types
+    for part, names in (("params", (*PARAM_LIMITS, "prompt")), ("limits", DEFAULT_LIMITS)):
+        given = {name: value for name in names if (value := getattr(options, name)) is not None}
+        if options.traffic is not None:
+            given.pop("rate_per_s", None)  # is the traffic's
+        if given:
+            body[part] = {**(body.get(part) or {}), **given}
+    servers = [address.url for address in server_addresses(vars(options))]
+    if len(servers) > 1 and ("sweep" in body or "find" in body):
+        raise ValueError("a sweep or a search measures one server: leave out --url-b")
+    for number, arm in enumerate(ARMS[: 1 if "sweep" in body or "find" in body else 2]):
+        changes = _arm_changes(getattr(options, arm.lower()))
+        if any(changes.values()):
+            body[arm.lower()] = _changed_arm(body, arm, changes)
+        if servers:
+            body[arm.lower()] = _at_server(body, arm, servers[number % len(servers)], alone=len(servers) == 1)
+    return body
+
+
+def _varied(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns ``sweep`` or ``find`` as the lab reads it, if asked for; raises ``ValueError`` for flags that do not fit."""
+    asked = [name for name in ("sweep", "find") if getattr(options, name) is not None]
+    if len(asked) == 2:
+        raise ValueError("use either --sweep or --find")
+    kind = asked[0] if asked else None
+    for names, fits in ((("first", "last"), asked), (_OF_SWEEP, kind == "sweep"), (_OF_FIND, kind == "find")):
+        given = [name for name in names if getattr(options, name) is not None]
+        if given and not fits:
+            flag = {"first": "from", "last": "to"}.get(given[0], given[0].replace("_", "-"))
+            where = "--find" if names is _OF_FIND else "--sweep" if names is _OF_SWEEP else "--sweep or --find"
+            raise ValueError(f"--{flag} is for {where}")
+    if kind is None:
+        return {}
+    if options.b:
+        raise ValueError(f"--b is for a comparison of A and B: leave it out with --{kind}")
+    fields = {"setting": VARIED[getattr(options, kind)], "from": options.first, "to": options.last}
+    if kind == "sweep":
+        return {"sweep": {**fields, "points": options.points, "seconds": options.seconds}}
+    return {"find": {**fields, "itl_p99_ms": options.itl_p99, "ttft_p95_ms": options.ttft_p95}}
+
+
+def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
+    """Returns an arm for a server. Of the scenario's settings it has the knobs, unless two servers are compared."""
+    given = body.get(arm.lower())
+    if given is None and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
+        scenario = find_scenario(body["scenario"])
+        given = {"knobs": {**scenario.knobs, **scenario_arm(scenario, arm)["knobs"]}}
+    return {"knobs": (given or {}).get("knobs") or {}, "config": {**((given or {}).get("config") or {}), "url": url}}
+
+
+def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
+    """Returns a file as an experiment's ``traffic``; raises ``ValueError`` that says what is wrong with it."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if rate_per_s is not None:
+        checked_param("rate_per_s", rate_per_s)
+    try:
+        found = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return OwnTraffic(path.name[:MAX_NAME], tuple(found)).document()
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    """Read an experiment, or a result to repeat; raises ``ValueError`` if the file is neither."""
+    try:
+        content = strict_json(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path} is not JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError(f'{path} holds no experiment: write a JSON object, such as {{"scenario": "token-budget"}}')
+    return experiment_of(content) if is_result(content) else content
+
+
+def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns settings such as ``["prefill_max_tokens=64"]`` as the knobs and engine settings of an arm."""
+    knobs = Knobs().to_dict()
+    changes: dict[str, dict[str, Any]] = {"knobs": {}, "config": {}}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in (*knobs, *ARM_CONFIG):
+            raise ValueError(f"{setting!r} is no setting of an arm: write NAME=VALUE, with a name of {_names()}")
+        changes["knobs" if name in knobs else "config"][name] = _value(name, text.strip())
+    return changes
+
+
+def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the arm of the experiment, or of its scenario, with the changes applied."""
+    given = body.get(arm.lower())
+    if given is None:
+        scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
+        own, common = scenario_arm(scenario, arm), {"knobs": scenario.knobs, "config": scenario.config}
+        given = {part: {**common[part], **own[part]} for part in changes}
+    return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
+
+
+def _value(name: str, text: str) -> Any:
+    setting = {**settings_of(Knobs), **settings_of(EngineConfig)}.get(name)
+    if setting is not None and isinstance(setting.values, Choice):
+        return text  # "none" is one of its words
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _names() -> str:
+    return ", ".join([*(name for name, knob in settings_of(Knobs).items() if knob.lab), *ARM_CONFIG])

@@ -1,0 +1,157 @@
+"""A result of any kind as one self-contained HTML file, and as lines of text: sentences, charts, table, settings, origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from roseplay.config import GPU_KNOBS
+from roseplay.formats.report_page import charts, heading, report_page, table
+from roseplay.formats.text import number_text, range_text, ratio_text, setting_text
+from roseplay.lab.comparison_charts import comparison_charts
+from roseplay.lab.find_summary import PROMISES
+from roseplay.lab.point_charts import VALUE_AXIS, point_charts
+from roseplay.lab.points import runs_text, verdict_text
+from roseplay.lab.sentences import VERDICTS
+from roseplay.lab.spec import ARMS
+from roseplay.traffic.figures import FIGURES
+
+_HEADS = ("A", '<span class="b">B</span>')
+_TITLES = {"compare": ("A and B", "Result"), "sweep": ("sweep", "Values"), "find": ("search", "Tries")}
+
+Document = Mapping[str, Any]
+
+
+def html_report(document: Document) -> str:
+    """Returns the report of a checked document that has its summary, as one HTML file."""
+    compares = document["kind"] == "compare"
+    what, rows_title = _TITLES[document["kind"]]
+    drawn = comparison_charts(document) if compares else point_charts(document)
+    made = charts(chart for _, _, chart in drawn)
+    seconds = {"seconds": document["seconds"]} if "seconds" in document else {}
+    parts = [
+        f"<h1>{escape(document['title'])}</h1>",
+        f'<p class="quiet">{escape(_about(document))}</p>',
+        "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in document["summary"]["sentences"]) + "</ol>",
+        *(part for (title, sub, _), chart in zip(drawn, made, strict=True) for part in (heading(title, sub), chart)),
+        *(heading(rows_title), _metric_table(document) if compares else _point_table(document)),
+        *(heading("Settings", "" if compares else "of every value"), _settings(document)),
+        heading("Traffic and environment"),
+        _pairs({"scenario": document["scenario"], "seed": document["seed"], **seconds, **document["params"]}),
+        _pairs({"created": document["created"], **document["environment"]}),
+    ]
+    return report_page(f"{document['title']}: {what}", parts)
+
+
+def _about(document: Document) -> str:
+    limits, kind = document["limits"], document["kind"]
+    promise = f"TTFT at most {limits['ttft_ms']:g} ms and "
+    if kind == "compare":
+        runs = f"{document['repeats']} runs an arm, in the order {' '.join(document['order'])}"
+        promise += f"each request's own p99 ITL at most {limits['itl_ms']:g} ms"
+    else:
+        runs = f"{runs_text(document['points'])} a value"
+        promise += (
+            f"ITL at most {limits['itl_ms']:g} ms, TTFT p95 and ITL p99 for a value, each request's own for goodput"
+        )
+    if kind == "find":
+        promise = " and ".join(f"{FIGURES[each].title} at most {document['promises'][each]:g} ms" for each in PROMISES)
+    name = f"{document['name']}. " if document["name"] else ""
+    return (
+        f"{name}{document['model']} on {document['device']}, {document['dtype']}. {runs};"
+        f" medians, beside them the lowest and highest. Promise: {promise}."
+    )
+
+
+def _metric_table(document: Document) -> str:
+    return table(metric_rows(document), ("figure", *_HEADS, "B / A", "B is"))
+
+
+def metric_rows(document: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the cells of the result's table, as HTML: figure, A, B, their ratio, and the verdict."""
+    rows = []
+    for row in document["summary"]["metrics"]:
+        better = {"better": "b", "worse": "a"}.get(row["verdict"])
+        cells = [escape(f"{row['title']} {row['unit']}".strip())]
+        for side in ("a", "b"):
+            mark = ' class="better"' if better == side else ""
+            spread = range_text(*row[f"{side}_range"])
+            cells.append(f'<span{mark}>{number_text(row[side])}</span> <span class="quiet">{spread}</span>')
+        cells += [ratio_text(row["ratio"]), VERDICTS[row["verdict"]]]
+        rows.append(cells)
+    return rows
+
+
+def _point_table(document: Document) -> str:
+    rows = document["summary"]["points"]
+    cells = [
+        [
+            (f"{number}. " if document["kind"] == "find" else "") + number_text(row["value"]),
+            *(_cell(found) for found in row["figures"].values()),
+            verdict_text(row),
+        ]
+        for number, row in enumerate(rows, 1)
+    ]
+    heads = [f"{FIGURES[name].title}, {FIGURES[name].unit}" for name in rows[0]["figures"]]
+    return table(cells, (VALUE_AXIS[document["setting"]], *map(escape, heads), "promise"))
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    return f'{number_text(found["median"])} <span class="quiet">{range_text(*found["range"])}</span>'
+
+
+def _settings(document: Document) -> str:
+    """Returns a table of settings with a column for each arm; first those that differ."""
+    arms = list(document["arms"].values())
+    differs = arms[0].get("differs", ())
+    names = [(part, name) for part in ("knobs", "config") for name in arms[0][part] if name != document.get("setting")]
+    names.sort(key=lambda item: item[1] not in differs)
+    none = {"knobs": "unlimited", "config": "–"}
+    off = () if document["device"].startswith("cuda") else GPU_KNOBS  # as the page shows them
+    rows = [
+        [
+            escape(name),
+            *("off" if name in off else escape(setting_text(arm[part].get(name), none[part])) for arm in arms),
+        ]
+        for part, name in names
+    ]
+    heads = ("setting", *_HEADS) if len(arms) > 1 else ()
+    return table(rows, heads, marked=sum(name in differs for _, name in names))
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    """Returns a table of names and values."""
+    return table([(escape(name), escape(setting_text(value, "–"))) for name, value in values.items()])
+
+
+def text_report(document: Document) -> list[str]:
+    """Returns a result as lines: what was measured, its sentences, and a line for each figure or value with its ranges."""
+    title = f"{document['title']}: {document['model']} on {document['device']}, {document['dtype']}"
+    sentences = document["summary"]["sentences"]
+    if document["kind"] != "compare":
+        runs = f"{runs_text(document['points'])} a value"
+        return [f"{title}, {runs}", "", *sentences, "", *_point_lines(document)]
+    runs = "1 run" if document["repeats"] == 1 else f"medians of {document['repeats']} runs"
+    labels = (f"  {arm}: {document['arms'][arm]['label']}" for arm in ARMS)
+    return [f"{title}, {runs} an arm", *labels, "", *sentences, "", *_metric_lines(document)]
+
+
+def _metric_lines(document: Document) -> list[str]:
+    lines = [f"{'':<26}{'A':>10}{'':14}{'B':>10}{'':14}{'B / A':>8}  B is"]
+    for row in document["summary"]["metrics"]:
+        name = ", ".join(filter(None, (row["title"], row["unit"])))
+        a, b = (f"{number_text(row[arm]):>10} {range_text(*row[f'{arm}_range']):<13}" for arm in ("a", "b"))
+        lines.append(f"{name:<26}{a}{b}{ratio_text(row['ratio']):>8}  {VERDICTS[row['verdict']]}")
+    return lines
+
+
+def _point_lines(document: Document) -> list[str]:
+    rows = document["summary"]["points"]
+    heads = "".join(f"{FIGURES[name].title:<22}" for name in rows[0]["figures"])
+    lines = [f"{document['setting']:<20}{heads}promise"]
+    for row in rows:
+        cells = (f"{number_text(found['median'])} {range_text(*found['range'])}" for found in row["figures"].values())
+        line = f"{number_text(row['value']):<20}" + "".join(f"{cell.strip():<22}" for cell in cells)
+        lines.append(line + verdict_text(row))
+    return lines
