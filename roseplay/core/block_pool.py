@@ -65,7 +65,7 @@ class BlockPool:
         return self.num_usable - len(self._free) - self._num_shared
 
     def take_changed(self) -> list[int]:
-        """Returns the blocks whose references or findability changed since the last call, or since the pool was made."""
+        """Returns the blocks whose references or findability changed since the last call, or since the beginning."""
         changed, self._changed = self._changed, set()
         return sorted(changed)
 

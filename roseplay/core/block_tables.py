@@ -14,8 +14,7 @@ from roseplay.core.step import Step
 class BlockTables:
     """The requests' block tables over one pool and one prefix cache. The scheduler decides when to change them.
 
-    A request's state slot is released together with its blocks. Where requests need slots, a cached prefix can be used
-    only up to a position where a recurrent state is kept.
+    A request's state slot is released with its blocks. With slots, a prefix is cached only up to where a state is kept.
     """
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, slots: StateSlots | None = None) -> None:
@@ -201,10 +200,8 @@ class BlockTables:
             request.num_chained_blocks = index + 1
 
     def keep_state(self, request: Request, step: Step) -> None:
-        """Keep the request's recurrent state at the end of the step if ``StateSnapshots`` wants it.
-
-        The block that ends there must be findable, or may become so once its last token is known.
-        """
+        """Keep the request's recurrent state at the end of the step if ``StateSnapshots`` wants it and the block that
+        ends there can be found, or may be once its last token is known."""
         if self.states.is_wanted(request):
             known = request.num_known_tokens >= request.num_computed_tokens
             key = self._end(request) if known else UNKNOWN
@@ -212,7 +209,7 @@ class BlockTables:
                 self.states.save(key, request, step)
 
     def name_state(self, request: Request) -> None:
-        """Make a state that was kept under ``UNKNOWN`` findable, now that its last token is known."""
+        """Make a state kept under ``UNKNOWN`` findable, now that its last token is known."""
         key = self._end(request)
         if key is not None:
             self.states.name(key, request)
@@ -240,10 +237,10 @@ class BlockTables:
     # -- releasing
 
     def forget(self, request: Request) -> None:
-        """Make all blocks of a request that the model failed to compute unfindable: any may hold bad numbers.
+        """Make all blocks of a request that the model failed to compute unfindable, since any may hold bad numbers.
 
-        Blocks that others computed after these cannot be found either, since a look-up starts at the first block.
-        Requests that hold some of the blocks keep them, but do not list them again.
+        Blocks behind these cannot be found either. Requests that hold some of them keep them, but do not list them
+        again.
         """
         self._suspect.update(request.block_table)
         self.states.forget(request)

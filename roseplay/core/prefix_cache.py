@@ -184,10 +184,7 @@ class PrefixCache:
 
     def commit(self, keep: bool) -> None:
         """Commit the pending entries, assuming that their step succeeds; until ``confirm``, ``roll_back`` undoes this.
-
-        Args:
-            keep: whether they stay findable after the step; False when the prefix cache is off.
-        """
+        Without ``keep``, as when the prefix cache is off, they can no longer be found."""
         self.states.commit()
         pending, self._pending = self._pending, _Pending()
         self._unproven.nodes += pending.nodes

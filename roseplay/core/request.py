@@ -46,8 +46,7 @@ class Request:
         block_table: ids of its KV blocks; block i holds tokens ``[i * block_size, (i + 1) * block_size)``.
         state_slot: where its recurrent states are stored, 0 while it has no slot.
         answer_state: the kept state after the last full block of its own answer; None if there is none.
-        branch: number of leading tokens that were found in another prompt's blocks, at whose end a state is worth
-            keeping; 0 for none.
+        branch: number of leading tokens found in blocks at whose end no recurrent state was kept; 0 for none.
         chain: the prefix cache's node for its first ``num_chained_blocks`` full blocks.
         last_step: the last step that computed one of its tokens, -1 before the first.
         num_cached_tokens: prompt tokens served by the prefix cache at its first admission.

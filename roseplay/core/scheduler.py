@@ -226,8 +226,7 @@ class Scheduler:
         return errors
 
     def fail(self, *steps: Step) -> list[Request]:
-        """End and return the requests that computed something in ``steps``, all that are in flight, one of which
-        raised.
+        """End and return the requests that computed something in ``steps``, which are all in flight and have failed.
 
         Requests that only shared what others computed there go back to the queue.
         """

@@ -24,12 +24,11 @@ class StepEntry:
     ``request.block_table`` says. ``num_tokens`` is 0 when the cache or another request provides all that is needed.
 
     Attributes:
-        start: position of the first token to compute.
-        num_tokens: number of tokens to compute.
+        start, num_tokens: position of the first token to compute, and number of tokens.
         num_prompt_tokens: how many of them count as prompt tokens (all or none).
         samples: whether to draw the next token, at position ``request.num_tokens``.
-        logits_entry: index into ``Step.entries`` of the entry whose last row has the logits to draw from: this one, or
-            that of another request with the same prompt.
+        logits_entry: index into ``Step.entries`` of the entry whose last row to draw from: its own, or an equal
+            prompt's.
         logits_key: key of the saved logits to draw from instead. With ``samples``, exactly one of the two is set.
         save_logits_key: key under which to save the raw float32 logits of this entry's last row; None to save none.
     """
@@ -46,7 +45,7 @@ class StepEntry:
 
 @dataclass(slots=True)
 class Step:
-    """What the model runner executes: copies first, then one packed forward, then sampling in entry order.
+    """What the model runner executes: copies, then one packed forward, then sampling in entry order.
 
     Attributes:
         step_id: counts up from 0.
@@ -63,9 +62,8 @@ class Step:
         shared_tokens: prompt tokens attached from blocks that this step computes.
         preempted: ids of requests that lost their blocks while this step was scheduled.
         admitted: ids of requests that entered the batch.
-        held_by: what kept the next request from entering, or a prompt from being finished: ``prefill`` (a budget of
-            tokens or requests), ``blocks`` (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the
-            batch is full). None if nothing had to wait.
+        held_by: what kept a request from entering, or a prompt from being finished: ``prefill`` (budgets), ``blocks``
+            (no free KV blocks), ``slots`` (no free state slot) or ``batch`` (the batch is full). None if nothing did.
         misses: (request id, reason) for requests that compute their first uncached prompt token in this step.
         prompt_logprobs: by index of the entry, the positions of prompt tokens whose log-probabilities are wanted. Each is
             predicted by the token before it, which the entry computes.
